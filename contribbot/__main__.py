@@ -1,0 +1,6 @@
+"""`python -m contribbot`."""
+
+from contribbot.cli.main import main
+
+if __name__ == "__main__":
+    main()

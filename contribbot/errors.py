@@ -1,0 +1,95 @@
+"""The one exception tree of contribbot.
+
+```
+ContribbotError            what went wrong, what to do next, which exit code
+├── UsageError             2  the request does not make sense (no such patch, bad option)
+├── QueueError             2  a file of the queue is invalid
+└── MachineError           3  this machine or the network could not do it
+    ├── CommandError       3  a program ended badly
+    ├── CommandTimeoutError 3 a program did not end in time
+    ├── SourceError        3  a source could not provide a pinned tree
+    │   └── IntegrityError 3  what it provided is not what the pin says, or is hostile
+    └── NoSpaceError       3  the disk is full
+```
+
+A check or a gate that says no is an outcome, not an exception: the commands
+return 1 for it.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """What a command of contribbot says to the shell (a contract, see README)."""
+
+    OK = 0
+    NO = 1
+    USAGE = 2
+    MACHINE = 3
+    INTERRUPTED = 130
+
+
+class ContribbotError(Exception):
+    """Something that a user can act on.
+
+    Args:
+        message: One line that names the thing and the place.
+        hint: The next step, as an instruction. May be empty.
+    """
+
+    exit_code: ExitCode = ExitCode.MACHINE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(ContribbotError):
+    """The request does not make sense."""
+
+    exit_code = ExitCode.USAGE
+
+
+class QueueError(ContribbotError):
+    """A file of the queue is invalid."""
+
+    exit_code = ExitCode.USAGE
+
+
+class MachineError(ContribbotError):
+    """This machine or the network could not do what was asked."""
+
+    exit_code = ExitCode.MACHINE
+
+
+class CommandError(MachineError):
+    """A program ended with a status that its caller did not expect.
+
+    Attributes:
+        returncode: The program's exit status (negative: killed by that signal).
+        stderr: What it wrote to standard error, decoded.
+    """
+
+    def __init__(self, message: str, *, returncode: int, stderr: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class CommandTimeoutError(MachineError):
+    """A program did not end in the time that it was given."""
+
+
+class SourceError(MachineError):
+    """A source could not provide a pinned tree."""
+
+
+class IntegrityError(SourceError):
+    """A source provided something that the pin does not name, or that is hostile."""
+
+
+class NoSpaceError(MachineError):
+    """A disk is full."""
