@@ -1,0 +1,50 @@
+"""Locks between processes and threads, on the `filelock` library."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from contribbot.errors import MachineError
+
+log: Final = logging.getLogger(__name__)
+
+#: Longer than any import on a slow disk; a lock dies with the process that holds it.
+_PATIENCE: Final = 1800.0
+
+
+@contextlib.contextmanager
+def lock(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file; wait for whoever has it.
+
+    The kernel frees the lock of a process that was killed, so a leftover file
+    means nothing.
+
+    Args:
+        path: The lock file.
+        what: What it guards, for messages.
+
+    Raises:
+        MachineError: Nobody let go in half an hour.
+    """
+    import filelock  # noqa: PLC0415  30 ms that reading commands need not pay
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    guard = filelock.FileLock(path)
+    try:
+        guard.acquire(timeout=0)
+    except filelock.Timeout:
+        log.warning("waiting for another contribbot to finish with %s", what)
+        try:
+            guard.acquire(timeout=_PATIENCE)
+        except filelock.Timeout as error:
+            raise MachineError(
+                f"{what} is held by another contribbot for too long", hint=f"see who holds {path}"
+            ) from error
+    try:
+        yield
+    finally:
+        guard.release()

@@ -1,0 +1,1 @@
+"""The types that the rooms hand to each other."""

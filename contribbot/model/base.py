@@ -1,0 +1,37 @@
+"""What all models share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+
+class Model(BaseModel):
+    """A value that is checked when it is made and never changes after."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+#: A line of text with something on it.
+Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\r\n]*\S[^\r\n]*$")]
+#: Prose with something in it.
+Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+#: A name that is safe as a folder, a ref and an argument.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
+#: A tag, safe as the last part of a ref (git-check-ref-format).
+Tag = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+-])?$", max_length=80)
+]
+#: A full git object id.
+ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+#: A SHA-256 in hexadecimal.
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+#: A path inside an upstream's tree: relative, with `/`, without `.` and `..` parts.
+TreePath = Annotated[
+    str, StringConstraints(pattern=r"^(?!/)(?!\.{1,2}(?:/|$))(?!.*/\.{0,2}(?:/|$))[^\x00-\x1f\\]+$")
+]
+#: TOML and JSON have lists only; models hold tuples, which cannot change.
+Lines = Annotated[tuple[Line, ...], Field(strict=False)]
+Names = Annotated[tuple[Name, ...], Field(strict=False)]
+TreePaths = Annotated[tuple[TreePath, ...], Field(strict=False)]

@@ -1,0 +1,138 @@
+"""Upstreams, pins and the sources that can provide a pinned tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from contribbot.model.base import Line, Lines, Model, Name, ObjectId, Sha256, Tag, TreePath, TreePaths
+
+#: The name of a distribution on a package index (PyPA name specification).
+Distribution = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$")
+]
+#: A version on a package index. Compared as text, so it is written as the archive writes it.
+Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!+_-]+$")]
+
+
+class SdistSource(Model):
+    """A release's source archive, from the package index that pip is configured for.
+
+    Attributes:
+        distribution: The project's name on the index.
+        version: The release.
+        sha256: Digest of the archive; anything else is refused.
+        root: The folder of the upstream's repository that the archive holds
+            (SGLang's holds `python/`). Empty: the whole repository.
+    """
+
+    kind: Literal["sdist"]
+    distribution: Distribution
+    version: Version
+    sha256: Sha256
+    root: TreePath | Literal[""] = ""
+
+
+class GitSource(Model):
+    """A tag or commit of a git repository, fetched shallow and without blobs.
+
+    Attributes:
+        remote: A URL that git can fetch from. Empty: the upstream's repository
+            on the server that `GITHUB_SERVER_URL` names.
+    """
+
+    kind: Literal["git"]
+    remote: Line | Literal[""] = ""
+
+
+class InstalledSource(Model):
+    """The Python files of an installed distribution, each checked against its RECORD.
+
+    Attributes:
+        distribution: The installed project.
+        version: The release that must be installed (a local label such as
+            `+cpu` or `+rocm6.4` on the installed one is accepted).
+        packages: The top-level folders to take, as the wheel and the
+            repository both name them (`torch`).
+    """
+
+    kind: Literal["installed"]
+    distribution: Distribution
+    version: Version
+    packages: Annotated[TreePaths, Field(min_length=1)]
+
+
+SourceSpec = Annotated[SdistSource | GitSource | InstalledSource, Field(discriminator="kind")]
+
+
+class Pin(Model):
+    """The exact base that patches stand on.
+
+    Attributes:
+        upstream: Which upstream.
+        tag: The release's tag in the upstream's repository.
+        commit: The commit that the tag names, where known; the git source enforces it.
+        sources: Where the tree can come from, tried in this order.
+    """
+
+    upstream: Name
+    tag: Tag
+    commit: ObjectId | None = None
+    sources: Annotated[tuple[SourceSpec, ...], Field(strict=False, min_length=1)]
+
+    @property
+    def title(self) -> str:
+        """How people call it, for example `sglang v0.5.10.post1`."""
+        return f"{self.upstream} {self.tag}"
+
+
+class CommitRules(Model):
+    """What an upstream asks of every commit.
+
+    Attributes:
+        sign_off: Whether a `Signed-off-by` trailer is required (DCO).
+        subject_pattern: A regular expression that the subject must match, or empty.
+        subject_max: The longest subject, in characters.
+    """
+
+    sign_off: bool = False
+    subject_pattern: str = ""
+    subject_max: int = Field(default=100, ge=20, le=200)
+
+    @model_validator(mode="after")
+    def _pattern_compiles(self) -> CommitRules:
+        check_pattern(self.subject_pattern)
+        return self
+
+
+class Upstream(Model):
+    """A project that patches go to.
+
+    Attributes:
+        name: Its short name.
+        repository: `owner/name` on GitHub.
+        python_roots: Folders of its tree that go on Python's path, in order.
+        tests: Prefixes of the paths that hold its tests.
+        commits: What it asks of a commit.
+    """
+
+    name: Name
+    repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
+    python_roots: Lines = (".",)
+    tests: TreePaths = ()
+    commits: CommitRules = CommitRules()
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a text that is no regular expression.
+
+    Raises:
+        ValueError: It does not compile.
+    """
+    import re  # noqa: PLC0415  two callers, both at load time
+
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error

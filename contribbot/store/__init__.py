@@ -1,0 +1,1 @@
+"""Git object stores: one bare repository per upstream, never with a work tree."""
