@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from contribbot import process
 from contribbot.errors import MachineError
+
+if TYPE_CHECKING:
+    import filelock
 
 log: Final = logging.getLogger(__name__)
 
 #: Longer than any import on a slow disk; a lock dies with the process that holds it.
 _PATIENCE: Final = 1800.0
+
+
+def _wait(guard: filelock.BaseFileLock, path: Path, what: str) -> None:
+    """Wait in short steps, so that this process can still be told to end."""
+    import filelock  # noqa: PLC0415  see lock
+
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        process.check_stopping()
+        try:
+            guard.acquire(timeout=0.5)
+        except filelock.Timeout:
+            continue
+        return
+    raise MachineError(
+        f"{what} is held by another contribbot for too long", hint=f"see who holds {path}"
+    )
 
 
 @contextlib.contextmanager
@@ -38,12 +60,7 @@ def lock(path: Path, what: str) -> Iterator[None]:
         guard.acquire(timeout=0)
     except filelock.Timeout:
         log.warning("waiting for another contribbot to finish with %s", what)
-        try:
-            guard.acquire(timeout=_PATIENCE)
-        except filelock.Timeout as error:
-            raise MachineError(
-                f"{what} is held by another contribbot for too long", hint=f"see who holds {path}"
-            ) from error
+        _wait(guard, path, what)
     try:
         yield
     finally:

@@ -33,6 +33,7 @@ _ALLOWED_PREFIXES: Final = ("CUDA_", "HIP_", "HSA_", "NVIDIA_", "ROCM_", "ROCR_"
 
 _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
+_stopping = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,9 @@ def _tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
     with _children_lock:
         _children.add(child)
     try:
+        # Started just before `stop()` looked: it must not be missed.
+        if _stopping.is_set():
+            _kill_group(child)
         yield child
     finally:
         if child.poll() is None:
@@ -112,12 +116,32 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def kill_all() -> None:
-    """Kill every program that is running now; the threads that wait for them go on."""
+def stop() -> None:
+    """End every program that is running, and let none start from now on.
+
+    For a process that was told to end: the threads that wait for programs see
+    them die, and clean up.
+    """
+    _stopping.set()
     with _children_lock:
         running = list(_children)
     for child in running:
         _kill_group(child)
+
+
+def resume() -> None:
+    """Allow programs again after `stop()`, when all that waited for them has ended."""
+    _stopping.clear()
+
+
+def check_stopping() -> None:
+    """Say no when this process was told to end; long loops call it now and then.
+
+    Raises:
+        MachineError: It was.
+    """
+    if _stopping.is_set():
+        raise MachineError("interrupted")
 
 
 def _start(
@@ -130,6 +154,7 @@ def _start(
     stderr: int | IO[bytes],
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
+    check_stopping()
     log.debug("run: %s", describe(argv))
     try:
         return subprocess.Popen(  # noqa: S603  no shell; argv is a list
@@ -269,7 +294,9 @@ def feed(
         try:
             child.wait(timeout)
         except subprocess.TimeoutExpired as error:
-            raise CommandTimeoutError(f"{describe(argv)}: not finished after {timeout:g} s") from error
+            raise CommandTimeoutError(
+                f"{describe(argv)}: not finished after {timeout:g} s"
+            ) from error
         drain.join(timeout)
     if child.returncode != 0:
         raise fail(argv, child.returncode, bytes(complaint))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 
 class Model(BaseModel):
@@ -21,16 +22,39 @@ Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 #: A tag, safe as the last part of a ref (git-check-ref-format).
 Tag = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+-])?$", max_length=80)
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+-])?$", max_length=80),
 ]
 #: A full git object id.
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 #: A SHA-256 in hexadecimal.
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _inside(path: str) -> str:
+    """Refuse a path that is not plainly inside a tree."""
+    if any(part in {"", ".", ".."} for part in path.split("/")):
+        raise ValueError("not a relative path inside the tree, written with plain names")
+    if not path.isprintable() or "\\" in path:
+        raise ValueError("a path may hold neither control characters nor backslashes")
+    return path
+
+
 #: A path inside an upstream's tree: relative, with `/`, without `.` and `..` parts.
-TreePath = Annotated[
-    str, StringConstraints(pattern=r"^(?!/)(?!\.{1,2}(?:/|$))(?!.*/\.{0,2}(?:/|$))[^\x00-\x1f\\]+$")
-]
+TreePath = Annotated[str, AfterValidator(_inside)]
+
+
+def _compiles(pattern: str) -> str:
+    """Refuse a text that is no regular expression."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from error
+    return pattern
+
+
+#: A regular expression of Python's `re`; may be empty.
+Pattern = Annotated[str, AfterValidator(_compiles)]
 #: TOML and JSON have lists only; models hold tuples, which cannot change.
 Lines = Annotated[tuple[Line, ...], Field(strict=False)]
 Names = Annotated[tuple[Name, ...], Field(strict=False)]

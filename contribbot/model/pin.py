@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
-from contribbot.model.base import Line, Lines, Model, Name, ObjectId, Sha256, Tag, TreePath, TreePaths
+from contribbot.model.base import (
+    Line,
+    Lines,
+    Model,
+    Name,
+    ObjectId,
+    Pattern,
+    Sha256,
+    Tag,
+    TreePath,
+    TreePaths,
+)
 
 #: The name of a distribution on a package index (PyPA name specification).
 Distribution = Annotated[
@@ -97,13 +108,8 @@ class CommitRules(Model):
     """
 
     sign_off: bool = False
-    subject_pattern: str = ""
+    subject_pattern: Pattern = ""
     subject_max: int = Field(default=100, ge=20, le=200)
-
-    @model_validator(mode="after")
-    def _pattern_compiles(self) -> CommitRules:
-        check_pattern(self.subject_pattern)
-        return self
 
 
 class Upstream(Model):
@@ -122,17 +128,3 @@ class Upstream(Model):
     python_roots: Lines = (".",)
     tests: TreePaths = ()
     commits: CommitRules = CommitRules()
-
-
-def check_pattern(pattern: str) -> None:
-    """Refuse a text that is no regular expression.
-
-    Raises:
-        ValueError: It does not compile.
-    """
-    import re  # noqa: PLC0415  two callers, both at load time
-
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"not a regular expression: {error}") from error

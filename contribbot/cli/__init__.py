@@ -1,0 +1,1 @@
+"""The command line: it translates, and holds no logic. One file per command."""

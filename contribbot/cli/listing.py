@@ -1,0 +1,26 @@
+"""`contribbot list`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.shell import command, open_queue, print_json
+
+
+@command
+def list_patches(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """List the patches of the queue, in its order."""
+    from contribbot.report.queue import PatchList, list_lines  # noqa: PLC0415  start-up time
+
+    listed = PatchList.of(open_queue(context))
+    if as_json:
+        print_json(listed)
+    else:
+        for line in list_lines(listed):
+            typer.echo(line)
+    return 0

@@ -1,0 +1,29 @@
+"""`contribbot show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.shell import command, open_queue, print_json
+
+
+@command
+def show(
+    context: typer.Context,
+    patch: Annotated[str, typer.Argument(help="Name of a patch, or its folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> int:
+    """Show what a patch is for, what it touches and what proves it."""
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.report.queue import PatchView, show_lines  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    view = PatchView.of(queue.patch(select(queue, [patch])[0]))
+    if as_json:
+        print_json(view)
+    else:
+        for line in show_lines(view):
+            typer.echo(line)
+    return 0

@@ -1,0 +1,83 @@
+"""`contribbot verify`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contribbot.cli.shell import command, open_queue, print_json
+
+if TYPE_CHECKING:
+    from contribbot.model.report import PatchReport
+
+
+@command
+def verify(
+    context: typer.Context,
+    patches: Annotated[
+        list[str] | None, typer.Argument(help="Names of patches, or their folders.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Verify every patch.")] = False,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Say no when this target is not proved here: cpu, cuda, gfx942, …",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Repeat what is remembered.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Checks that run at the same time.", show_default="cores"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the outcomes as JUnit XML.")
+    ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where records go.", show_default="evidence/ of the queue"
+        ),
+    ] = None,
+) -> int:
+    """Prove patches: red without them, green with them, and what this machine cannot say."""
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.verify.command import exit_code, targets, verify_and_record  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, *(patches or ()))
+    names = select(queue, patches or (), everything=everything)
+    required = targets(require or ())
+    out = console(stderr=as_json)
+    lines = Lines(out, console(stderr=True))
+    with lines.shown():
+        done = verify_and_record(
+            queue,
+            names,
+            jobs=jobs or len(os.sched_getaffinity(0)),
+            force=force,
+            folder=evidence or queue.evidence,
+            watcher=lines,
+        )
+    _report(done.reports, as_json=as_json, junit=junit)
+    for line in done.lines(required):
+        out.print(line)
+    return exit_code(done.reports, required)
+
+
+def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) -> None:
+    from contribbot.model.report import VerifyReport  # noqa: PLC0415  start-up time
+    from contribbot.report.junit import write_junit  # noqa: PLC0415  start-up time
+    from contribbot.report.summary import append_summary  # noqa: PLC0415  start-up time
+
+    if junit is not None:
+        write_junit(junit, reports)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        append_summary(Path(summary), reports)
+    if as_json:
+        print_json(VerifyReport(patches=tuple(reports)))

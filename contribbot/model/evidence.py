@@ -1,0 +1,146 @@
+"""The record of one verification: an in-toto Statement with our details beside it.
+
+Sources: in-toto Attestation Framework, Statement v1 and ResourceDescriptor v1;
+predicate Test Result v0.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, JsonValue
+
+from contribbot.model.base import Model, ObjectId, Sha256
+from contribbot.model.machine import Machine
+from contribbot.model.outcome import StageResult, Verdict
+
+STATEMENT: Final = "https://in-toto.io/Statement/v1"
+TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
+DETAILS: Final = "contribbot/evidence/v1"
+
+Result = Literal["PASSED", "WARNED", "FAILED"]
+
+
+class DigestSet(Model):
+    """Digests of one thing, by in-toto's names of the algorithms.
+
+    Attributes:
+        sha256: SHA-256.
+        gitCommit: git's id of a commit.
+        gitTree: git's id of a tree.
+    """
+
+    sha256: Sha256 | None = None
+    gitCommit: ObjectId | None = None  # noqa: N815  in-toto's spelling
+    gitTree: ObjectId | None = None  # noqa: N815  in-toto's spelling
+
+
+class Resource(Model):
+    """A thing that took part (in-toto ResourceDescriptor).
+
+    Attributes:
+        name: What people call it.
+        digest: What it is.
+    """
+
+    name: str
+    digest: DigestSet
+
+
+class Details(Model):
+    """What the test-result predicate has no field for.
+
+    Attributes:
+        type: What these details are.
+        tool: contribbot's version.
+        tool_sha256: Digest of contribbot's own source.
+        command: The command that shows it again.
+        started: When the verification started (UTC).
+        finished: When it ended (UTC).
+        patch: The patch.
+        patch_sha256: Digest of its patch files.
+        checks_sha256: Digest of its checks.
+        below: Digests of the patches that it stands on, by name.
+        upstream: The upstream.
+        pin: The pin's tag.
+        base_commit: What the patch was applied on, in the store.
+        machine: The machine.
+        verdict: What the outcomes amount to.
+        open: Targets that were asked for and could not run there. Not passes.
+        stages: The outcomes, with everything that was seen.
+    """
+
+    type: Literal["contribbot/evidence/v1"] = DETAILS
+    tool: str
+    tool_sha256: Sha256
+    command: str
+    started: Annotated[datetime, Field(strict=False)]
+    finished: Annotated[datetime, Field(strict=False)]
+    patch: str
+    patch_sha256: Sha256
+    checks_sha256: Sha256
+    below: dict[str, Sha256]
+    upstream: str
+    pin: str
+    base_commit: ObjectId
+    machine: Machine
+    verdict: Annotated[Verdict, Field(strict=False)]
+    open: Annotated[tuple[str, ...], Field(strict=False)]
+    stages: Annotated[tuple[StageResult, ...], Field(strict=False)]
+
+
+class TestResult(Model):
+    """in-toto's test-result predicate v0.1, with our details beside it.
+
+    Attributes:
+        result: Over all tests that ran.
+        configuration: What the tests were run with.
+        passedTests: Names of those that passed, as `stage/check@target`.
+        warnedTests: Always empty: contribbot has no half passes.
+        failedTests: Names of those that failed.
+        contribbot: Our details.
+    """
+
+    __test__ = False  # not a pytest class, whatever its name says
+
+    result: Result
+    configuration: Annotated[tuple[Resource, ...], Field(strict=False)]
+    passedTests: Annotated[tuple[str, ...], Field(strict=False)]  # noqa: N815  in-toto's spelling
+    warnedTests: Annotated[tuple[str, ...], Field(strict=False)]  # noqa: N815  in-toto's spelling
+    failedTests: Annotated[tuple[str, ...], Field(strict=False)]  # noqa: N815  in-toto's spelling
+    contribbot: Details
+
+
+class Statement(Model):
+    """An in-toto Statement v1 about one patch on one machine.
+
+    Attributes:
+        type: Always in-toto's Statement v1.
+        subject: The patch (SHA-256) and the patched tree (git's id).
+        predicateType: Always in-toto's test-result v0.1.
+        predicate: The outcome.
+        seal: SHA-256 over all the rest, as canonical JSON. It shows an edit, not a
+            forger: whoever can write the file can write a new seal.
+    """
+
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    subject: Annotated[tuple[Resource, ...], Field(strict=False, min_length=2, max_length=2)]
+    predicateType: Literal["https://in-toto.io/attestation/test-result/v0.1"] = TEST_RESULT  # noqa: N815  in-toto's spelling
+    predicate: TestResult
+    seal: str = Field(default="", alias="contribbot_seal")
+
+
+def seal_of(document: dict[str, JsonValue]) -> str:
+    """Return the SHA-256 over a statement without its seal, in hexadecimal.
+
+    Canonical JSON here: keys sorted, no white space, UTF-8.
+
+    Args:
+        document: The statement as JSON.
+    """
+    rest = {key: value for key, value in document.items() if key != "contribbot_seal"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

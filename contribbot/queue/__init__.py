@@ -1,0 +1,1 @@
+"""The queue: loading it, checking it, ordering it."""

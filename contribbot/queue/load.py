@@ -1,0 +1,283 @@
+"""Loading and checking a queue."""
+
+from __future__ import annotations
+
+import difflib
+import graphlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contribbot import upstreams
+from contribbot.errors import QueueError, UsageError
+from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
+from contribbot.model.pin import Pin, Upstream
+from contribbot.queue.toml import read_model
+from contribbot.store.patchtext import check_form
+
+_PATCH_NAME: Final = re.compile(r"^\d{4}-.+\.patch$")
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The ordered patches with their dependencies, checked as a whole.
+
+    Attributes:
+        folder: The folder that holds `patches/`, `evidence/` and `.contribbot/`.
+        spec: Its `queue.toml`.
+        specs: The `patch.toml` of each patch, in the queue's order.
+        upstreams: The upstreams that its pins name.
+    """
+
+    folder: Path
+    spec: QueueSpec
+    specs: dict[str, PatchSpec]
+    upstreams: dict[str, Upstream]
+
+    @property
+    def evidence(self) -> Path:
+        """Where records that are kept lie."""
+        return self.folder / "evidence"
+
+    @property
+    def local(self) -> Path:
+        """Local state that can be deleted at any time without losing anything."""
+        return self.folder / ".contribbot"
+
+    def pin(self, upstream: str, tag: str) -> Pin | None:
+        """Return a pin, or None when the queue names no such pin."""
+        found = [pin for pin in self.spec.pins if (pin.upstream, pin.tag) == (upstream, tag)]
+        return found[0] if found else None
+
+    def patch(self, name: str) -> Patch:
+        """Read a patch with its files.
+
+        Raises:
+            UsageError: There is no such patch.
+            QueueError: One of its files is invalid.
+        """
+        spec = self.specs.get(name)
+        if spec is None:
+            raise no_such_patch(name, self.specs)
+        folder = self.folder / "patches" / name
+        pin = self.pin(spec.upstream, spec.pin)
+        assert pin is not None  # noqa: S101  load_queue has checked it
+        files = _patch_files(folder)
+        support = _check_files(folder / "checks")
+        present = {file.name for file in support}
+        for check in spec.checks:
+            if check.file not in present:
+                raise QueueError(
+                    f"{folder / 'patch.toml'}: the check {check.name} names {check.file}, "
+                    f"and {folder / 'checks'} has no such file"
+                )
+        return Patch(
+            name=name,
+            folder=folder,
+            spec=spec,
+            pin=pin,
+            upstream=self.upstreams[spec.upstream],
+            files=files,
+            support=support,
+        )
+
+    def below(self, name: str) -> list[str]:
+        """Return the patches that a patch depends on, directly or not, lowest first."""
+        seen: list[str] = []
+        for dependency in self.specs[name].depends_on:
+            for lower in (*self.below(dependency), dependency):
+                if lower not in seen:
+                    seen.append(lower)
+        return seen
+
+
+def find_queue(start: Path) -> Path:
+    """Return the folder of the queue that a place belongs to.
+
+    Args:
+        start: Where to look, then upwards.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for folder in (start, *start.parents):
+        if (folder / "patches" / "queue.toml").is_file():
+            return folder
+    raise UsageError(
+        f"{start}: no patches/queue.toml here or above", hint="name the queue with --queue DIR"
+    )
+
+
+def load_queue(folder: Path) -> Queue:
+    """Read `queue.toml` and every `patch.toml`, and check them against each other.
+
+    Args:
+        folder: The folder that holds `patches/`.
+
+    Raises:
+        QueueError: Something in them is invalid.
+    """
+    queue_file = folder / "patches" / "queue.toml"
+    spec = read_model(queue_file, QueueSpec)
+    known = upstreams.files(folder)
+    described: dict[str, Upstream] = {}
+    for pin in spec.pins:
+        if pin.upstream not in known:
+            raise QueueError(
+                f"{queue_file}: pins: unknown upstream {pin.upstream}{_like(pin.upstream, known)}",
+                hint=f"describe it in {folder / 'upstreams' / (pin.upstream + '.toml')}",
+            )
+        described[pin.upstream] = read_model(known[pin.upstream], Upstream)
+    specs = {name: _patch_spec(folder, name) for name in spec.order}
+    queue = Queue(folder=folder, spec=spec, specs=specs, upstreams=described)
+    _check_pins(queue, queue_file)
+    _check_dependencies(queue, queue_file)
+    _check_listed(queue, queue_file)
+    return queue
+
+
+def _patch_spec(folder: Path, name: str) -> PatchSpec:
+    path = folder / "patches" / name / "patch.toml"
+    if not path.is_file():
+        raise QueueError(
+            f"{folder / 'patches' / 'queue.toml'}: order names {name}, and there is no {path}",
+            hint="add the patch or take it out of `order`",
+        )
+    return read_model(path, PatchSpec)
+
+
+def _check_pins(queue: Queue, queue_file: Path) -> None:
+    for name, spec in queue.specs.items():
+        path = queue_file.parent / name / "patch.toml"
+        if spec.upstream not in queue.upstreams:
+            raise QueueError(
+                f"{path}: unknown upstream {spec.upstream}{_like(spec.upstream, queue.upstreams)}",
+                hint=f"pin one of its releases in {queue_file}",
+            )
+        if queue.pin(spec.upstream, spec.pin) is None:
+            tags = [pin.tag for pin in queue.spec.pins if pin.upstream == spec.upstream]
+            raise QueueError(
+                f"{path}: unknown pin {spec.pin} of {spec.upstream}{_like(spec.pin, tags)}",
+                hint=f"the pins are in {queue_file}",
+            )
+
+
+def _check_dependencies(queue: Queue, queue_file: Path) -> None:
+    for name, spec in queue.specs.items():
+        path = queue_file.parent / name / "patch.toml"
+        for below in spec.depends_on:
+            other = queue.specs.get(below)
+            if other is None:
+                raise QueueError(
+                    f"{path}: depends_on: no such patch {below}{_like(below, queue.specs)}"
+                )
+            if (other.upstream, other.pin) != (spec.upstream, spec.pin):
+                raise QueueError(
+                    f"{path}: depends_on: {below} stands on {other.upstream} {other.pin}, "
+                    f"this patch on {spec.upstream} {spec.pin}"
+                )
+    graph = {name: spec.depends_on for name, spec in queue.specs.items()}
+    try:
+        list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise QueueError(
+            f"{queue_file}: depends_on goes in a circle: {circle}",
+            hint="break it in one patch.toml",
+        ) from error
+    place = {name: number for number, name in enumerate(queue.spec.order)}
+    for name, spec in queue.specs.items():
+        for below in spec.depends_on:
+            if place[below] > place[name]:
+                raise QueueError(
+                    f"{queue_file}: order: {name} stands before {below}, on which it depends",
+                    hint=f"put {below} first",
+                )
+
+
+def _check_listed(queue: Queue, queue_file: Path) -> None:
+    for path in sorted(queue_file.parent.glob("*/patch.toml")):
+        if path.parent.name not in queue.specs:
+            raise QueueError(
+                f"{queue_file}: order does not name {path.parent.name}, which has a patch.toml",
+                hint="add it to `order`, or move it out of patches/",
+            )
+
+
+def _patch_files(folder: Path) -> tuple[PatchFile, ...]:
+    found = []
+    for path in sorted(folder.glob("*.patch")):
+        if not _PATCH_NAME.match(path.name):
+            raise QueueError(
+                f"{path}: not a name that git format-patch gives (NNNN-subject.patch)",
+                hint="rename it",
+            )
+        content = path.read_bytes()
+        check_form(str(path), content)
+        found.append(PatchFile(path.name, content))
+    if not found:
+        raise QueueError(f"{folder}: no NNNN-*.patch in it", hint="add one with git format-patch")
+    return tuple(found)
+
+
+def _check_files(folder: Path) -> tuple[PatchFile, ...]:
+    found = []
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if "__pycache__" in inside.parts or not path.is_file():
+            continue
+        found.append(PatchFile(inside.as_posix(), path.read_bytes()))
+    return tuple(found)
+
+
+def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> list[str]:
+    """Return the names of the patches that a user means, in the queue's order.
+
+    Args:
+        queue: The queue.
+        wanted: Names, or paths of patch folders.
+        everything: All patches.
+
+    Raises:
+        UsageError: A patch is not there, or none is named.
+    """
+    if everything:
+        return list(queue.specs)
+    if not wanted:
+        raise UsageError(
+            "no patch named", hint=f"name one of {', '.join(queue.specs)}, or use --all"
+        )
+    names = set()
+    for item in wanted:
+        name = patch_name(queue, item)
+        if name not in queue.specs:
+            raise no_such_patch(item, queue.specs)
+        names.add(name)
+    return [name for name in queue.specs if name in names]
+
+
+def patch_name(queue: Queue, item: str) -> str:
+    """Turn what a user typed, a name or the path of a patch's folder, into a name."""
+    if item in queue.specs:
+        return item
+    path = Path(item).absolute()
+    inside = (queue.folder / "patches").absolute()
+    if path.resolve().parent == inside.resolve():
+        return path.resolve().name
+    return item
+
+
+def no_such_patch(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a patch that is not in the queue."""
+    names = list(known)
+    return UsageError(
+        f"no such patch: {name}{_like(name, names)}",
+        hint=f"the queue has {', '.join(names) or 'no patches'}",
+    )
+
+
+def _like(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(Path(name).name, list(known), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -1,0 +1,122 @@
+"""Lines as outcomes come in, and live progress where there is a terminal to draw it on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.text import Text
+
+from contribbot import process
+from contribbot.model.outcome import StageResult
+from contribbot.report.text import STYLES, columns, conflict_lines
+
+#: Widths that keep the usual names in columns; longer ones push the rest.
+_WIDTHS: Final = (12, 10, 7, 12, 7)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that draws nothing fancy unless a person looks on.
+
+    Args:
+        stderr: Whether it writes to standard error.
+    """
+    quiet = bool(os.environ.get("CI"))
+    return Console(
+        stderr=stderr,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=False if quiet else None,
+    )
+
+
+class Lines:
+    """Prints a line an outcome, and shows on a terminal what is running.
+
+    Args:
+        out: Where the lines go.
+        live: Where progress is drawn.
+    """
+
+    def __init__(self, out: Console, live: Console) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._tasks: dict[tuple[str, str, str], TaskID] = {}
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            DownloadColumn(),
+            console=live,
+            transient=True,
+            disable=not live.is_terminal,
+        )
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draw progress while the block runs."""
+        with self._progress:
+            yield
+
+    def started(self, patch: str, stage: str, label: str) -> None:
+        """Show that some work has started."""
+        with self._lock:
+            name = f"{patch}: {stage} {label}".rstrip()
+            self._tasks[patch, stage, label] = self._progress.add_task(name, total=None)
+
+    def ended(self, patch: str, result: StageResult) -> None:
+        """Print an outcome."""
+        check = result.details.get("check")
+        key = (patch, result.stage, check if isinstance(check, str) else "")
+        with self._lock:
+            task = self._tasks.pop(key, None)
+            if task is not None:
+                self._progress.remove_task(task)
+            line = Text()
+            cells = columns(patch, result)
+            for cell, width in zip(cells, _WIDTHS, strict=False):
+                style = STYLES[result.outcome] if cell == str(result.outcome) else ""
+                line.append(cell.ljust(width) + "  ", style=style)
+            line.append(cells[-1])
+            self._out.print(line)
+            for row in conflict_lines(result):
+                self._out.print(Text(row))
+
+    def download(self) -> Download:
+        """Return what a download reports to."""
+        return Download(self._progress)
+
+
+class Download:
+    """One bar for one download.
+
+    Args:
+        progress: Where it is drawn.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+
+    def start(self, label: str, total: int | None) -> None:
+        """A download of so many bytes starts (None: nobody knows how many)."""
+        self._task = self._progress.add_task(label, total=total)
+
+    def advance(self, count: int) -> None:
+        """So many more bytes are there."""
+        process.check_stopping()
+        if self._task is not None:
+            self._progress.advance(self._task, count)
+
+    def done(self) -> None:
+        """The download has ended, well or not."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None

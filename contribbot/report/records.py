@@ -1,0 +1,101 @@
+"""Evidence for people and for programs."""
+
+from __future__ import annotations
+
+from contribbot.model.base import Model
+from contribbot.model.evidence import Statement
+from contribbot.queue.load import Queue
+from contribbot.report.text import clean, columns
+from contribbot.verify.evidence import Record, missing
+
+
+class RecordView(Model):
+    """One record and what it is worth.
+
+    Attributes:
+        file: Where it lies, seen from the queue.
+        state: `fresh`, `stale`, `tampered` or `foreign`.
+        why: One line.
+        statement: Its content, where it can be read.
+    """
+
+    file: str
+    state: str
+    why: str
+    statement: Statement | None
+
+
+class RecordList(Model):
+    """What `evidence show --json` and `evidence check --json` print.
+
+    Attributes:
+        records: The records.
+        missing: Patches without a fresh record.
+    """
+
+    records: tuple[RecordView, ...]
+    missing: tuple[str, ...]
+
+    @classmethod
+    def of(cls, queue: Queue, records: list[Record]) -> RecordList:
+        """List records."""
+        return cls(
+            records=tuple(
+                RecordView(
+                    file=_inside(queue, record),
+                    state=str(record.state),
+                    why=record.why,
+                    statement=record.statement,
+                )
+                for record in records
+            ),
+            missing=tuple(missing(queue, records)),
+        )
+
+
+def _inside(queue: Queue, record: Record) -> str:
+    if record.path.is_relative_to(queue.folder):
+        return record.path.relative_to(queue.folder).as_posix()
+    return str(record.path)
+
+
+def check_lines(queue: Queue, records: list[Record]) -> list[str]:
+    """Return a line a record, and one for each patch without a fresh one."""
+    lines = [
+        f"{record.state:8}  {clean(_inside(queue, record))}: {clean(record.why)}"
+        for record in records
+    ]
+    lines += [f"missing   {name}: no fresh record" for name in missing(queue, records)]
+    return lines
+
+
+def show_lines(queue: Queue, patch: str, records: list[Record]) -> list[str]:
+    """Return the records of a patch in full, as lines for a terminal."""
+    if not records:
+        return [f"{patch}: no record; make one with `contribbot verify {patch}`"]
+    lines: list[str] = []
+    for record in records:
+        lines.append(f"{clean(_inside(queue, record))}: {record.state} ({clean(record.why)})")
+        if record.statement is not None:
+            lines += _statement_lines(record.statement)
+        lines.append("")
+    return lines[:-1]
+
+
+def _statement_lines(statement: Statement) -> list[str]:
+    details = statement.predicate.contribbot
+    machine = details.machine
+    gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
+    versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
+    lines = [
+        f"  seen      {details.finished:%Y-%m-%d %H:%M} UTC by contribbot {details.tool}",
+        f"  machine   {clean(machine.system)}, {clean(machine.cpu)}, {clean(gpus)}",
+        f"  with      {clean(machine.python)}, {clean(versions)}",
+        f"  base      {details.upstream} {details.pin}, commit {details.base_commit[:12]}",
+        f"  again     {clean(details.command)}",
+    ]
+    for one in details.stages:
+        _, stage, target, outcome, _, reason = columns(details.patch, one)
+        lines.append(f"  {stage:10}{target:8}{outcome:12}{reason}")
+    lines += [f"  not run on {target}" for target in details.open]
+    return lines

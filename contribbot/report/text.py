@@ -1,0 +1,74 @@
+"""Text for a terminal that cannot be made to misbehave by what it reports."""
+
+from __future__ import annotations
+
+from contribbot.model.outcome import Outcome, StageResult, Verdict
+from contribbot.model.report import PatchReport
+
+#: Rich styles. Red and green alone say nothing to some; the word is always there.
+STYLES = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.UNAVAILABLE: "yellow",
+    Outcome.SKIPPED: "dim",
+}
+
+
+def clean(text: str) -> str:
+    """Return text without control characters, which a terminal would obey.
+
+    Args:
+        text: Anything: test output, file names, titles.
+    """
+    return "".join(
+        char if char.isprintable() else " " if char in "\n\t\r" else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+
+
+def columns(patch: str, result: StageResult) -> tuple[str, str, str, str, str, str]:
+    """Return patch, stage, target, outcome, time and reason of an outcome as text."""
+    time = "cached" if result.cached else f"{result.seconds:.1f} s" if result.seconds else "-"
+    return (
+        patch, result.stage, result.target, str(result.outcome), time, clean(result.reason),
+    )  # fmt: skip
+
+
+def verdict_line(report: PatchReport) -> str:
+    """Say in one line what was shown, where, and what is open."""
+    if report.verdict is Verdict.PROVED:
+        on = dict.fromkeys(
+            one.target
+            for one in report.stages
+            if one.stage == "reproduce" and one.outcome is Outcome.PASSED
+        )
+        text = f"{report.patch}: proved on {', '.join(on)}"
+    elif report.verdict is Verdict.REFUTED:
+        failed = dict.fromkeys(one.stage for one in report.stages if one.outcome is Outcome.FAILED)
+        text = f"{report.patch}: refuted by {', '.join(failed)}"
+    else:
+        text = f"{report.patch}: incomplete, nothing failed and nothing was proved"
+    if report.open:
+        text += f"; not run: {', '.join(report.open)}"
+    return text
+
+
+def conflict_lines(result: StageResult) -> list[str]:
+    """Return the three sides of each conflict of an `apply` outcome, as lines."""
+    conflicts = result.details.get("conflicts")
+    lines: list[str] = []
+    for one in conflicts if isinstance(conflicts, list) else []:
+        if not isinstance(one, dict) or not one.get("hunk"):
+            continue
+        lines.append(f"  {one['path']}, hunk {one['hunk']}")
+        for title, key in (
+            ("the patch expects", "expected"),
+            (f"the pin has, at line {one['line']}", "found"),
+            ("the patch wants", "wanted"),
+        ):
+            lines.append(f"    {title}:")
+            side = one[key]
+            lines += [
+                f"      | {clean(str(row))}" for row in (side if isinstance(side, list) else [])
+            ]
+    return lines

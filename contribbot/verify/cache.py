@@ -1,0 +1,74 @@
+"""Outcomes remembered by what they depend on, so that a second run repeats nothing."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+import contribbot
+from contribbot.files import write_atomically
+from contribbot.model.machine import Machine
+from contribbot.model.outcome import StageResult
+
+
+@functools.cache
+def tool_digest() -> str:
+    """Return the SHA-256 over contribbot's own source, in hexadecimal.
+
+    The version alone would keep outcomes of a development tree that has changed.
+    """
+    root = Path(contribbot.__file__).parent
+    total = hashlib.sha256(contribbot.__version__.encode())
+    for path in sorted(root.rglob("*")):
+        if path.suffix in {".py", ".toml"}:
+            total.update(path.relative_to(root).as_posix().encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+class OutcomeCache:
+    """Remembered outcomes, one file each.
+
+    Args:
+        folder: Where they lie; may be deleted at any time.
+        machine: The machine that they hold for.
+    """
+
+    def __init__(self, folder: Path, machine: Machine) -> None:
+        self._folder = folder
+        self._machine = machine
+
+    def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
+        """Return the name under which an outcome is remembered.
+
+        Args:
+            stage: The stage.
+            target: The hardware.
+            inputs: What the outcome depends on, beside tool and machine.
+        """
+        everything = {
+            "stage": stage,
+            "target": target,
+            "inputs": inputs,
+            "tool": tool_digest(),
+            "machine": self._machine.fingerprint,
+        }
+        return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
+
+    def get(self, key: str) -> StageResult | None:
+        """Return a remembered outcome, or None; a damaged one counts as none."""
+        path = self._folder / f"{key}.json"
+        try:
+            stored = StageResult.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return stored.model_copy(update={"cached": True})
+
+    def put(self, key: str, result: StageResult) -> None:
+        """Remember an outcome."""
+        write_atomically(self._folder / f"{key}.json", result.model_dump_json().encode())

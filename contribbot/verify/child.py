@@ -1,0 +1,134 @@
+"""A pytest plugin that runs inside the child: it reports, it witnesses, it dies with its parent.
+
+It is loaded with `-p contribbot.verify.child` and told what to do by variables:
+
+- `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
+  happen, so that a crash leaves what came before it.
+- `CONTRIBBOT_WITNESS`: paths of Python files, separated by the path separator,
+  whose executed lines are reported.
+- `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
+  is gone.
+
+It imports nothing of contribbot, so that what runs is the check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import coverage
+
+#: An error message may hold a tensor; a report need not.
+_LONGEST = 4000
+
+
+class Reporter:
+    """Writes what happens to the report file.
+
+    Args:
+        path: The report file.
+        witness: Files whose executed lines are wanted.
+    """
+
+    def __init__(self, path: Path, witness: list[str]) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._witness = witness
+        self._coverage: coverage.Coverage | None = None
+
+    def write(self, event: str, **fields: object) -> None:
+        """Add one line, and make sure that it is out."""
+        self._file.write(json.dumps({"event": event, **fields}) + "\n")
+        self._file.flush()
+
+    def pytest_sessionstart(self) -> None:
+        """Start measuring before any check file is imported."""
+        if not self._witness:
+            return
+        import coverage  # noqa: PLC0415  only where lines are wanted
+
+        self._coverage = coverage.Coverage(
+            data_file=None, include=self._witness, config_file=False, messages=False
+        )
+        self._coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say which test starts, so that a crash has a name."""
+        self.write("start", test=_short(nodeid))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Report each phase that decides something: every call, and other phases that go wrong."""
+        report = yield
+        if call.when == "call" or report.outcome != "passed":
+            fields: dict[str, object] = {
+                "test": _short(item.nodeid),
+                "when": call.when,
+                "outcome": report.outcome,
+                "seconds": round(call.duration, 6),
+            }
+            if call.excinfo is not None:
+                fields |= _failure(call.excinfo.value)
+            self.write("phase", **fields)
+        return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Report a file that cannot be collected."""
+        if report.failed:
+            self.write(
+                "uncollected", test=_short(report.nodeid), message=str(report.longrepr)[-_LONGEST:]
+            )
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Report the executed lines, then that the end was reached."""
+        if self._coverage is not None:
+            self._coverage.stop()
+            for path in self._witness:
+                _, statements, _, missing, _ = self._coverage.analysis2(path)
+                executed = sorted(set(statements) - set(missing))
+                self.write("lines", path=path, statements=sorted(statements), executed=executed)
+        self.write("end", status=int(exitstatus))
+
+
+def _short(nodeid: str) -> str:
+    """Leave out the folder, which differs from run to run."""
+    path, separator, rest = nodeid.partition("::")
+    return Path(path).name + separator + rest
+
+
+def _failure(error: BaseException) -> dict[str, object]:
+    text = f"{type(error).__name__}: {error}"
+    return {
+        "message": text[:_LONGEST],
+        # A tree that cannot be imported is broken, not wrong: never the stated reason.
+        "broken": isinstance(error, ImportError | SyntaxError),
+    }
+
+
+def _die_with_parent(descriptor: int) -> None:
+    """Wait for the end of file that only the parent's death brings, then kill the group."""
+    while os.read(descriptor, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the variables and start."""
+    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
+    if lifeline:
+        threading.Thread(target=_die_with_parent, args=(int(lifeline),), daemon=True).start()
+    report = os.environ.pop("CONTRIBBOT_REPORT", "")
+    witness = os.environ.pop("CONTRIBBOT_WITNESS", "")
+    if report:
+        reporter = Reporter(Path(report), [path for path in witness.split(os.pathsep) if path])
+        config.pluginmanager.register(reporter, "contribbot-reporter")

@@ -1,0 +1,159 @@
+"""What `contribbot verify` does, without a command line."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from contribbot.errors import ExitCode, UsageError
+from contribbot.hardware.probe import this_machine
+from contribbot.model.outcome import HOST_TARGETS, Outcome, Verdict
+from contribbot.model.report import PatchReport
+from contribbot.queue.load import Queue
+from contribbot.report.text import verdict_line
+from contribbot.verify.evidence import (
+    State,
+    judge_record,
+    record_path,
+    state_evidence,
+    write_evidence,
+)
+from contribbot.verify.pipeline import Options, Watcher, unmet, verify
+
+_TARGET: Final = re.compile(r"^(?:[a-z]+:)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a verification left.
+
+    Attributes:
+        reports: One a patch.
+        records: The record of each patch, by name.
+    """
+
+    reports: list[PatchReport]
+    records: dict[str, Path]
+
+    def lines(self, required: Sequence[str]) -> list[str]:
+        """Return the closing lines: verdicts, what was required and is not there, records.
+
+        Args:
+            required: Targets that had to be proved.
+        """
+        lines = []
+        for report in self.reports:
+            lines.append(verdict_line(report))
+            missing = unmet(report, required)
+            if missing:
+                lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
+            record = self.records.get(report.patch)
+            if record is not None:
+                lines.append(f"{report.patch}: record in {record}")
+        return lines
+
+
+def targets(required: Sequence[str]) -> list[str]:
+    """Check the names of required targets.
+
+    Raises:
+        UsageError: One is no target.
+    """
+    for name in required:
+        if not _TARGET.match(name):
+            raise UsageError(
+                f"--require {name}: no such target",
+                hint="name cpu, cuda, gfx942, compile:gfx90a, …",
+            )
+    return list(required)
+
+
+def verify_and_record(
+    queue: Queue,
+    names: Sequence[str],
+    *,
+    jobs: int,
+    force: bool,
+    folder: Path,
+    watcher: Watcher,
+) -> Done:
+    """Verify patches and write a record for each.
+
+    A record is left as it is when nothing was done again and it is still fresh:
+    it says when the work was done, not when somebody asked.
+
+    Args:
+        queue: The queue.
+        names: Which patches.
+        jobs: Checks that run at the same time.
+        force: Whether to repeat what is remembered.
+        folder: Where records go.
+        watcher: Who looks on.
+
+    Raises:
+        ContribbotError: See `pipeline.verify`.
+    """
+    started = datetime.now(UTC)
+    with _terminated_as_interrupted():
+        reports = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
+    finished = datetime.now(UTC)
+    records = {}
+    for report in reports:
+        path = record_path(folder, report.patch, this_machine())
+        if _all_remembered(report) and path.is_file():
+            known = judge_record(queue, path)
+            if known.state is State.FRESH:
+                records[report.patch] = path
+                continue
+        statement = state_evidence(queue, report, started=started, finished=finished)
+        if statement is not None:
+            records[report.patch] = write_evidence(folder, statement)
+    return Done(reports, records)
+
+
+def _all_remembered(report: PatchReport) -> bool:
+    return all(
+        one.cached for one in report.stages if one.outcome in {Outcome.PASSED, Outcome.FAILED}
+    )
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Clean up on SIGTERM, which CI sends to a cancelled job, as on Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
+    """Return what the shell is told.
+
+    Args:
+        reports: What was seen.
+        required: Targets that had to be proved.
+    """
+    if any(report.verdict is Verdict.REFUTED or unmet(report, required) for report in reports):
+        return ExitCode.NO
+    could_not = any(
+        one.outcome is Outcome.UNAVAILABLE and one.target in HOST_TARGETS
+        for report in reports
+        for one in report.stages
+    )
+    return ExitCode.MACHINE if could_not else ExitCode.OK

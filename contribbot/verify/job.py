@@ -1,0 +1,154 @@
+"""What one patch's verification consists of, and what its stages tell each other."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from contribbot.model.machine import Machine
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.patch import Patch
+from contribbot.sources import Progress
+from contribbot.store.repository import Store
+from contribbot.store.trees import export
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a unit of work found.
+
+    Attributes:
+        outcome: How it ended.
+        reason: One line that says why.
+        details: What was seen, for the record.
+        lasting: Whether the same inputs would give the same again. A crash or a
+            time-out may not, and is not remembered.
+    """
+
+    outcome: Outcome
+    reason: str
+    details: dict[str, JsonValue] = field(default_factory=dict)
+    lasting: bool = True
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of work of a stage, with everything that its outcome depends on.
+
+    Attributes:
+        target: The hardware that it needs, or `any`.
+        inputs: What the outcome depends on, beside tool and machine; None: it is
+            done every time.
+        work: Does it. Runs in a worker thread.
+        label: What people call it; empty where the stage has one unit.
+        missing: Why this machine cannot do it, or empty.
+        usable: Whether a remembered outcome still stands on what is there now.
+    """
+
+    target: str
+    inputs: Mapping[str, JsonValue] | None
+    work: Callable[[], Finding]
+    label: str = ""
+    missing: str = ""
+    usable: Callable[[StageResult], bool] = lambda _result: True
+
+
+@dataclass
+class Trees:
+    """The ids of what the stages work on; empty until `source` and `apply` have passed.
+
+    Attributes:
+        pin_commit: The pinned commit in the store.
+        base_commit: The pin with the dependencies on top.
+        base: The base's tree.
+        patched_commit: The base with the patch on top.
+        patched: The patched tree.
+    """
+
+    pin_commit: str = ""
+    base_commit: str = ""
+    base: str = ""
+    patched_commit: str = ""
+    patched: str = ""
+
+
+class Job:
+    """One patch on its way through the stages.
+
+    Args:
+        patch: The patch.
+        below: The patches that it depends on, lowest first.
+        store: The object store of its upstream.
+        machine: What this machine is.
+        scratch: A folder of its own, gone after the run.
+        logs: Where the output of checks is kept.
+        progress: Where downloads report how far they are.
+    """
+
+    def __init__(
+        self,
+        patch: Patch,
+        below: tuple[Patch, ...],
+        *,
+        store: Store,
+        machine: Machine,
+        scratch: Path,
+        logs: Path,
+        progress: Progress,
+    ) -> None:
+        self.patch = patch
+        self.below = below
+        self.store = store
+        self.machine = machine
+        self.scratch = scratch
+        self.logs = logs
+        self.progress = progress
+        self.trees = Trees()
+        self.results: dict[str, list[StageResult]] = {}
+        self._exports: dict[str, Path] = {}
+        self._lock = threading.Lock()
+
+    def fresh_folder(self) -> Path:
+        """Make a folder whose name says nothing of what it will hold."""
+        folder = self.scratch / uuid.uuid4().hex
+        folder.mkdir(parents=True)
+        return folder
+
+    def exported(self, tree: str) -> Path:
+        """Return a folder that holds a tree, writing it the first time.
+
+        Its name does not say which side it is, so that no check can know.
+
+        Args:
+            tree: The tree's id.
+        """
+        with self._lock:
+            if tree not in self._exports:
+                folder = self.fresh_folder()
+                export(self.store, tree, folder, scratch=self.scratch)
+                self._exports[tree] = folder
+            return self._exports[tree]
+
+
+class Stage(Protocol):
+    """One kind of proof. A new one is one file, one row in the registry, one test."""
+
+    @property
+    def name(self) -> str:
+        """How outcomes call it."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Stages that must have passed for this one to make sense."""
+
+    def units(self, job: Job) -> list[Unit]:
+        """Return the work to be done; called when the stages before it have ended."""
+
+    def settle(self, job: Job, results: list[StageResult]) -> None:
+        """Take over from its results what later stages need."""

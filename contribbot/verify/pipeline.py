@@ -1,0 +1,217 @@
+"""Running the stages over patches: in order within a patch, side by side otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from contribbot import process
+from contribbot.hardware.probe import this_machine
+from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.report import PatchReport
+from contribbot.queue.load import Queue
+from contribbot.sources import Progress
+from contribbot.store.repository import open_store, require_git
+from contribbot.verify.cache import OutcomeCache
+from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.stages import STAGES
+from contribbot.workspace import run_folder, stores_folder
+
+
+class Watcher(Protocol):
+    """Sees what happens while it happens. Called from several threads."""
+
+    def started(self, patch: str, stage: str, label: str) -> None:
+        """Some work of a stage has started."""
+
+    def ended(self, patch: str, result: StageResult) -> None:
+        """An outcome is there."""
+
+    def download(self) -> Progress:
+        """Return what a download reports to."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to verify.
+
+    Attributes:
+        jobs: Checks that run at the same time.
+        force: Whether to repeat what is remembered.
+    """
+
+    jobs: int
+    force: bool = False
+
+
+def verify(
+    queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
+) -> list[PatchReport]:
+    """Verify patches and return a report for each, in the order of the names.
+
+    Args:
+        queue: The queue.
+        names: Which patches.
+        options: How.
+        watcher: Who looks on.
+
+    Raises:
+        QueueError: A file of a patch is invalid.
+        MachineError: This machine cannot work (no git, no space, …).
+    """
+    require_git()
+    machine = this_machine()
+    # All files are read first: an invalid one is said before any work is done.
+    patches = {name: queue.patch(name) for name in names}
+    stacks = {name: tuple(queue.patch(low) for low in queue.below(name)) for name in names}
+    cache = OutcomeCache(queue.local / "outcomes", machine)
+    with (
+        run_folder() as scratch,
+        ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="unit") as units,
+        ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="patch") as walks,
+    ):
+        futures: list[Future[PatchReport]] = []
+        try:
+            for name in names:
+                job = Job(
+                    patches[name],
+                    stacks[name],
+                    store=open_store(stores_folder(), patches[name].upstream.name),
+                    machine=machine,
+                    scratch=scratch / name,
+                    logs=queue.local / "logs",
+                    progress=watcher.download(),
+                )
+                job.scratch.mkdir()
+                walk = _Walk(job, cache, units, watcher, force=options.force)
+                futures.append(walks.submit(walk.run))
+            return [future.result() for future in futures]
+        except BaseException:
+            # Interrupted, or one patch hit something that stops all: end the others at once.
+            process.stop()
+            for pool in (walks, units):
+                pool.shutdown(wait=True, cancel_futures=True)
+            process.resume()
+            raise
+
+
+class _Walk:
+    """One patch's way through the stages."""
+
+    def __init__(
+        self,
+        job: Job,
+        cache: OutcomeCache,
+        pool: ThreadPoolExecutor,
+        watcher: Watcher,
+        *,
+        force: bool,
+    ) -> None:
+        self._job = job
+        self._cache = cache
+        self._pool = pool
+        self._watcher = watcher
+        self._force = force
+
+    def run(self) -> PatchReport:
+        job = self._job
+        for stage in STAGES:
+            results = self._stage(stage)
+            job.results[stage.name] = results
+            if all(result.outcome is Outcome.PASSED for result in results):
+                stage.settle(job, results)
+        everything = [result for results in job.results.values() for result in results]
+        return PatchReport(
+            patch=job.patch.name,
+            upstream=job.patch.upstream.name,
+            pin=job.patch.pin.tag,
+            base_commit=job.trees.base_commit or job.trees.pin_commit or None,
+            patched_tree=job.trees.patched or None,
+            verdict=judge(everything),
+            stages=tuple(everything),
+            open=tuple(open_targets(everything)),
+        )
+
+    def _stage(self, stage: Stage) -> list[StageResult]:
+        obstacle = _obstacle(self._job, stage)
+        if obstacle:
+            result = StageResult(
+                stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
+            )
+            self._watcher.ended(self._job.patch.name, result)
+            return [result]
+        futures = [
+            self._pool.submit(self._unit, stage.name, unit) for unit in stage.units(self._job)
+        ]
+        return [future.result() for future in futures]
+
+    def _unit(self, stage: str, unit: Unit) -> StageResult:
+        result = self._outcome(stage, unit)
+        self._watcher.ended(self._job.patch.name, result)
+        return result
+
+    def _outcome(self, stage: str, unit: Unit) -> StageResult:
+        if unit.missing:
+            finding = Finding(Outcome.UNAVAILABLE, unit.missing)
+            return _result(stage, unit, finding, 0.0)
+        key = None if unit.inputs is None else self._cache.key(stage, unit.target, unit.inputs)
+        if key is not None and not self._force:
+            remembered = self._cache.get(key)
+            if remembered is not None and unit.usable(remembered):
+                return remembered
+        self._watcher.started(self._job.patch.name, stage, unit.label)
+        started = time.monotonic()
+        finding = unit.work()
+        result = _result(stage, unit, finding, time.monotonic() - started)
+        if key is not None and finding.lasting:
+            self._cache.put(key, result)
+        return result
+
+
+def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageResult:
+    details = finding.details if not unit.label else {"check": unit.label, **finding.details}
+    return StageResult(
+        stage=stage,
+        target=unit.target,
+        outcome=finding.outcome,
+        reason=f"{unit.label}: {finding.reason}" if unit.label else finding.reason,
+        seconds=round(seconds, 3),
+        # `source` has no remembered outcome: the store itself is the memory.
+        cached=details.get("already_there") is True,
+        details=details,
+    )
+
+
+def _obstacle(job: Job, stage: Stage) -> str:
+    """Say what keeps a stage from making sense, or nothing."""
+    for name in stage.after:
+        outcomes = {result.outcome for result in job.results[name]}
+        for bad in (Outcome.FAILED, Outcome.SKIPPED):
+            if bad in outcomes:
+                return f"{name} {'failed' if bad is Outcome.FAILED else 'was skipped'}"
+        if outcomes == {Outcome.UNAVAILABLE}:
+            return f"{name} is unavailable"
+    return ""
+
+
+def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
+    """Return which of the required targets a report does not prove.
+
+    Args:
+        report: The report of one patch.
+        required: `cpu`, `cuda`, a gfx target, or `STAGE:TARGET` such as `compile:gfx90a`.
+    """
+    missing = []
+    for need in required:
+        stage, _, target = need.rpartition(":")
+        outcomes = {
+            result.outcome
+            for result in report.stages
+            if result.target == target and (stage or "reproduce") == result.stage
+        }
+        if outcomes != {Outcome.PASSED}:
+            missing.append(need)
+    return missing

@@ -1,0 +1,59 @@
+"""Judging a check by its two runs: red for the stated reason on the base, green on the patch."""
+
+from __future__ import annotations
+
+import re
+
+from contribbot.model.outcome import Outcome
+from contribbot.model.patch import Check
+from contribbot.verify.checkrun import CheckRun, Failure
+
+
+def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
+    """Return the outcome of a check and one line that says why.
+
+    Args:
+        check: What was expected.
+        base: The run on the base tree.
+        patched: The run on the patched tree.
+    """
+    for side, run in (("base", base), ("patched tree", patched)):
+        if run.trouble:
+            return Outcome.FAILED, f"on the {side}: {run.trouble}"
+    wrong = _wrong_on_base(check, base) or _wrong_on_patched(base, patched)
+    if wrong:
+        return Outcome.FAILED, wrong
+    count = len(patched.ran)
+    tests = f"{count} test{'s' if count != 1 else ''}"
+    if check.expect == "fail-to-pass":
+        return Outcome.PASSED, f"{tests}: fail on the base as stated, pass on the patched tree"
+    return Outcome.PASSED, f"{tests}: pass on the base and on the patched tree"
+
+
+def _wrong_on_base(check: Check, base: CheckRun) -> str:
+    if check.expect == "pass-to-pass":
+        return f"fails on the base: {_name(base.failed[0])}" if base.failed else ""
+    if base.passed:
+        more = f" (and {len(base.passed) - 1} more)" if len(base.passed) > 1 else ""
+        return f"passes on the base, so it shows nothing: {base.passed[0]}{more}"
+    for failure in base.failed:
+        if failure.broken:
+            return f"the base is broken there, not wrong: {_name(failure)}"
+        if not re.search(check.reason, failure.message):
+            return f"fails on the base for another reason than stated: {_name(failure)}"
+    return ""
+
+
+def _wrong_on_patched(base: CheckRun, patched: CheckRun) -> str:
+    if patched.failed:
+        more = f" (and {len(patched.failed) - 1} more)" if len(patched.failed) > 1 else ""
+        return f"fails on the patched tree: {_name(patched.failed[0])}{more}"
+    differing = sorted(base.ran ^ patched.ran)
+    if differing:
+        side = "base" if differing[0] in base.ran else "patched tree"
+        return f"runs on the {side} only: {differing[0]}"
+    return ""
+
+
+def _name(failure: Failure) -> str:
+    return f"{failure.test}: {failure.message.partition(chr(10))[0]}"

@@ -1,0 +1,20 @@
+"""The registry of stages, in the order in which they run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from contribbot.verify.job import Stage
+from contribbot.verify.stages.apply import ApplyStage
+from contribbot.verify.stages.reproduce import ReproduceStage
+from contribbot.verify.stages.source import SourceStage
+from contribbot.verify.stages.style import StyleStage
+from contribbot.verify.stages.witness import WitnessStage
+
+STAGES: Final[tuple[Stage, ...]] = (
+    SourceStage(),
+    ApplyStage(),
+    StyleStage(),
+    ReproduceStage(),
+    WitnessStage(),
+)

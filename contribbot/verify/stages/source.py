@@ -1,0 +1,46 @@
+"""Stage `source`: the pinned tree is in the store."""
+
+from __future__ import annotations
+
+from contribbot.errors import NoSpaceError, SourceError
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.sources import provide
+from contribbot.verify.job import Finding, Job, Unit
+
+
+class SourceStage:
+    """Brings the pin's tree into the store, from the first source that has it."""
+
+    name = "source"
+    after: tuple[str, ...] = ()
+
+    def units(self, job: Job) -> list[Unit]:
+        """One unit, done every time: the store itself remembers."""
+        return [Unit("any", None, lambda: self._provide(job))]
+
+    def settle(self, job: Job, results: list[StageResult]) -> None:
+        """Take the pinned commit over."""
+        job.trees.pin_commit = str(results[0].details["commit"])
+
+    def _provide(self, job: Job) -> Finding:
+        pin = job.patch.pin
+        try:
+            got = provide(pin, job.patch.upstream, job.store, progress=job.progress)
+        except NoSpaceError:
+            raise
+        except SourceError as error:
+            # It says nothing about the patch: this machine could not look.
+            next_step = f"; next: {error.hint}" if error.hint else ""
+            return Finding(Outcome.UNAVAILABLE, error.message + next_step, lasting=False)
+        return Finding(
+            Outcome.PASSED,
+            f"{pin.title} from {got.detail}",
+            {
+                "kind": got.kind,
+                "commit": got.commit,
+                "tree": got.tree,
+                "from": got.detail,
+                "failed_before": list(got.failures),
+                "already_there": not got.fresh,
+            },
+        )

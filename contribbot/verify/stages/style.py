@@ -1,0 +1,133 @@
+"""Stage `style`: what an upstream's reviewer would send back before reading the code."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.pin import CommitRules
+from contribbot.store.trees import changes
+from contribbot.verify.job import Finding, Job, Unit
+
+_SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
+_WHITESPACE: Final = re.compile(rb"^(?P<where>[^\n]+?:\d+): (?P<what>[^\n]+)\.$", re.MULTILINE)
+
+
+class StyleStage:
+    """Patch hygiene: whitespace, sign-off, subject, declared files, Python that compiles."""
+
+    name = "style"
+    after = ("apply",)
+
+    def units(self, job: Job) -> list[Unit]:
+        """One unit over all commits of the patch."""
+        inputs: dict[str, JsonValue] = {
+            "base_commit": job.trees.base_commit,
+            "patched_commit": job.trees.patched_commit,
+            "files": [*sorted(job.patch.spec.files)],
+            "rules": job.patch.upstream.commits.model_dump(),
+        }
+        return [Unit("any", inputs, lambda: self._look(job))]
+
+    def settle(self, job: Job, results: list[StageResult]) -> None:
+        """Nothing later depends on it."""
+
+    def _look(self, job: Job) -> Finding:
+        problems = [
+            *_messages(job),
+            *_whitespace(job),
+            *_declared(job),
+            *_encoding(job),
+            *_python(job),
+        ]
+        details: dict[str, JsonValue] = {"problems": list(problems)}
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            return Finding(Outcome.FAILED, problems[0] + more, details)
+        return Finding(Outcome.PASSED, "no problem found", details)
+
+
+def _messages(job: Job) -> list[str]:
+    """Read the commits back from the store, as upstream would see them."""
+    rules = job.patch.upstream.commits
+    span = f"{job.trees.base_commit}..{job.trees.patched_commit}"
+    raw = job.store.git("log", "--reverse", "-z", "--format=%B", span).stdout.decode()
+    problems = []
+    for file, message in zip(job.patch.files, raw.split("\0"), strict=False):
+        problems += [f"{file.name}: {what}" for what in message_problems(message, rules)]
+    return problems
+
+
+def message_problems(message: str, rules: CommitRules) -> list[str]:
+    """Say what an upstream would object to in a commit's message.
+
+    Args:
+        message: The whole message.
+        rules: What the upstream asks of a commit.
+    """
+    subject = message.partition("\n")[0]
+    problems = []
+    if len(subject) > rules.subject_max:
+        problems.append(f"the subject has {len(subject)} characters, {rules.subject_max} at most")
+    if subject.endswith("."):
+        problems.append("the subject ends with a full stop")
+    if rules.subject_pattern and not re.search(rules.subject_pattern, subject):
+        problems.append(f"the subject does not match {rules.subject_pattern}: {subject}")
+    if rules.sign_off and not _SIGN_OFF.search(message):
+        problems.append("no Signed-off-by, which this upstream asks for (git commit --signoff)")
+    return problems
+
+
+def _whitespace(job: Job) -> list[str]:
+    done = job.store.git(
+        "diff-tree", "--check", "--no-color", job.trees.base, job.trees.patched, accept=(0, 2)
+    )
+    return [
+        f"{found['where'].decode('utf-8', 'replace')}: {found['what'].decode('utf-8', 'replace')}"
+        for found in _WHITESPACE.finditer(done.stdout)
+    ]
+
+
+def _declared(job: Job) -> list[str]:
+    touched = {change.path for change in changes(job.store, job.trees.base, job.trees.patched)}
+    declared = set(job.patch.spec.files)
+    outside = [
+        f"{path}: touched, but not in `files` of patch.toml" for path in sorted(touched - declared)
+    ]
+    unused = [
+        f"{path}: in `files` of patch.toml, but not touched" for path in sorted(declared - touched)
+    ]
+    return outside + unused
+
+
+def _encoding(job: Job) -> list[str]:
+    problems = []
+    for file in job.patch.files:
+        for number, row in enumerate(file.content.split(b"\n"), start=1):
+            try:
+                row.decode("utf-8")
+            except UnicodeDecodeError:
+                if row.startswith(b"+"):
+                    problems.append(f"{file.name}:{number}: adds a line that is not UTF-8")
+    return problems
+
+
+def _python(job: Job) -> list[str]:
+    problems = []
+    for change in changes(job.store, job.trees.base, job.trees.patched):
+        if not change.path.endswith(".py") or not change.mode.startswith("100"):
+            continue
+        source = job.store.read(change.blob)
+        try:
+            # Compiling runs nothing. A SyntaxWarning is the upstream's to judge.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)
+                compile(source, change.path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 0
+            problems.append(f"{change.path}:{line}: does not compile: {error}")
+    return problems
