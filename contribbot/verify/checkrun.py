@@ -159,6 +159,8 @@ def _environment(
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(str(tree / root) for root in python_roots),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # What a check prints must be out before it crashes.
+            "PYTHONUNBUFFERED": "1",
             # Only what contribbot depends on may take part, not what else is installed.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
@@ -182,7 +184,7 @@ def _read(report: Path, done: process.Supervised, tree: Path, *, limit: float) -
         elif kind == "phase":
             _phase(run, event, outcomes)
         elif kind == "uncollected":
-            uncollected = event["message"].strip().splitlines()[-1]
+            uncollected = event["message"].strip().splitlines()[-1].removeprefix("E ").strip()
         elif kind == "lines":
             path = Path(event["path"]).relative_to(tree).as_posix()
             run.statements[path], run.executed[path] = event["statements"], event["executed"]

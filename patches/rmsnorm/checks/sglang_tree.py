@@ -1,0 +1,142 @@
+"""SGLang's real `layernorm.py` and `multi_platform.py`, imported without the rest of SGLang.
+
+The package's own `__init__` and four modules that `layernorm.py` imports pull in the whole
+serving stack, so they are replaced by the few names that are asked of them. The code under
+test is the file of the exported tree, unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.machinery
+import os
+import sys
+import types
+from pathlib import Path
+from typing import Protocol, cast
+
+import torch
+
+Norm = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
+class RMSNorm(Protocol):
+    """What the checks use of SGLang's RMSNorm."""
+
+    weight: torch.nn.Parameter
+    variance_epsilon: float
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor | None = None,
+        post_residual_addition: torch.Tensor | None = None,
+    ) -> Norm:
+        """Run the method that `MultiPlatformOp` chose."""
+        ...
+
+    def forward_native(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Norm:
+        """Run the plain torch implementation."""
+        ...
+
+
+def tree() -> Path:
+    """Return the root of the exported tree.
+
+    Raises:
+        RuntimeError: `CONTRIBBOT_TREE` does not name it.
+    """
+    root = Path(os.environ.get("CONTRIBBOT_TREE", ""))
+    if not (root / "python" / "sglang").is_dir():
+        raise RuntimeError(f"CONTRIBBOT_TREE={root}: no python/sglang in it")
+    return root
+
+
+def _no() -> bool:
+    return False
+
+
+def _yes() -> bool:
+    return True
+
+
+def _get_bool_env_var(name: str, default: str = "false") -> bool:
+    return os.environ.get(name, default).lower() in {"true", "1"}
+
+
+def _stand_in(name: str, **attributes: object) -> None:
+    module = types.ModuleType(name)
+    vars(module).update(attributes)
+    sys.modules[name] = module
+
+
+def open_package() -> None:
+    """Make `sglang.*` importable from the tree without running `sglang/__init__.py`."""
+    if "sglang" in sys.modules:
+        return
+    package = types.ModuleType("sglang")
+    package.__path__ = [str(tree() / "python" / "sglang")]
+    package.__spec__ = importlib.machinery.ModuleSpec("sglang", None, is_package=True)
+    sys.modules["sglang"] = package
+
+
+def _replace_neighbours() -> None:
+    """Stand in for what `layernorm.py` and `multi_platform.py` import from SGLang.
+
+    `is_hip` says yes: it is how SGLang chooses the aiter branch. Nothing else claims a
+    GPU; the tensors stay where the check puts them.
+    """
+    platforms = ("cuda", "cpu", "npu", "xpu", "musa")
+    _stand_in(
+        "sglang.srt.utils",
+        **{f"is_{platform}": _no for platform in platforms},
+        is_hip=_yes,
+        is_flashinfer_available=_no,
+        cpu_has_amx_support=_no,
+        get_bool_env_var=_get_bool_env_var,
+    )
+    _stand_in(
+        "sglang.srt.batch_invariant_ops",
+        is_batch_invariant_mode_enabled=_no,
+        rms_norm_batch_invariant=None,
+    )
+    _stand_in("sglang.srt.environ", envs=None)
+    _stand_in("sglang.srt.server_args", get_global_server_args=None)
+
+
+@functools.cache
+def load_layernorm(kernels: types.ModuleType | None) -> types.ModuleType:
+    """Import the tree's `layernorm.py`; once for each process.
+
+    Args:
+        kernels: Takes the place of the module `aiter`. None: the installed one.
+
+    Raises:
+        RuntimeError: The tree is missing, or another file was imported.
+    """
+    open_package()
+    _replace_neighbours()
+    if kernels is not None:
+        sys.modules["aiter"] = kernels
+    module = importlib.import_module("sglang.srt.layers.layernorm")
+    expected = tree() / "python" / "sglang" / "srt" / "layers" / "layernorm.py"
+    if not Path(str(module.__file__)).samefile(expected):
+        raise RuntimeError(f"imported {module.__file__} instead of {expected}")
+    return module
+
+
+def make_norm(
+    layernorm: types.ModuleType, width: int, dtype: torch.dtype, device: str = "cpu"
+) -> RMSNorm:
+    """Return an RMSNorm whose weights differ from column to column.
+
+    Raises:
+        RuntimeError: SGLang did not choose aiter.
+    """
+    norm = layernorm.RMSNorm(width).to(device=device, dtype=dtype)
+    if norm._forward_method != norm.forward_aiter:  # noqa: SLF001  how SGLang notes its choice
+        raise RuntimeError("RMSNorm does not use aiter: set SGLANG_USE_AITER=1")
+    with torch.no_grad():
+        norm.weight.copy_(torch.linspace(0.5, 1.5, width))
+    return cast("RMSNorm", norm)

@@ -1,0 +1,97 @@
+"""What all tests share: nothing may reach the user's home, and programs run for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.workspace import cache_folder
+from tests.toy import Toy
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+#: Where archives are kept between runs; read before any test changes the environment.
+REAL_CACHE = cache_folder()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_leaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give each test its own home and cache, and see that the environment stays as it was."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CONTRIBBOT_CACHE", str(tmp_path / "cache"))
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_TOKEN", "NO_COLOR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    yield
+    after = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    before.pop("PYTEST_CURRENT_TEST", None)
+    assert after == before, "a test or what it called changed os.environ"
+    assert list(home.iterdir()) == [], "something was written to HOME"
+
+
+@dataclass
+class Ran:
+    """How a run of the program ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, JsonValue]:
+        """Return standard output as the one JSON document that it must be."""
+        document: dict[str, JsonValue] = json.loads(self.out)
+        return document
+
+
+@dataclass
+class Program:
+    """The program, run as a user runs it."""
+
+    cwd: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, *args: str | Path, cwd: Path | None = None, **env: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "contribbot", *map(str, args)],
+            cwd=cwd or self.cwd,
+            env={**os.environ, **self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *args: str | Path) -> subprocess.Popen[str]:
+        """Start it and do not wait."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "contribbot", *map(str, args)],
+            cwd=self.cwd,
+            env={**os.environ, **self.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Toy:
+    """A queue whose upstream is a git repository beside it, with no patch yet."""
+    return Toy(tmp_path / "toy")
+
+
+@pytest.fixture
+def program(toy: Toy) -> Program:
+    """The program, run in the toy queue."""
+    return Program(toy.queue)

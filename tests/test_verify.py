@@ -1,0 +1,420 @@
+"""`contribbot verify` on a small real queue: what is proved, refuted, remembered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from tests.toy import FAIL_TO_PASS, FIXED, one_check
+
+if TYPE_CHECKING:
+    from tests.conftest import Program, Ran
+    from tests.toy import Toy
+
+
+def stages(ran: Ran, patch: int = 0) -> dict[str, dict[str, object]]:
+    """Index the outcomes of a patch by stage and check."""
+    found = {}
+    for stage in ran.json()["patches"][patch]["stages"]:  # type: ignore[index, call-overload, union-attr]  # JSON
+        check = stage["details"].get("check")
+        found[f"{stage['stage']} {check}" if check else stage["stage"]] = stage
+    return found
+
+
+def report(ran: Ran, patch: int = 0) -> dict[str, object]:
+    """Return the report of a patch."""
+    return ran.json()["patches"][patch]  # type: ignore[index, call-overload, return-value]  # JSON
+
+
+def test_a_right_patch_is_proved(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    ran = program("verify", "patches/area", "--json")
+
+    assert ran.code == 0, ran.err
+    assert report(ran)["verdict"] == "proved"
+    assert report(ran)["base_commit"] == toy.commit
+    assert report(ran)["open"] == []
+    seen = stages(ran)
+    assert {name: stage["outcome"] for name, stage in seen.items()} == {
+        "source": "passed",
+        "apply": "passed",
+        "style": "passed",
+        "reproduce red": "passed",
+        "reproduce same": "passed",
+        "witness": "passed",
+    }
+    red = seen["reproduce red"]["details"]
+    assert isinstance(red, dict)
+    assert [one["test"] for one in red["base"]["failed"]] == [
+        "test_red.py::test_rectangle",
+        "test_red.py::test_flat",
+    ]
+    assert red["patched"]["passed"] == ["test_red.py::test_rectangle", "test_red.py::test_flat"]
+    witness = seen["witness"]["details"]
+    assert isinstance(witness, dict)
+    assert (witness["added"], witness["executed"]) == (2, 2)
+
+
+def test_the_patched_tree_is_the_one_that_git_am_makes(toy: Toy, program: Program) -> None:
+    from tests.toy import git  # noqa: PLC0415  beside its only use
+
+    toy.put_patch()
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+
+    patch = toy.queue / "patches/area/0001-change.patch"
+    git(toy.upstream, "am", "-q", str(patch))
+    assert (
+        report(ran)["patched_tree"]
+        == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
+    )
+    details = stages(ran)["apply"]["details"]
+    assert isinstance(details, dict)
+    commit = details["patched_commit"]
+    store = Path(toy.root.parent / "cache/stores/toy.git")
+    ours = git(store, "log", "-1", "--format=%an <%ae> %ad%n%B", str(commit))
+    assert ours == git(toy.upstream, "log", "-1", "--format=%an <%ae> %ad%n%B")
+
+
+def test_a_second_run_repeats_nothing(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    program("verify", "area")
+    record = next((toy.queue / "evidence/area").glob("*.json"))
+    before = record.read_bytes()
+
+    # Without a pytest that could run, only what is remembered can answer.
+    ran = program("verify", "area", "--json", PYTEST_ADDOPTS="--no-such-option")
+
+    assert ran.code == 0
+    assert all(stage["cached"] for stage in stages(ran).values())
+    assert record.read_bytes() == before
+
+
+def test_force_repeats_everything(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    program("verify", "area")
+
+    ran = program("verify", "area", "--json", "--force")
+
+    repeated = {name for name, stage in stages(ran).items() if not stage["cached"]}
+    # The pinned tree is in the store; there is nothing to repeat about it.
+    assert repeated == {"apply", "style", "reproduce red", "reproduce same", "witness"}
+
+
+def test_a_changed_check_is_run_again(toy: Toy, program: Program) -> None:
+    folder = toy.put_patch()
+    toy.put_queue(["area"])
+    program("verify", "area")
+    (folder / "checks/test_red.py").write_text(FAIL_TO_PASS + "\n# another\n")
+
+    ran = program("verify", "area", "--json")
+
+    assert stages(ran)["apply"]["cached"] is True
+    assert stages(ran)["reproduce red"]["cached"] is False
+
+
+def test_local_state_can_be_deleted(toy: Toy, program: Program) -> None:
+    import shutil  # noqa: PLC0415  beside its only use
+
+    toy.put_patch()
+    toy.put_queue(["area"])
+    first = program("verify", "area", "--json")
+    shutil.rmtree(toy.root.parent / "cache")
+
+    # The outcomes are remembered, the objects that they speak of are gone.
+    second = program("verify", "area", "--json")
+
+    assert second.code == 0, second.err
+    assert report(second)["patched_tree"] == report(first)["patched_tree"]
+    shutil.rmtree(toy.queue / ".contribbot")
+    assert program("verify", "area").code == 0
+
+
+def test_a_check_that_passes_on_the_base_refutes(toy: Toy, program: Program) -> None:
+    toy.put_patch(
+        checks=one_check(), check_files={"test_red.py": "def test_nothing():\n    assert True\n"}
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "passes on the base, so it shows nothing: test_red.py::test_nothing" in ran.out
+
+
+def test_an_import_error_is_never_red(toy: Toy, program: Program) -> None:
+    broken = "def test_it():\n    import no_such_module_anywhere\n"
+    toy.put_patch(checks=one_check(reason="Error"), check_files={"test_red.py": broken})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert (
+        "the base is broken there, not wrong: test_red.py::test_it: ModuleNotFoundError" in ran.out
+    )
+
+
+def test_another_failure_than_stated_is_not_red(toy: Toy, program: Program) -> None:
+    toy.put_patch(checks=one_check(reason="^ZeroDivisionError"))
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "for another reason than stated" in ran.out
+
+
+def test_a_file_that_cannot_be_collected_is_not_red(toy: Toy, program: Program) -> None:
+    toy.put_patch(
+        checks=one_check(reason="Error"), check_files={"test_red.py": "import no_such_module\n"}
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "on the base: could not be collected" in ran.out
+    assert "No module named 'no_such_module'" in ran.out
+
+
+def test_a_missing_fixture_is_not_red(toy: Toy, program: Program) -> None:
+    toy.put_patch(
+        checks=one_check(reason="."), check_files={"test_red.py": "def test_it(no_fixture): pass\n"}
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "on the base: error in setup of test_red.py::test_it" in ran.out
+
+
+def test_skipping_everything_is_a_failure(toy: Toy, program: Program) -> None:
+    skipping = "import pytest\n\n\n@pytest.mark.skip(reason='no')\ndef test_it(): assert False\n"
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": skipping})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "on the base: executed no test (1 skipped)" in ran.out
+
+
+def test_a_check_that_skips_itself_on_the_patched_tree_is_caught(
+    toy: Toy, program: Program
+) -> None:
+    dodging = (
+        "import pytest\nfrom toy.area import rectangle\n\n\n"
+        "def test_one():\n    assert rectangle(2, 3) == 6\n\n\n"
+        "def test_two():\n    if rectangle(1, 4) == 4:\n        pytest.skip('fine')\n"
+        "    assert rectangle(1, 4) == 4\n"
+    )
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": dodging})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "runs on the base only: test_red.py::test_two" in ran.out
+
+
+def test_a_patch_that_does_not_help_is_refuted(toy: Toy, program: Program) -> None:
+    useless = toy.format_patch(
+        {"src/toy/area.py": FIXED.replace("width * height", "width - height")}
+    )
+    toy.put_patch(patch=useless)
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 1
+    assert report(ran)["verdict"] == "refuted"
+    assert stages(ran)["reproduce red"]["outcome"] == "failed"
+    assert stages(ran)["witness"]["outcome"] == "skipped"
+
+
+def test_a_crash_a_hang_and_an_exit_are_failures_with_their_output_kept(
+    toy: Toy, program: Program
+) -> None:
+    cases = {
+        "crash": ("import os, signal\n    print('last words')\n    os.kill(os.getpid(), signal.SIGSEGV)",
+                  "crashed in test_red.py::test_it: SIGSEGV"),
+        "hang": ("import time\n    print('last words')\n    time.sleep(600)",
+                 "hung in test_red.py::test_it: killed after 3 s"),
+        "exit": ("import os\n    print('last words')\n    os._exit(0)",
+                 "ended early in test_red.py::test_it with exit status 0"),
+        "flood": ("import os\n    while True: os.write(1, b'x' * 65536)",
+                  "wrote too much output in test_red.py::test_it"),
+    }  # fmt: skip
+    for name, (body, _) in cases.items():
+        toy.put_patch(
+            name,
+            checks=one_check(more="timeout = 3\n" if name == "hang" else ""),
+            check_files={
+                "test_red.py": f"def test_it(capfd):\n  with capfd.disabled():\n    {body}\n"
+            },
+        )
+    toy.put_queue(list(cases))
+
+    ran = program("verify", "--all", "--json")
+
+    assert ran.code == 1
+    for number, (name, (body, reason)) in enumerate(cases.items()):
+        result = stages(ran, number)["reproduce red"]
+        assert reason in str(result["reason"]), name
+        details = result["details"]
+        assert isinstance(details, dict)
+        log = toy.queue / ".contribbot/logs" / f"{details['base']['log_sha256']}.log"
+        assert ("last words" if "last words" in body else "xxx") in log.read_text()
+        assert details["base"]["log_tail"] in log.read_text()
+    again = program("verify", "crash", "--json")
+    assert stages(again)["reproduce red"]["cached"] is False, "a crash may not be remembered"
+
+
+def test_children_of_a_check_do_not_outlive_it(toy: Toy, program: Program, tmp_path: Path) -> None:
+    marker = tmp_path / "alive"
+    body = (
+        "import subprocess\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        f"    subprocess.Popen(['sh', '-c', 'sleep 4; touch {marker}'])\n"
+        "    assert rectangle(2, 3) == 6\n"
+    )
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": body})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 0, ran.out
+    import time  # noqa: PLC0415  beside its only use
+
+    time.sleep(4.5)
+    assert not marker.exists()
+
+
+def test_checks_that_never_reach_the_change_are_caught(toy: Toy, program: Program) -> None:
+    unreached = toy.format_patch(
+        {"src/toy/area.py": FIXED, "src/toy/more.py": "def unused():\n    return 1\n"}
+    )
+    toy.put_patch(patch=unreached, files=("src/toy/area.py", "src/toy/more.py"))
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    details = stages(ran)["witness"]["details"]
+    assert isinstance(details, dict)
+    assert details["files"]["src/toy/more.py"]["not_executed"] == [1, 2]
+    assert (details["added"], details["executed"]) == (4, 2)
+
+
+def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
+    spying = (
+        "import os\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        "    assert 'GITHUB_TOKEN' not in os.environ\n    assert 'SECRET' not in repr(os.environ)\n"
+        "    assert rectangle(2, 3) == 6, 'red as stated'\n"
+    )
+    toy.put_patch(checks=one_check(reason="red as stated"), check_files={"test_red.py": spying})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", GITHUB_TOKEN="SECRET", AWS_KEY="SECRET")
+
+    assert ran.code == 0, ran.out
+
+
+def test_what_this_machine_lacks_is_open_and_never_a_pass(toy: Toy, program: Program) -> None:
+    gpu = one_check().replace('name = "red"', 'name = "gpu"').replace("red.py", "gpu.py")
+    both = one_check() + gpu + 'requires = ["gfx90c", "python:no_such_module"]\n'
+    toy.put_patch(
+        checks=both, check_files={"test_red.py": FAIL_TO_PASS, "test_gpu.py": FAIL_TO_PASS}
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+    required = program("verify", "area", "--require", "gfx90c")
+    cpu = program("verify", "area", "--require", "cpu")
+
+    assert ran.code == 0
+    assert report(ran)["open"] == ["gfx90c"]
+    assert stages(ran)["reproduce gpu"]["outcome"] == "unavailable"
+    assert "no gfx90c on this machine" in str(stages(ran)["reproduce gpu"]["reason"])
+    assert required.code == 1
+    assert "required, and not proved here: gfx90c" in required.out
+    assert "proved on cpu; not run: gfx90c" in required.out
+    assert cpu.code == 0
+
+
+def test_a_queue_with_only_gpu_checks_proves_nothing_here(toy: Toy, program: Program) -> None:
+    toy.put_patch(checks=one_check(more='requires = ["gfx90c"]\n'))
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 0
+    assert report(ran)["verdict"] == "incomplete"
+
+
+def test_a_patch_is_verified_on_top_of_what_it_depends_on(toy: Toy, program: Program) -> None:
+    from tests.toy import git  # noqa: PLC0415  beside its only use
+
+    toy.put_patch("first")
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "commit", "-qam", "First")
+    toy.write("src/toy/area.py", FIXED.replace("base * height / 2", "base * height / 2.0"))
+    git(toy.upstream, "commit", "-qam", "Say halves as a float")
+    second = git(toy.upstream, "format-patch", "-1", "--stdout", "--no-signature")
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    toy.put_patch(
+        "second",
+        patch=second,
+        extra='depends_on = ["first"]',
+        checks=one_check("pass-to-pass", ""),
+        check_files={"test_red.py": FAIL_TO_PASS},
+    )
+    toy.put_queue(["first", "second"])
+
+    ran = program("verify", "second", "--json")
+
+    # The check needs the dependency: without it below, the base would fail.
+    assert stages(ran)["reproduce red"]["outcome"] == "passed", ran.out
+    assert report(ran)["base_commit"] != toy.commit
+
+
+def test_junit_and_step_summary(toy: Toy, program: Program, tmp_path: Path) -> None:
+    toy.put_patch(
+        checks=one_check(),
+        check_files={
+            "test_red.py": "def test_it():\n    raise AssertionError('<b>|x|</b> \\x1b[31m @you')\n"
+        },
+    )
+    toy.put_queue(["area"])
+    junit, summary = tmp_path / "out/junit.xml", tmp_path / "summary.md"
+
+    ran = program("verify", "area", "--junit", junit, GITHUB_STEP_SUMMARY=str(summary))
+
+    assert ran.code == 1
+    assert "\x1b" not in ran.out
+    suite = ET.fromstring(junit.read_text()).find("testsuite")  # noqa: S314  our own file
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "1", "1")
+    text = summary.read_text()
+    assert "<b>" not in text
+    assert "&lt;b&gt;\\|x\\|&lt;/b&gt;" in text
+    assert "@you" not in text
+
+
+def test_json_is_one_document_and_lines_go_to_standard_error(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert set(json.loads(ran.out)) == {"patches"}
+    assert set(report(ran)) == {
+        "patch", "upstream", "pin", "base_commit", "patched_tree", "verdict", "stages", "open",
+    }  # fmt: skip
+    assert "area: proved on cpu" in ran.err

@@ -1,0 +1,189 @@
+"""A small real queue: a git repository as upstream, one pin, patches made with git."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+GIT_ENV = {
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Ada Example",
+    "GIT_AUTHOR_EMAIL": "ada@example.com",
+    "GIT_AUTHOR_DATE": "1700000000 +0100",
+    "GIT_COMMITTER_NAME": "Ada Example",
+    "GIT_COMMITTER_EMAIL": "ada@example.com",
+    "GIT_COMMITTER_DATE": "1700000000 +0100",
+    "LC_ALL": "C.UTF-8",
+}
+
+AREA = '''\
+"""Areas."""
+
+
+def square(side):
+    return side * side
+
+
+def rectangle(width, height):
+    # The caller gives the sides.
+    return width + height
+
+
+def triangle(base, height):
+    return base * height / 2
+'''
+FIXED = AREA.replace("return width + height", "area = width * height\n    return area")
+RED = "assert 5 == 6"
+FAIL_TO_PASS = """\
+from toy.area import rectangle
+
+
+def test_rectangle():
+    assert rectangle(2, 3) == 6
+
+
+def test_flat():
+    assert rectangle(1, 4) == 4
+"""
+PASS_TO_PASS = """\
+from toy.area import square, triangle
+
+
+def test_others():
+    assert (square(3), triangle(2, 3)) == (9, 3)
+"""
+
+
+def git(folder: Path, *args: str, stdin: bytes = b"") -> bytes:
+    """Run git in a folder, with nobody's configuration."""
+    done = subprocess.run(
+        ["git", *args], cwd=folder, env=GIT_ENV, input=stdin, capture_output=True, check=True
+    )
+    return done.stdout
+
+
+@dataclass
+class Toy:
+    """A queue in a folder, with its upstream beside it."""
+
+    root: Path
+    upstream: Path = field(init=False)
+    queue: Path = field(init=False)
+    commit: str = field(init=False, default="")
+
+    def __post_init__(self) -> None:
+        self.upstream = self.root / "upstream"
+        self.queue = self.root / "queue"
+        self.upstream.mkdir(parents=True)
+        git(self.upstream, "init", "-q", "-b", "main")
+        self.write("src/toy/__init__.py", "")
+        self.write("src/toy/area.py", AREA)
+        self.write("README", "toy\n")
+        git(self.upstream, "add", "-A")
+        git(self.upstream, "commit", "-q", "-m", "Toy 1.0")
+        git(self.upstream, "tag", "v1.0")
+        self.commit = git(self.upstream, "rev-parse", "HEAD").decode().strip()
+        self.put("upstreams/toy.toml", self.upstream_toml())
+        self.put_queue([])
+
+    def upstream_toml(self, commits: str = "") -> str:
+        return (
+            'name = "toy"\nrepository = "example/toy"\npython_roots = ["src"]\n'
+            f'tests = ["tests"]\n\n[commits]\n{commits}\n'
+        )
+
+    def write(self, path: str, content: str | bytes) -> None:
+        """Write a file of the upstream's work tree."""
+        target = self.upstream / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def put(self, path: str, content: str | bytes) -> Path:
+        """Write a file of the queue."""
+        target = self.queue / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+        return target
+
+    def put_queue(self, order: list[str], *, commit: str | None = None) -> None:
+        """Write queue.toml with one pin, the upstream's tag v1.0."""
+        names = ", ".join(f'"{name}"' for name in order)
+        self.put(
+            "patches/queue.toml",
+            f'order = [{names}]\n\n[[pins]]\nupstream = "toy"\ntag = "v1.0"\n'
+            f'commit = "{commit or self.commit}"\n\n'
+            f'[[pins.sources]]\nkind = "git"\nremote = "{self.upstream.as_uri()}"\n',
+        )
+
+    def format_patch(
+        self,
+        changes: dict[str, str | bytes],
+        subject: str = "Multiply the sides of a rectangle",
+        body: str = "Adding them is no area.",
+    ) -> bytes:
+        """Return a change of the upstream's main as a format-patch file; main stays as it is."""
+        for path, content in changes.items():
+            self.write(path, content)
+        git(self.upstream, "add", "-A")
+        git(self.upstream, "commit", "-q", "-m", f"{subject}\n\n{body}")
+        content = git(
+            self.upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature"
+        )
+        git(self.upstream, "reset", "-q", "--hard", self.commit)
+        return content
+
+    def put_patch(
+        self,
+        name: str = "area",
+        *,
+        patch: bytes | None = None,
+        files: tuple[str, ...] = ("src/toy/area.py",),
+        checks: str | None = None,
+        check_files: dict[str, str] | None = None,
+        extra: str = "",
+    ) -> Path:
+        """Write a patch of the queue; by default one that is right."""
+        listed = ", ".join(f'"{path}"' for path in files)
+        stated = checks if checks is not None else CHECKS
+        self.put(
+            f"patches/{name}/patch.toml",
+            f'title = "Multiply the sides"\nupstream = "toy"\npin = "v1.0"\nfiles = [{listed}]\n'
+            f'problem = "Areas are sums."\nroot_cause = "A plus."\nsolution = "A times."\n{extra}\n'
+            f"{stated}",
+        )
+        content = patch if patch is not None else self.format_patch({"src/toy/area.py": FIXED})
+        self.put(f"patches/{name}/0001-change.patch", content)
+        given = check_files if check_files is not None else {
+            "test_red.py": FAIL_TO_PASS, "test_same.py": PASS_TO_PASS,
+        }  # fmt: skip
+        for file, text in given.items():
+            self.put(f"patches/{name}/checks/{file}", text)
+        return self.queue / "patches" / name
+
+
+CHECKS = textwrap.dedent(
+    """
+    [[checks]]
+    name = "red"
+    file = "test_red.py"
+    expect = "fail-to-pass"
+    reason = "^AssertionError: assert 5 == "
+
+    [[checks]]
+    name = "same"
+    file = "test_same.py"
+    expect = "pass-to-pass"
+    """
+)
+
+
+def one_check(expect: str = "fail-to-pass", reason: str = "AssertionError", more: str = "") -> str:
+    """Return the table of one check."""
+    stated = f'reason = "{reason}"\n' if reason else ""
+    return f'[[checks]]\nname = "red"\nfile = "test_red.py"\nexpect = "{expect}"\n{stated}{more}\n'
