@@ -211,5 +211,8 @@ def _adjustments(said: str) -> tuple[Adjustment, ...]:
             found.append(Adjustment(path, int(offset["line"]), int(offset["offset"]), 0))
         elif fuzz := _FUZZ.match(row):
             ignored = max(_CONTEXTS) - min(int(fuzz["before"]), int(fuzz["after"]))
+            # The offset that git gives just before is that of the shortened hunk: no news.
+            if found and (found[-1].path, found[-1].line) == (path, int(fuzz["line"])):
+                found.pop()
             found.append(Adjustment(path, int(fuzz["line"]), 0, ignored))
     return tuple(found)

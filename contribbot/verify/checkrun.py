@@ -128,7 +128,7 @@ def run_check(
         [
             sys.executable, "-B", "-m", "pytest", "-p", "contribbot.verify.child",
             "-p", "no:cacheprovider", "-c", folder / "pytest.ini", "--rootdir", checks,
-            "-q", "--color=no", "--tb=short", checks / check.file,
+            "-q", "--color=no", "--tb=native", checks / check.file,
         ],
         cwd=checks,
         env=_environment(

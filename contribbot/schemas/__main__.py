@@ -1,0 +1,9 @@
+"""Write the schema files anew."""
+
+import json
+
+from contribbot.schemas import evidence_schema, evidence_schema_path
+
+if __name__ == "__main__":
+    text = json.dumps(evidence_schema(), indent=2, sort_keys=True)
+    evidence_schema_path().write_text(text + "\n", encoding="utf-8")

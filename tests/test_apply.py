@@ -1,0 +1,225 @@
+"""Applying in the store: exact, with an offset, with fuzz, and not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.errors import QueueError
+from contribbot.model.patch import PatchFile
+from contribbot.store.conflict import nearest
+from contribbot.store.repository import open_store
+from contribbot.store.series import apply_series
+from contribbot.store.trees import added_lines, changes, export
+from tests.toy import AREA, FIXED, git
+
+if TYPE_CHECKING:
+    from contribbot.store.repository import Store
+    from contribbot.store.series import Series
+    from tests.toy import Toy
+
+
+@pytest.fixture
+def store(toy: Toy, tmp_path: Path) -> Store:
+    """A store that holds the toy's commit."""
+    opened = open_store(tmp_path / "stores", "toy")
+    opened.git("fetch", "-q", str(toy.upstream), "main:refs/heads/main")
+    return opened
+
+
+def apply(store: Store, base: str, tmp_path: Path, *patches: bytes) -> Series:
+    """Apply patch files to a commit."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir(exist_ok=True)
+    files = tuple(PatchFile(f"000{n}-x.patch", content) for n, content in enumerate(patches, 1))
+    return apply_series(store, base, files, pin="toy v1.0", scratch=scratch)
+
+
+def moved_base(toy: Toy, store: Store, content: str) -> str:
+    """Return a commit of the store whose area.py has another content."""
+    toy.write("src/toy/area.py", content)
+    git(toy.upstream, "commit", "-qam", "Move on")
+    store.git("fetch", "-q", str(toy.upstream), "main:refs/heads/moved")
+    commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    return commit
+
+
+def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_path: Path) -> None:
+    patch = toy.format_patch(
+        {"src/toy/area.py": FIXED}, subject="[AMD] Multiply: a title [with] brackets",
+        body="Line one.\n\nSigned-off-by: Zoë Ωmega <z@example.com>",
+    )  # fmt: skip
+
+    ours = apply(store, toy.commit, tmp_path, patch).applied[0]
+
+    git(toy.upstream, "am", "-q", "--keep-non-patch", stdin=patch)
+    form = "--format=%T%n%an %ae %ad%n%B"
+    theirs = git(toy.upstream, "log", "-1", form).decode()
+    assert store.git("log", "-1", form, ours.commit).stdout.decode() == theirs
+    assert ours.subject == "[AMD] Multiply: a title [with] brackets"
+
+
+def test_the_same_series_gives_the_same_commits(toy: Toy, store: Store, tmp_path: Path) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED})
+    first = apply(store, toy.commit, tmp_path, patch)
+    assert apply(store, toy.commit, tmp_path, patch).commit == first.commit
+
+
+def test_an_offset_is_said(toy: Toy, store: Store, tmp_path: Path) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED})
+    base = moved_base(toy, store, "# one\n# two\n" + AREA)
+
+    applied = apply(store, base, tmp_path, patch).applied[0]
+
+    assert [one.phrase for one in applied.adjustments] == ["src/toy/area.py:9 at offset +2"]
+
+
+def test_fuzz_is_said(toy: Toy, store: Store, tmp_path: Path) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED})
+    # The outermost line of context is another one.
+    base = moved_base(toy, store, AREA.replace("def triangle(base, height)", "def triangle(b, h)"))
+
+    applied = apply(store, base, tmp_path, patch).applied[0]
+
+    assert [one.phrase for one in applied.adjustments] == ["src/toy/area.py:8 with fuzz 1"]
+
+
+def test_a_conflict_has_hunk_file_pin_and_three_sides(
+    toy: Toy, store: Store, tmp_path: Path
+) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED})
+    base = moved_base(toy, store, "# new\n" + AREA.replace("width + height", "abs(width + height)"))
+
+    series = apply(store, base, tmp_path, patch)
+
+    assert series.applied == ()
+    (conflict,) = series.conflicts
+    assert conflict.headline.startswith("0001-x.patch: hunk 1 of src/toy/area.py")
+    assert "does not apply to toy v1.0" in conflict.headline
+    assert "    return width + height" in conflict.expected
+    assert "    return abs(width + height)" in conflict.found
+    assert "    area = width * height" in conflict.wanted
+    found = ("# new\n" + AREA.replace("width + height", "abs(width + height)")).splitlines()
+    assert found[conflict.line - 1 :][: len(conflict.found)] == list(conflict.found)
+
+
+def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store, tmp_path: Path) -> None:
+    long = AREA + "\n" * 20 + "LAST = 1\n"
+    base = moved_base(toy, store, long)
+    git(toy.upstream, "reset", "-q", "--hard", base)
+    toy.commit = base
+    patch = toy.format_patch(
+        {"src/toy/area.py": long.replace("width + height", "width * height").replace("= 1", "= 2")}
+    )
+    other = moved_base(toy, store, long.replace("LAST = 1", "LAST = 7"))
+
+    (conflict,) = apply(store, other, tmp_path, patch).conflicts
+
+    assert conflict.hunk == 2
+    assert "LAST = 7" in conflict.found
+
+
+def test_a_missing_file_and_a_file_that_is_there_already(
+    toy: Toy, store: Store, tmp_path: Path
+) -> None:
+    edit = toy.format_patch({"src/toy/area.py": FIXED})
+    new = toy.format_patch({"src/toy/new.py": "NEW = 1\n"})
+    git(toy.upstream, "mv", "src/toy/area.py", "src/toy/moved.py")
+    toy.write("src/toy/new.py", "OTHER = 1\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-qm", "Move")
+    store.git("fetch", "-q", str(toy.upstream), "main:refs/heads/moved")
+    base = store.resolve("refs/heads/moved")
+    assert base is not None
+
+    missing = apply(store, base, tmp_path, edit).conflicts[0]
+    there = apply(store, base, tmp_path, new).conflicts[0]
+
+    assert missing.headline.endswith("src/toy/area.py does not apply to toy v1.0: the pin has no such file")
+    assert there.headline.endswith("the pin has this file already")
+
+
+def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
+    toy: Toy, store: Store, tmp_path: Path
+) -> None:
+    toy.write("latin.txt", b"caf\xe9\n")
+    toy.write("windows.txt", b"one\r\ntwo\r\n")
+    toy.write("blob.bin", bytes(range(256)))
+    toy.write(".gitattributes", "*.txt text eol=crlf\n*.bin filter=nothing\n")
+    git(toy.upstream, "mv", "README", "REÄDME with space")
+    (toy.upstream / "src/toy/area.py").chmod(0o755)
+    (toy.upstream / "link").symlink_to("src/toy/area.py")
+    git(toy.upstream, "-c", "core.attributesFile=/dev/null", "add", "-A")
+    git(toy.upstream, "commit", "-qm", "Everything")
+    patch = git(toy.upstream, "format-patch", "-1", "--stdout", "--binary", "-M")
+
+    applied = apply(store, toy.commit, tmp_path, patch).applied[0]
+
+    assert applied.tree == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
+    folder = tmp_path / "exported"
+    export(store, applied.tree, folder, scratch=tmp_path / "scratch")
+    assert (folder / "blob.bin").read_bytes() == bytes(range(256))
+    assert (folder / "latin.txt").read_bytes() == b"caf\xe9\n"
+    assert (folder / "link").readlink() == Path("src/toy/area.py")
+    assert (folder / "src/toy/area.py").stat().st_mode & 0o100
+
+
+def test_the_users_git_configuration_has_no_effect(
+    toy: Toy, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED})
+    expected = apply(store, toy.commit, tmp_path, patch).commit
+    hostile = tmp_path / "gitconfig"
+    hostile.write_text(
+        "[core]\n\tautocrlf = true\n\thooksPath = /tmp\n[commit]\n\tgpgsign = true\n"
+        "[apply]\n\twhitespace = error-all\n\tignoreWhitespace = change\n[diff]\n\tnoprefix = true\n"
+        "[user]\n\tname = Someone\n[i18n]\n\tcommitEncoding = latin1\n"
+    )
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_CONFIG_GLOBAL", str(hostile))
+        patched.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+        patched.setenv("GIT_AUTHOR_NAME", "Mallory")
+        assert apply(store, toy.commit, tmp_path, patch).commit == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"From x\nSubject: [PATCH] y\n\n---\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ nonsense\n", "author"),
+        (
+            b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\nFrom: A <a@b.c>\n"
+            b"Date: Thu, 1 Jan 2026 00:00:00 +0000\nSubject: [PATCH] x\n\n---\n"
+            b"diff --git a/README b/README\n--- a/README\n+++ b/README\n@@ -1,9 +1,9 @@\n-toy\n+x\n",
+            "corrupt patch at line",
+        ),
+    ],
+)  # fmt: skip
+def test_what_git_cannot_read_is_said(
+    toy: Toy, store: Store, tmp_path: Path, content: bytes, said: str
+) -> None:
+    with pytest.raises(QueueError, match=rf"0001-x\.patch: .*{said}"):
+        apply(store, toy.commit, tmp_path, content)
+
+
+def test_added_lines_and_changes(toy: Toy, store: Store, tmp_path: Path) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED, "src/toy/new.py": "A = 1\nB = 2\n"})
+    tree = apply(store, toy.commit, tmp_path, patch).applied[0].tree
+
+    assert added_lines(store, toy.commit, tree) == {
+        "src/toy/area.py": [10, 11],
+        "src/toy/new.py": [1, 2],
+    }
+    assert [(one.path, one.status) for one in changes(store, toy.commit, tree)] == [
+        ("src/toy/area.py", "M"),
+        ("src/toy/new.py", "A"),
+    ]
+
+
+def test_nearest_prefers_the_best_match_then_the_closest() -> None:
+    have = ["a", "b", "c", "x", "a", "b", "d"]
+    assert nearest(have, ["a", "b", "c"], hint=4) == 0
+    assert nearest(have, ["a", "b"], hint=5) == 4
+    assert nearest([], ["a"], hint=0) == 0

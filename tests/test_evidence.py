@@ -1,0 +1,214 @@
+"""Evidence: what a record holds, and how stale, tampered and foreign ones are told apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+from contribbot.model.evidence import seal_of
+from tests.toy import FAIL_TO_PASS, FIXED, one_check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import JsonValue
+
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v1.json"
+
+
+@pytest.fixture
+def record(toy: Toy, program: Program) -> Path:
+    """The record of a proved patch."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    ran = program("verify", "area")
+    assert ran.code == 0, ran.out
+    (path,) = (toy.queue / "evidence/area").glob("*.json")
+    return path
+
+
+def check(program: Program) -> tuple[int, str, str]:
+    """Return exit code, and state and reason of the first record."""
+    ran = program("evidence", "check")
+    state, _, rest = ran.out.splitlines()[0].partition(" ")
+    return ran.code, state, rest
+
+
+def test_a_record_is_a_valid_statement(record: Path, toy: Toy) -> None:
+    document = json.loads(record.read_text())
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert document["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
+    predicate = document["predicate"]
+    assert predicate["result"] == "PASSED"
+    assert predicate["passedTests"] == [
+        "source@any", "apply@any", "style@any", "reproduce/red@cpu", "reproduce/same@cpu",
+        "witness@cpu",
+    ]  # fmt: skip
+    details = predicate["contribbot"]
+    assert details["command"] == "contribbot verify area"
+    assert details["base_commit"] == toy.commit
+    assert details["machine"]["packages"]["pytest"]
+    patched = [one for one in details["stages"] if one["stage"] == "apply"][0]["details"]
+    assert document["subject"][1]["digest"] == {"gitTree": patched["patched_tree"]}
+
+
+def test_a_record_says_nothing_of_the_machines_owner_or_folders(record: Path, toy: Toy) -> None:
+    text = record.read_text()
+    import socket  # noqa: PLC0415  beside its only use
+
+    assert socket.gethostname() not in text
+    without_remote = text.replace(toy.upstream.as_uri(), "")
+    assert str(toy.root) not in without_remote
+
+
+def test_a_fresh_record(record: Path, program: Program) -> None:
+    assert check(program)[:2] == (0, "fresh")
+    shown = program("evidence", "show", "area").out
+    assert "fresh (proved on " in shown
+    assert "again     contribbot verify area" in shown
+    document = program("evidence", "show", "area", "--json").json()
+    assert document["missing"] == []
+    del record
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda q: (q / "patches/area/checks/test_red.py").write_text(FAIL_TO_PASS + "#\n"),
+         "the checks have changed since"),
+        (lambda q: (q / "patches/area/0001-change.patch").write_bytes(
+            (q / "patches/area/0001-change.patch").read_bytes().replace(b"Adding", b"Putting")),
+         "the patch has changed since"),
+    ],
+)  # fmt: skip
+def test_a_stale_record(
+    record: Path, toy: Toy, program: Program, change: Callable[[Path], object], said: str
+) -> None:
+    change(toy.queue)
+    ran = program("evidence", "check")
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        f"stale     {record.relative_to(toy.queue)}: {said}",
+        "missing   area: no fresh record",
+    ]
+
+
+def test_prose_does_not_make_a_record_stale(record: Path, toy: Toy, program: Program) -> None:
+    path = toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().replace("Areas are sums.", "Areas were sums."))
+    assert check(program)[:2] == (0, "fresh")
+    del record
+
+
+def rewrite(record: Path, change: Callable[[dict[str, JsonValue]], object], *, seal: bool) -> None:
+    """Change a record, with a new seal or the old one."""
+    document = json.loads(record.read_text())
+    change(document)
+    if seal:
+        document["contribbot_seal"] = seal_of(document)
+    record.write_text(json.dumps(document))
+
+
+TAMPERINGS: dict[str, tuple[Callable[[dict[str, object]], object], str]] = {
+    "seconds": (
+        lambda d: d["predicate"]["contribbot"]["stages"][3].update(seconds=0.001),  # type: ignore[index]  # JSON
+        "its content does not match its seal",
+    ),
+    "verdict": (
+        lambda d: d["predicate"]["contribbot"].update(verdict="refuted"),  # type: ignore[index]  # JSON
+        "the verdict is not what its stages say",
+    ),
+    "open": (
+        lambda d: d["predicate"]["contribbot"].update(open=["gfx942"]),  # type: ignore[index]  # JSON
+        "the open targets are not its own",
+    ),
+    "result": (
+        lambda d: d["predicate"].update(result="FAILED"),  # type: ignore[attr-defined]  # JSON
+        "the result is not the verdict",
+    ),
+    "passed": (
+        lambda d: d["predicate"].update(passedTests=["reproduce/x@gfx942"]),  # type: ignore[attr-defined]  # JSON
+        "the passed tests differ",
+    ),
+    "subject": (
+        lambda d: d["subject"][0]["digest"].update(sha256="0" * 64),  # type: ignore[index]  # JSON
+        "the subject is not the patch that the details name",
+    ),
+    "tree": (
+        lambda d: d["subject"][1]["digest"].update(gitTree="0" * 40),  # type: ignore[index]  # JSON
+        "the subject is not the tree that was made",
+    ),
+    "key": (
+        lambda d: d["predicate"]["contribbot"].update(extra=1),  # type: ignore[index]  # JSON
+        "not valid: predicate.contribbot.extra",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_a_tampered_record(record: Path, program: Program, name: str) -> None:
+    change, said = TAMPERINGS[name]
+    rewrite(record, change, seal=name != "seconds")
+    code, state, rest = check(program)
+    assert (code, state) == (1, "tampered")
+    assert said in rest
+
+
+def test_a_record_that_is_cut_off(record: Path, program: Program) -> None:
+    record.write_text(record.read_text()[:200])
+    assert check(program)[:2] == (1, "tampered")
+
+
+def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
+    other = toy.queue / "evidence/volume/x.json"
+    other.parent.mkdir()
+    record.rename(other)
+    code, state, rest = check(program)
+    assert (code, state) == (1, "foreign")
+    assert "about area, which is no patch of this queue" in rest
+    other.write_text(json.dumps({"_type": "https://in-toto.io/Statement/v1", "predicate": {}}))
+    assert check(program)[1:] == ("foreign", "  evidence/volume/x.json: not a record that contribbot writes")
+
+
+def test_no_record(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    ran = program("evidence", "check")
+    assert (ran.code, ran.out) == (1, "missing   area: no fresh record\n")
+    assert "no record; make one with" in program("evidence", "show", "area").out
+
+
+def test_a_refuted_patch_has_a_record_that_says_so(toy: Toy, program: Program) -> None:
+    toy.put_patch(checks=one_check(reason="Nonsense"))
+    toy.put_queue(["area"])
+    program("verify", "area")
+    (path,) = (toy.queue / "evidence/area").glob("*.json")
+    predicate = json.loads(path.read_text())["predicate"]
+    assert predicate["result"] == "FAILED"
+    assert predicate["failedTests"] == ["reproduce/red@cpu"]
+
+
+def test_a_repaired_patch_replaces_its_record(toy: Toy, program: Program) -> None:
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED.replace("*", "-")}))
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 1
+    toy.put_patch()
+    assert program("verify", "area").code == 0
+    assert check(program)[:2] == (0, "fresh")
+
+
+def test_the_shipped_schema_is_the_models() -> None:
+    from contribbot.schemas import evidence_schema  # noqa: PLC0415  beside its only use
+
+    assert json.loads(SCHEMA.read_text()) == evidence_schema()

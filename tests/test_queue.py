@@ -1,0 +1,255 @@
+"""What the program says of a queue that is not right: the thing, the place, the next step."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.errors import QueueError
+from contribbot.model.pin import CommitRules
+from contribbot.queue.load import load_queue
+from contribbot.queue.toml import find_line
+from contribbot.store.patchtext import check_form, paths
+from contribbot.verify.stages.style import message_problems
+from tests.toy import FIXED, one_check
+
+if TYPE_CHECKING:
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+
+def refused(toy: Toy, *said: str) -> None:
+    """The queue, or its patch `area`, is refused with all of this in one line."""
+    with pytest.raises(QueueError) as caught:
+        load_queue(toy.queue).patch("area")
+    assert "\n" not in caught.value.message
+    for part in said:
+        assert part in caught.value.message
+
+
+def edit(toy: Toy, old: str, new: str, name: str = "patches/area/patch.toml") -> None:
+    path = toy.queue / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def good(toy: Toy) -> Toy:
+    """A queue that is right."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    load_queue(toy.queue).patch("area")
+    return toy
+
+
+def test_malformed_toml_gives_line_and_key(good: Toy) -> None:
+    edit(good, 'pin = "v1.0"', 'pin = "v1.0')
+    refused(good, "patches/area/patch.toml:3: not TOML", "in the value of pin")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('pin = "v1.0"', "pin = 1.0", ":3: pin: "),
+        ('problem = "Areas are sums."', 'problem = " "', ":5: problem: "),
+        ('solution = "A times."', "", ": solution: Field required"),
+        ('file = "test_red.py"', 'file = "../red.py"', ":12: checks[0].file: "),
+        ('expect = "pass-to-pass"', 'expect = "maybe"', ":19: checks[1].expect: "),
+        ('name = "same"', 'name = "same"\ntypo = 1', ":18: checks[1].typo: there is no such key"),
+        ('reason = "^AssertionError: assert 5 == "', 'reason = ".*"', "matches every failure"),
+        ('reason = "^AssertionError: assert 5 == "', 'reason = "("', "not a regular expression"),
+        ('reason = "^AssertionError: assert 5 == "', "", "must state why the base fails"),
+        ('name = "same"', 'name = "red"', "two checks have the name red"),
+        ('files = ["src/toy/area.py"]', 'files = ["/etc/passwd"]', "files[0]: "),
+        ('files = ["src/toy/area.py"]', 'files = ["a/../../b"]', "files[0]: "),
+    ],
+)
+def test_a_patch_toml_that_is_not_right(good: Toy, old: str, new: str, said: str) -> None:
+    edit(good, old, new)
+    refused(good, "patches/area/patch.toml:", said)
+
+
+def test_requirements_name_one_hardware(good: Toy) -> None:
+    edit(good, 'name = "same"', 'name = "same"\nrequires = ["cpu", "gfx942"]')
+    refused(good, "name exactly one of cpu, cuda or a gfx target")
+
+
+def test_not_utf8_toml(good: Toy) -> None:
+    path = good.queue / "patches/area/patch.toml"
+    path.write_bytes(path.read_bytes().replace(b"A plus.", b"A pl\xfcs."))
+    refused(good, "patch.toml:6: not UTF-8")
+
+
+def test_unknown_upstream_pin_patch_and_check_file(good: Toy) -> None:
+    edit(good, 'upstream = "toy"', 'upstream = "tay"')
+    refused(good, "patch.toml: unknown upstream tay (did you mean toy?)")
+    edit(good, 'upstream = "tay"', 'upstream = "toy"')
+    edit(good, 'pin = "v1.0"', 'pin = "v1.1"')
+    refused(good, "patch.toml: unknown pin v1.1 of toy (did you mean v1.0?)")
+    edit(good, 'pin = "v1.1"', 'pin = "v1.0"')
+    (good.queue / "patches/area/checks/test_same.py").unlink()
+    refused(good, "the check same names test_same.py")
+
+
+def test_unknown_upstream_of_a_pin(good: Toy) -> None:
+    edit(good, 'upstream = "toy"', 'upstream = "vlm"', "patches/queue.toml")
+    refused(good, "queue.toml: pins: unknown upstream vlm (did you mean vllm?)")
+
+
+def test_order_and_folders_must_agree(good: Toy) -> None:
+    good.put_queue(["area", "volume"])
+    refused(good, "order names volume")
+    good.put_queue([])
+    refused(good, "order does not name area")
+    good.put_queue(["area", "area"])
+    refused(good, "area is there twice")
+
+
+def test_a_cycle_in_depends_on(good: Toy) -> None:
+    good.put_patch("two", extra='depends_on = ["area"]')
+    good.put_queue(["area", "two"])
+    load_queue(good.queue)
+    edit(good, "A times.\"\n", 'A times."\ndepends_on = ["two"]\n')
+    refused(good, "depends_on goes in a circle: ", "area", "two")
+
+
+def test_dependencies_stand_first_and_on_the_same_pin(good: Toy) -> None:
+    good.put_patch("two", extra='depends_on = ["area"]')
+    good.put_queue(["two", "area"])
+    refused(good, "two stands before area, on which it depends")
+    edit(good, 'depends_on = ["area"]', 'depends_on = ["aera"]', "patches/two/patch.toml")
+    refused(good, "no such patch aera (did you mean area?)")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace(b"\n", b"\r\n"), "0001-change.patch:1: CRLF line endings"),
+        (lambda text: text.rstrip(b"\n"), "no newline at the end"),
+        (lambda text: text.replace(b"Adding", b"Add\xefng"), ":6: the message is not UTF-8"),
+        (lambda text: text.replace(b"b/src/toy/area.py", b"b/../area.py"), "'../area.py' leaves"),
+        (lambda text: text.replace(b"+++ b/src/toy/area.py", b"+++ /etc/passwd"), "leaves the tree"),
+        (lambda text: text.replace(b"src/toy/area.py", b".GIT/config"), "is git's own"),
+        (lambda text: text.partition(b"diff --git")[0], "no `diff --git` in it"),
+    ],
+)  # fmt: skip
+def test_a_patch_file_that_is_not_right(good: Toy, change: object, said: str) -> None:
+    path = good.queue / "patches/area/0001-change.patch"
+    assert callable(change)
+    path.write_bytes(change(path.read_bytes()))
+    refused(good, said)
+
+
+def test_quoted_paths_are_read_as_git_writes_them(toy: Toy) -> None:
+    patch = toy.format_patch({'src/ä "quoted".py': "X = 1\n"})
+    assert '"b/src/' in patch.decode()
+    assert [one.path for one in paths(patch)] == ['src/ä "quoted".py']
+    escaping = patch.replace(b'"b/src/', b'"b/\\056\\056/')
+    with pytest.raises(QueueError, match="leaves the tree"):
+        check_form("x.patch", escaping)
+
+
+def test_a_patch_without_patch_files(good: Toy) -> None:
+    (good.queue / "patches/area/0001-change.patch").rename(good.queue / "patches/area/x.patch")
+    refused(good, "not a name that git format-patch gives")
+    (good.queue / "patches/area/x.patch").unlink()
+    refused(good, "no NNNN-*.patch in it")
+
+
+def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
+    ran = program("verify", "patches/aera")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "contribbot: no such patch: patches/aera (did you mean area?); the queue has area\n"
+    )
+    outside = program("list", cwd=good.root)
+    assert outside.code == 2
+    assert "no patches/queue.toml here or above" in outside.err
+    named = program("--queue", good.root, "list")
+    assert named.code == 2
+    assert program("--queue", good.queue, "list", cwd=good.root).code == 0
+
+
+def test_a_patch_folder_names_its_queue(good: Toy, program: Program) -> None:
+    ran = program("show", good.queue / "patches/area", cwd=good.root)
+    assert ran.code == 0
+    assert "Multiply the sides" in ran.out
+
+
+def test_list_and_show(good: Toy, program: Program) -> None:
+    assert program("list").out == "area  toy v1.0  Multiply the sides\n"
+    assert program("list", "--json").json() == {
+        "patches": [
+            {
+                "patch": "area",
+                "upstream": "toy",
+                "pin": "v1.0",
+                "depends_on": [],
+                "title": "Multiply the sides",
+            }
+        ]
+    }
+    shown = program("show", "area").out
+    for part in ("example/toy at v1.0", "src/toy/area.py", "Areas are sums.", "red: fail-to-pass"):
+        assert part in shown
+    document = program("show", "area", "--json").json()
+    assert re.fullmatch(r"[0-9a-f]{64}", str(document["patch_sha256"]))
+
+
+def test_verify_without_a_name(good: Toy, program: Program) -> None:
+    del good
+    ran = program("verify")
+    assert ran.code == 2
+    assert "no patch named; name one of area, or use --all" in ran.err
+    assert program("verify", "area", "--require", "gpu").code == 2
+
+
+def test_lines_of_keys() -> None:
+    text = 'a = 1\n[[t]]\nb = 1\n[[t]]\nb = 2\n[[t.u]]\nc = 3\n[v.w]\nd = 4\n'
+    assert find_line(text, ("a",)) == 1
+    assert find_line(text, ("t", 0, "b")) == 3
+    assert find_line(text, ("t", 1, "b")) == 5
+    assert find_line(text, ("t", 1, "u", 0, "c")) == 7
+    assert find_line(text, ("v", "w", "d")) == 9
+    assert find_line(text, ("t", 1, "missing")) == 4
+    assert find_line(text, ("missing",)) == 1
+
+
+def test_style_looks_at_the_message() -> None:
+    rules = CommitRules(sign_off=True, subject_pattern=r"^\[\w+\] ", subject_max=40)
+    good = "[ROCm] Fix it\n\nWhy.\n\nSigned-off-by: A B <a@b.example>\n"
+    assert message_problems(good, rules) == []
+    bad = "Fix everything there is to fix, and then some more.\n\nSigned-off-by: A B\n"
+    assert len(message_problems(bad, rules)) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "files", "said"),
+    [
+        ({"src/toy/area.py": FIXED + "x = 1 \n"}, ("src/toy/area.py",), "area.py:16: trailing whitespace"),
+        ({"src/toy/area.py": FIXED, "b.txt": "b\n"}, ("src/toy/area.py",), "b.txt: touched, but not in `files`"),
+        ({"src/toy/area.py": FIXED}, ("src/toy/area.py", "c.py"), "c.py: in `files` of patch.toml, but not touched"),
+        ({"src/toy/area.py": FIXED, "d.py": "def broken(:\n"}, ("src/toy/area.py", "d.py"), "d.py:1: does not compile"),
+        ({"src/toy/area.py": FIXED, "e.py": b"# \xff\n"}, ("src/toy/area.py", "e.py"), "adds a line that is not UTF-8"),
+    ],
+)  # fmt: skip
+def test_style_looks_at_the_change(
+    toy: Toy, program: Program, changes: dict[str, str | bytes], files: tuple[str, ...], said: str
+) -> None:
+    toy.put_patch(patch=toy.format_patch(changes), files=files, checks=one_check())
+    toy.put_queue(["area"])
+    ran = program("verify", "area")
+    assert ran.code == 1
+    assert said in ran.out
+
+
+def test_sign_off_is_asked_for_where_the_upstream_asks(toy: Toy, program: Program) -> None:
+    toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
+    toy.put_patch()
+    toy.put_queue(["area"])
+    ran = program("verify", "area")
+    assert ran.code == 1
+    assert "no Signed-off-by, which this upstream asks for" in ran.out
