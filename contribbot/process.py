@@ -106,6 +106,10 @@ def _tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
         if child.poll() is None:
             _kill_group(child)
             child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
         with _children_lock:
             _children.discard(child)
 

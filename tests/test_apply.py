@@ -138,7 +138,9 @@ def test_a_missing_file_and_a_file_that_is_there_already(
     missing = apply(store, base, tmp_path, edit).conflicts[0]
     there = apply(store, base, tmp_path, new).conflicts[0]
 
-    assert missing.headline.endswith("src/toy/area.py does not apply to toy v1.0: the pin has no such file")
+    assert missing.headline.endswith(
+        "src/toy/area.py does not apply to toy v1.0: the pin has no such file"
+    )
     assert there.headline.endswith("the pin has this file already")
 
 

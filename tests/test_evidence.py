@@ -178,7 +178,10 @@ def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
     assert (code, state) == (1, "foreign")
     assert "about area, which is no patch of this queue" in rest
     other.write_text(json.dumps({"_type": "https://in-toto.io/Statement/v1", "predicate": {}}))
-    assert check(program)[1:] == ("foreign", "  evidence/volume/x.json: not a record that contribbot writes")
+    assert check(program)[1:] == (
+        "foreign",
+        "  evidence/volume/x.json: not a record that contribbot writes",
+    )
 
 
 def test_no_record(toy: Toy, program: Program) -> None:

@@ -112,7 +112,7 @@ def test_a_cycle_in_depends_on(good: Toy) -> None:
     good.put_patch("two", extra='depends_on = ["area"]')
     good.put_queue(["area", "two"])
     load_queue(good.queue)
-    edit(good, "A times.\"\n", 'A times."\ndepends_on = ["two"]\n')
+    edit(good, 'A times."\n', 'A times."\ndepends_on = ["two"]\n')
     refused(good, "depends_on goes in a circle: ", "area", "two")
 
 
@@ -208,7 +208,7 @@ def test_verify_without_a_name(good: Toy, program: Program) -> None:
 
 
 def test_lines_of_keys() -> None:
-    text = 'a = 1\n[[t]]\nb = 1\n[[t]]\nb = 2\n[[t.u]]\nc = 3\n[v.w]\nd = 4\n'
+    text = "a = 1\n[[t]]\nb = 1\n[[t]]\nb = 2\n[[t.u]]\nc = 3\n[v.w]\nd = 4\n"
     assert find_line(text, ("a",)) == 1
     assert find_line(text, ("t", 0, "b")) == 3
     assert find_line(text, ("t", 1, "b")) == 5

@@ -1,0 +1,150 @@
+"""The command line itself: start-up, help, version, completion, errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import contribbot
+
+if TYPE_CHECKING:
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+HEAVY = ("torch", "github", "git", "unearth", "unidiff", "rich", "pydantic", "coverage", "pytest")
+
+
+def imported(toy: Toy, *args: str) -> set[str]:
+    """Return which heavy modules a command imports."""
+    code = (
+        "import sys\n"
+        "sys.argv = ['contribbot', *sys.argv[1:]]\n"
+        "from contribbot.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print('IMPORTED', *[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        cwd=toy.queue,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stderr.splitlines()[-1].split()[1:])
+
+
+def test_help_imports_nothing_heavy(toy: Toy) -> None:
+    assert imported(toy, "--help") == set()
+    # Typer itself takes pydantic for the options of a command.
+    assert imported(toy, "verify", "--help") <= {"pydantic"}
+    assert imported(toy, "--version") == set()
+
+
+def test_commands_that_only_read_import_neither_torch_nor_git_libraries(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    for args in (["list"], ["show", "area"], ["evidence", "check"], ["evidence", "show", "area"]):
+        assert imported(toy, *args) <= {"pydantic"}, args
+
+
+def test_verify_that_repeats_nothing_starts_no_test_runner(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    program("verify", "area")
+    assert imported(toy, "verify", "area") <= {"pydantic", "rich"}
+
+
+def test_version_and_help(program: Program) -> None:
+    assert program("--version").out == f"contribbot {contribbot.__version__}\n"
+    for command in ("verify", "list", "show", "evidence"):
+        assert command in program("--help").out
+        assert program(command, "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    "args", [["nonsense"], ["verify", "--nonsense"], ["verify", "--jobs", "0"]]
+)
+def test_wrong_usage(program: Program, args: list[str]) -> None:
+    ran = program(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Traceback" not in ran.err
+
+
+def test_completion_of_the_installed_program() -> None:
+    program = Path(sys.executable).with_name("contribbot")
+    asked = {
+        **os.environ,
+        "_CONTRIBBOT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "contribbot ver",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run([program], env=asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["verify"]
+
+
+def test_no_traceback_without_debug(toy: Toy, program: Program) -> None:
+    toy.put("patches/queue.toml", "order = [")
+    plain, debug = program("list"), program("--debug", "list")
+    assert (plain.code, debug.code) == (2, 2)
+    assert plain.err.count("\n") == 1
+    assert "Traceback" not in plain.err
+    assert "Traceback" in debug.err
+
+
+def test_debug_shows_the_commands_that_run(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    ran = program("--debug", "verify", "area")
+    assert "contribbot.process: run: git" in ran.err
+
+
+def test_git_that_is_missing_or_too_old(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    empty = toy.root / "bin"
+    empty.mkdir()
+    missing = program("verify", "area", PATH=str(empty))
+    assert missing.code == 3
+    assert missing.err == ("contribbot: git: program not found; install git and put it on PATH\n")
+    fake = empty / "git"
+    fake.write_text("#!/bin/sh\necho git version 2.30.2\n")
+    fake.chmod(0o755)
+    old = program("verify", "area", PATH=f"{empty}:/usr/bin:/bin")
+    assert old.code == 3
+    assert old.err == "contribbot: git 2.30.2 is too old; install git 2.39 or newer\n"
+
+
+def test_a_cache_that_cannot_be_written(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    file = toy.put("not-a-folder", "")
+    ran = program("verify", "area", CONTRIBBOT_CACHE=str(file))
+    assert ran.code == 3
+    assert str(file) in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_an_upstream_that_cannot_be_reached(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    toy.upstream.rename(toy.root / "gone")
+    ran = program("verify", "area", "--json")
+    assert ran.code == 3
+    report = ran.json()["patches"][0]  # type: ignore[index, call-overload]  # JSON
+    assert report["verdict"] == "incomplete"
+    assert report["stages"][0]["outcome"] == "unavailable"
+    assert {stage["outcome"] for stage in report["stages"][1:]} == {"skipped"}
+    assert not (toy.queue / "evidence").exists()
+
+
+def test_a_commit_that_the_pin_does_not_name(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"], commit="1" * 40)
+    ran = program("verify", "area")
+    assert ran.code == 3
+    assert "1" * 40 in ran.out

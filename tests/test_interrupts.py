@@ -1,0 +1,191 @@
+"""Ended at any moment: the next run just works, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.toy import one_check
+
+if TYPE_CHECKING:
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+#: Slow enough to be met in the middle, and telling that it has started.
+SLOW = """\
+import os, pathlib, time
+from toy.area import rectangle
+
+
+def test_it():
+    pathlib.Path({marker!r}).write_text(str(os.getpid()))
+    time.sleep(60)
+    assert rectangle(2, 3) == 6
+"""
+
+
+def slow_queue(toy: Toy, marker: Path) -> None:
+    """A queue whose only check sleeps, after it has written its process id."""
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": SLOW.format(marker=str(marker))})
+    toy.put_queue(["area"])
+
+
+def wait_for(marker: Path) -> int:
+    """Return what a check wrote into its marker."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if marker.is_file() and (text := marker.read_text()):
+            return int(text)
+        time.sleep(0.02)
+    raise AssertionError("the check did not start")
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs (a zombie does not)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def wait_until_dead(pid: int) -> None:
+    """Wait for a process to end, for a few seconds at most."""
+    deadline = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(pid), "a check outlived contribbot"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_all_and_leaves_nothing(
+    toy: Toy, program: Program, tmp_path: Path, number: signal.Signals
+) -> None:
+    marker = tmp_path / "marker"
+    slow_queue(toy, marker)
+    running = program.start("verify", "area")
+    pid = wait_for(marker)
+
+    running.send_signal(number)
+    _, err = running.communicate(timeout=20)
+
+    assert running.returncode == 130
+    assert err.splitlines() == ["interrupted"]
+    wait_until_dead(pid)
+    assert list((tmp_path / "cache/runs").iterdir()) == []
+    assert not (toy.queue / "evidence").exists()
+
+
+def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    marker = tmp_path / "marker"
+    slow_queue(toy, marker)
+    running = program.start("verify", "area")
+    pid = wait_for(marker)
+
+    running.kill()
+    running.communicate()
+
+    wait_until_dead(pid)
+    toy.put_patch()
+    ran = program("verify", "area")
+    assert ran.code == 0, ran.err
+    assert list((tmp_path / "cache/runs").iterdir()) == []
+
+
+def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)  # noqa: S311  no secret; the seed is in the message
+    for _ in range(12):
+        running = program.start("verify", "area", "--force")
+        time.sleep(chance.uniform(0.05, 1.5))
+        running.kill()
+        running.communicate()
+        for record in (toy.queue / "evidence").glob("*/*.json"):
+            # Whole, whenever it was: never a part of one.
+            assert program("evidence", "check").out.startswith("fresh"), (seed, record)
+
+    ran = program("verify", "area")
+
+    assert ran.code == 0, (seed, ran.err)
+    assert list((tmp_path / "cache/runs").iterdir()) == [], seed
+    leftovers = [
+        path
+        for folder in (tmp_path / "cache", toy.queue)
+        for path in folder.rglob("*")
+        if "tmp_" in path.name or path.name.startswith(".x86") or "crash" in path.name
+    ]
+    assert leftovers == [], seed
+
+
+def test_two_at_once_on_a_new_store(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    both = [program.start("verify", "area", "--json") for _ in range(2)]
+    ended = [(one.communicate(timeout=120), one.returncode) for one in both]
+
+    assert [code for _, code in ended] == [0, 0], ended
+    assert program("evidence", "check").code == 0
+
+
+def test_waiting_for_the_store_can_be_interrupted(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    lock = tmp_path / "cache/stores/toy.git.lock"
+    lock.parent.mkdir(parents=True)
+    holder = subprocess.Popen(["flock", str(lock), "sleep", "60"], start_new_session=True)
+    try:
+        time.sleep(0.3)
+        running = program.start("verify", "area")
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=10)
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)
+        holder.wait()
+
+    assert running.returncode == 130
+    assert "waiting for another contribbot to finish with the store toy.git" in err
+
+
+def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(small)],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if mounted.returncode != 0:
+        pytest.skip(f"may not mount a small disk: {mounted.stderr.decode().strip()}")
+    try:
+        toy.write("big.bin", os.urandom(2**20))
+        from tests.toy import git  # noqa: PLC0415  beside its only use
+
+        git(toy.upstream, "add", "-A")
+        git(toy.upstream, "commit", "-qm", "Big")
+        git(toy.upstream, "tag", "-f", "v1.0")
+        toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+        toy.put_patch()
+        toy.put_queue(["area"])
+        ran = program("verify", "area", CONTRIBBOT_CACHE=str(small))
+        assert ran.code == 3, ran.out
+        assert "the disk is full" in ran.err + ran.out
+        assert "free some space" in ran.err + ran.out
+        assert "Traceback" not in ran.err
+        assert not (toy.queue / "evidence").exists()
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert program("verify", "area").code == 0

@@ -1,0 +1,96 @@
+"""What this machine is said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import CommandError, CommandTimeoutError, MachineError
+from contribbot.hardware.probe import amd_gpus, this_machine
+from contribbot.model.machine import Gpu, Machine
+from contribbot import process
+
+
+def node(folder: Path, number: int, version: int, name: str) -> None:
+    """Write a node as the amdkfd driver shows it in sysfs."""
+    path = folder / str(number)
+    path.mkdir(parents=True)
+    (path / "properties").write_text(
+        f"cpu_cores_count 0\ngfx_target_version {version}\nsimd_count 4\n"
+    )
+    (path / "name").write_text(f"{name}\n")
+
+
+def test_amd_targets_are_read_from_the_driver(tmp_path: Path) -> None:
+    node(tmp_path, 0, 0, "")
+    for number, version in enumerate((90402, 90010, 90500, 100300, 110000, 120001), start=1):
+        node(tmp_path, number, version, f"gpu{number}")
+    node(tmp_path, 10, 90402, "tenth")
+
+    found = amd_gpus(tmp_path)
+
+    assert [gpu.target for gpu in found] == [
+        "gfx942", "gfx90a", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx942",
+    ]  # fmt: skip
+    assert found[-1].name == "tenth"
+    assert amd_gpus(tmp_path / "none") == ()
+
+
+def test_targets_and_names() -> None:
+    gpus = (
+        Gpu(vendor="nvidia", target="sm_90", name="H200", driver="1"),
+        Gpu(vendor="amd", target="gfx942", name="MI300X", driver="2"),
+    )
+    machine = this_machine().model_copy(update={"gpus": gpus})
+    assert machine.targets == {"any", "cpu", "cuda", "gfx942"}
+    assert machine.slug.split("-")[1:3] == ["sm_90", "gfx942"]
+    assert machine.fingerprint != this_machine().fingerprint
+    assert Machine.model_validate_json(machine.model_dump_json()) == machine
+
+
+def test_the_environment_of_programs_is_built_not_inherited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("GITHUB_TOKEN", "secret")
+        patched.setenv("HIP_VISIBLE_DEVICES", "1")
+        found = process.clean_environment({"EXTRA": "x"})
+    assert "GITHUB_TOKEN" not in found
+    assert (found["HIP_VISIBLE_DEVICES"], found["EXTRA"]) == ("1", "x")
+
+
+def test_run_says_how_a_program_failed() -> None:
+    with pytest.raises(CommandError, match=r"^sh -c .*: exit status 3: oh no$") as caught:
+        process.run(["sh", "-c", "echo first >&2; echo oh no >&2; exit 3"])
+    assert caught.value.returncode == 3
+    with pytest.raises(CommandError, match="killed by signal 9"):
+        process.run(["sh", "-c", "kill -9 $$"])
+    with pytest.raises(CommandTimeoutError, match="not finished after 0.2 s"):
+        process.run(["sleep", "5"], timeout=0.2)
+    with pytest.raises(MachineError, match="no-such-program: program not found"):
+        process.run(["no-such-program"])
+
+
+def test_feed_reports_what_the_program_said(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with process.feed(["sh", "-c", f"cat > {out}"]) as stdin:
+        stdin.write(b"x" * 100_000)
+    assert out.stat().st_size == 100_000
+    with pytest.raises(CommandError, match="enough"), process.feed(
+        ["sh", "-c", "echo enough >&2; exit 1"]
+    ) as stdin:  # fmt: skip
+        stdin.write(b"x" * 1_000_000)
+    with pytest.raises(ZeroDivisionError), process.feed(["sh", "-c", f"cat > {out}.2; sleep 9"]):
+        raise ZeroDivisionError
+
+
+def test_supervise_ends_a_program_that_closes_its_output_and_stays(tmp_path: Path) -> None:
+    ended = process.supervise(
+        ["sh", "-c", "exec >&- 2>&-; sleep 9"],
+        cwd=tmp_path,
+        env=process.clean_environment(),
+        timeout=0.5,
+    )
+    assert ended.timed_out
+    assert ended.seconds < 5
