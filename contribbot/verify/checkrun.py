@@ -99,6 +99,7 @@ def run_check(
     tree: Path,
     python_roots: Sequence[str],
     witness: Sequence[str],
+    threads: int,
     folder: Path,
     logs: Path,
 ) -> CheckRun:
@@ -110,6 +111,7 @@ def run_check(
         tree: The exported tree.
         python_roots: Folders of the tree that go on Python's path.
         witness: Paths in the tree whose executed lines are wanted.
+        threads: Threads that numerical libraries may use.
         folder: An empty folder for this run.
         logs: Where the whole output is kept, named by its digest.
 
@@ -132,7 +134,12 @@ def run_check(
         ],
         cwd=checks,
         env=_environment(
-            check, tree=tree, python_roots=python_roots, witness=witness, folder=folder
+            check,
+            tree=tree,
+            python_roots=python_roots,
+            witness=witness,
+            threads=threads,
+            folder=folder,
         ),
         timeout=check.timeout,
     )  # fmt: skip
@@ -147,10 +154,13 @@ def _environment(
     tree: Path,
     python_roots: Sequence[str],
     witness: Sequence[str],
+    threads: int,
     folder: Path,
 ) -> dict[str, str]:
     return process.clean_environment(
         {
+            # Checks run side by side: each gets its share of the cores.
+            "OMP_NUM_THREADS": str(threads),
             **check.env,
             "CONTRIBBOT_TREE": str(tree),
             "CONTRIBBOT_REPORT": str(folder / _REPORT),

@@ -86,6 +86,7 @@ class Job:
         below: The patches that it depends on, lowest first.
         store: The object store of its upstream.
         machine: What this machine is.
+        threads: Threads that one check may use.
         scratch: A folder of its own, gone after the run.
         logs: Where the output of checks is kept.
         progress: Where downloads report how far they are.
@@ -98,6 +99,7 @@ class Job:
         *,
         store: Store,
         machine: Machine,
+        threads: int,
         scratch: Path,
         logs: Path,
         progress: Progress,
@@ -106,6 +108,7 @@ class Job:
         self.below = below
         self.store = store
         self.machine = machine
+        self.threads = threads
         self.scratch = scratch
         self.logs = logs
         self.progress = progress

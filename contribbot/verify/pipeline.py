@@ -81,6 +81,7 @@ def verify(
                     stacks[name],
                     store=open_store(stores_folder(), patches[name].upstream.name),
                     machine=machine,
+                    threads=max(1, machine.cores // options.jobs),
                     scratch=scratch / name,
                     logs=queue.local / "logs",
                     progress=watcher.download(),

@@ -86,6 +86,7 @@ def _on(job: Job, check: Check, tree: str, witness: tuple[str, ...]) -> CheckRun
         tree=job.exported(tree),
         python_roots=job.patch.upstream.python_roots,
         witness=witness,
+        threads=job.threads,
         folder=job.fresh_folder(),
         logs=job.logs,
     )
