@@ -1,0 +1,153 @@
+"""What every source shares: the request, the answer, and how progress is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
+from contribbot.store.repository import Store
+
+#: Part of every ref's name: raise it when an importer starts to write other trees,
+#: so that what older versions imported is no longer found.
+IMPORTER: Final = 1
+
+Spec = TypeVar("Spec", SdistSource, GitSource, InstalledSource)
+
+
+class Progress(Protocol):
+    """Whoever shows how far a long step is."""
+
+    def start(self, label: str, total: int | None) -> None:
+        """Begin a step.
+
+        Args:
+            label: What is being done, in a few words.
+            total: Its size in bytes, where known.
+        """
+
+    def advance(self, count: int) -> None:
+        """Go on by some bytes."""
+
+    def done(self) -> None:
+        """End the step, well or badly."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, label: str, total: int | None) -> None:
+        """Begin a step, unseen."""
+
+    def advance(self, count: int) -> None:
+        """Go on, unseen."""
+
+    def done(self) -> None:
+        """End the step, unseen."""
+
+
+@dataclass(frozen=True)
+class Provided:
+    """A pinned tree, in the store.
+
+    Attributes:
+        kind: Which kind of source gave it (`sdist`, `git`, `installed`).
+        commit: Its commit in the store.
+        tree: Its tree in the store.
+        detail: One line that says where it came from; no credentials.
+        fresh: False when it was in the store already.
+        failures: One line for each source that was tried before and failed.
+    """
+
+    kind: str
+    commit: str
+    tree: str
+    detail: str
+    fresh: bool
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request to one source: bring this pin's tree into this store.
+
+    Attributes:
+        pin: The pin.
+        spec: Which of its sources; of the kind that the source is registered for.
+        upstream: Whose pin it is.
+        store: Where the commit goes.
+        progress: Who is told how far it is.
+    """
+
+    pin: Pin
+    spec: SourceSpec
+    upstream: Upstream
+    store: Store
+    progress: Progress
+
+    @property
+    def ref(self) -> str:
+        """The ref that names the commit once all of it is in the store."""
+        return ref_for(self.pin, self.spec)
+
+    def spec_as(self, kind: type[Spec]) -> Spec:
+        """Return the source's description as the type that a source works with.
+
+        Raises:
+            TypeError: The registry sent the job to the wrong source.
+        """
+        if not isinstance(self.spec, kind):
+            raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
+        return self.spec
+
+    def landed(self) -> bool:
+        """Say whether the commit is in the store; the ref alone does not count."""
+        return self.store.resolve(f"{self.ref}^{{commit}}") is not None
+
+    def message(self, digest: str) -> str:
+        """Return the message of the commit that an importer writes.
+
+        Args:
+            digest: The SHA-256 that identifies what was imported.
+        """
+        return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
+
+
+class Source(Protocol):
+    """A kind of place that pinned trees come from."""
+
+    def detail(self, job: Job) -> str:
+        """Return one line that says where the tree comes from; no credentials, no work."""
+
+    def bring(self, job: Job) -> bool:
+        """Put the tree into the store and name its commit `job.ref`.
+
+        The ref is written last. It takes `job.store.exclusive()` itself, for as
+        short as it can, and accepts that another process landed the commit by then.
+
+        Returns:
+            Whether it was this call that landed it.
+
+        Raises:
+            SourceError: It is not available here; the next source may be.
+            IntegrityError: What came is not what the pin names, or is hostile.
+            NoSpaceError: The disk is full.
+        """
+
+
+def ref_for(pin: Pin, spec: SourceSpec) -> str:
+    """Return the ref that remembers one source of a pin in the upstream's store.
+
+    All that decides which tree it is goes into the name: a changed digest,
+    folder or commit is another ref, and so never found by mistake.
+    """
+    facts = {
+        "commit": pin.commit,
+        "importer": IMPORTER,
+        "spec": spec.model_dump(mode="json"),
+        "tag": pin.tag,
+    }
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return f"refs/pins/{pin.tag}/{spec.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -1,0 +1,153 @@
+"""Downloading a source archive once, and never trusting what lies in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from contribbot import process
+from contribbot.errors import IntegrityError, MachineError, SourceError
+from contribbot.locks import lock
+from contribbot.model.pin import SdistSource
+from contribbot.sources.base import Progress
+from contribbot.sources.index import Candidate, Connection, connect, find_archive
+from contribbot.sources.pip_config import read_pip_config
+from contribbot.sources.retry import persist
+from contribbot.workspace import downloads_folder
+
+log: Final = logging.getLogger(__name__)
+
+#: The end of a file's name while it is written.
+_PART: Final = ".part"
+#: No release's source comes near; a server that does not stop must be stopped.
+_MAX_BYTES: Final = 4 * 2**30
+_OK: Final = 200
+
+
+def obtain(spec: SdistSource, *, progress: Progress) -> Path:
+    """Return the archive of a release, downloaded if need be, its digest checked.
+
+    Several processes may ask at once: one downloads, the others wait.
+
+    Args:
+        spec: The release and its digest.
+        progress: Who is told how far it is.
+
+    Raises:
+        SourceError: It cannot be found or downloaded.
+        IntegrityError: What was found has another digest.
+        NoSpaceError: The disk is full.
+        MachineError: The cache cannot be written.
+    """
+    downloads = downloads_folder()
+    folder = downloads / spec.sha256
+    release = f"{spec.distribution} {spec.version}"
+    with _disk(folder), lock(downloads / f"{spec.sha256}.lock", f"the download of {release}"):
+        folder.mkdir(exist_ok=True)
+        cached = _cached(folder, spec.sha256)
+        if cached is not None:
+            return cached
+        config = read_pip_config()
+        with connect(config) as connection:
+            candidate = find_archive(spec, config, connection)
+            part = folder / (candidate.filename + _PART)
+            try:
+                persist(
+                    f"{candidate.filename} from {candidate.place}",
+                    lambda: _download(candidate, part, spec.sha256, connection, progress),
+                )
+                final = folder / candidate.filename
+                part.replace(final)
+            finally:
+                part.unlink(missing_ok=True)
+        _sync_folder(folder)
+        return final
+
+
+def _cached(folder: Path, sha256: str) -> Path | None:
+    """Return the good archive of a folder; remove whatever else is there."""
+    good: Path | None = None
+    for path in sorted(folder.iterdir()):
+        if path.name.endswith(_PART):
+            path.unlink()  # of a download that was killed: this one holds the lock
+            continue
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest == sha256:
+            good = path
+        else:
+            log.warning("%s in the cache is damaged; it is downloaded again", path.name)
+            path.unlink()
+    return good
+
+
+def _download(
+    candidate: Candidate, part: Path, sha256: str, connection: Connection, progress: Progress
+) -> None:
+    """Download to a file and check the digest on the way."""
+    # As stored: some servers announce a .tar.gz as a compressed .tar.
+    headers = {"Accept-Encoding": "identity"}
+    with connection.http.stream("GET", candidate.url, headers=headers) as response:
+        if response.status_code != _OK:
+            raise SourceError(
+                f"{candidate.filename} from {candidate.place}: HTTP {response.status_code}",
+                hint="the index lists an archive that it does not give out; try another index",
+            )
+        announced = response.headers.get("Content-Length", "")
+        progress.start(f"downloading {candidate.filename}", int(announced) if announced else None)
+        try:
+            with part.open("wb") as file:
+                got = _store(response.iter_raw(), file, candidate.filename, progress)
+        finally:
+            progress.done()
+    if got != sha256:
+        raise IntegrityError(
+            f"{candidate.filename} from {candidate.place}: wrong sha256:"
+            f" expected {sha256}, got {got}",
+            hint="find out why it differs before you change the pin",
+        )
+
+
+def _store(chunks: Iterator[bytes], file: IO[bytes], name: str, progress: Progress) -> str:
+    """Write to a file, down to the disk; return the SHA-256."""
+    digest = hashlib.sha256()
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _MAX_BYTES:
+            raise IntegrityError(f"{name}: larger than {_MAX_BYTES} bytes")
+        digest.update(chunk)
+        file.write(chunk)
+        progress.advance(len(chunk))
+    file.flush()
+    os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Turn what a disk says into errors that name the place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise process.no_space(str(path)) from error
+        raise MachineError(
+            f"{error.filename or path}: {error.strerror or error}",
+            hint="see that the cache folder (CONTRIBBOT_CACHE) can be written",
+        ) from error

@@ -1,0 +1,190 @@
+"""A tag or commit of any git repository that can be fetched from.
+
+The fetch is shallow and takes the blobs of the one tree along. A fetch without
+blobs (`--filter=blob:none`) was tried and left: the later stages read the whole
+tree, so each blob would come all the same, in a second round trip, and until
+then the store would be a promisor repository, in which every look-up of a
+missing object goes to the network. Here, when the ref is written, the tree is
+complete and works offline.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from contribbot import process
+from contribbot.errors import CommandError, CommandTimeoutError, IntegrityError, SourceError
+from contribbot.model.pin import GitSource
+from contribbot.sources.base import Job
+from contribbot.sources.redact import one_line, redact
+
+log: Final = logging.getLogger(__name__)
+
+#: How git reaches the network: the user's own programs, keys, proxies and certificates.
+_NETWORK: Final = re.compile(
+    r"HOME|USER|LOGNAME|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|SSH_ASKPASS|CURL_CA_BUNDLE"
+    r"|GIT_CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)|GIT_SSH(?:_COMMAND|_VARIANT)?|GIT_ASKPASS"
+    r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
+)
+#: What the user's configuration may not change about this one fetch.
+_SETTINGS: Final = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.logAllRefUpdates": "false",
+    "fetch.prune": "false",
+    "fetch.pruneTags": "false",
+    "fetch.recurseSubmodules": "no",
+    "fetch.writeCommitGraph": "false",
+    "fetch.unpackLimit": "1",
+    "transfer.unpackLimit": "1",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.version": "2",
+}
+#: Where the fetch puts what it got, until it is known to be the right thing.
+_INCOMING: Final = "refs/incoming/pin"
+_REMOTE: Final = "contribbot"
+#: Seconds; a large upstream over a slow line.
+_LS_TIMEOUT: Final = 120.0
+_FETCH_TIMEOUT: Final = 3600.0
+#: What servers say that know whole histories only.
+_NO_SHALLOW: Final = re.compile(r"dumb http|does not support.*shallow", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What to fetch: a name or id that the server knows, and the commit it must give."""
+
+    want: str
+    commit: str
+
+
+class GitRemote:
+    """Fetches one commit of the upstream's history, as it is there."""
+
+    def detail(self, job: Job) -> str:
+        """Return the remote and the tag."""
+        return f"{redact(remote_url(job))} tag {job.pin.tag}"
+
+    def bring(self, job: Job) -> bool:
+        """Fetch the commit; see `Source.bring`."""
+        url = remote_url(job)
+        shown = redact(url)
+        target = _ask(job, url, shown)
+        with job.store.exclusive():
+            if job.landed():
+                return False
+            _remove_stale_locks(job)
+            job.progress.start(f"fetching {job.pin.title} from {shown}", None)
+            try:
+                _fetch(job, url, shown, target)
+            finally:
+                job.progress.done()
+            try:
+                got = job.store.resolve(f"{_INCOMING}^{{commit}}")
+                if got != target.commit:
+                    raise _wrong(job, shown, target.commit, got or "no commit")
+                job.store.git("update-ref", job.ref, got)
+            finally:
+                job.store.git("update-ref", "-d", _INCOMING)
+        return True
+
+
+def remote_url(job: Job) -> str:
+    """Return where to fetch from; may hold credentials."""
+    server = os.environ.get("GITHUB_SERVER_URL", "") or "https://github.com"
+    default = f"{server.rstrip('/')}/{job.upstream.repository}"
+    return job.spec_as(GitSource).remote or default
+
+
+def _wrong(job: Job, shown: str, expected: str, got: str) -> IntegrityError:
+    return IntegrityError(
+        f"{shown}: tag {job.pin.tag} is not the pinned commit: expected {expected}, got {got}",
+        hint="the tag was moved, or this is another repository; find out before you change the pin",
+    )
+
+
+def _ask(job: Job, url: str, shown: str) -> _Target:
+    """Ask the server which commit the tag is, before anything is downloaded."""
+    tag = f"refs/tags/{job.pin.tag}"
+    said = _git(job, url, shown, "ls-remote", _REMOTE, tag, f"{tag}^{{}}", timeout=_LS_TIMEOUT)
+    ids = {name: object_id for object_id, name in (line.split("\t") for line in said.splitlines())}
+    # An annotated tag is an object of its own; `^{}` is the commit behind it.
+    commit = ids.get(f"{tag}^{{}}") or ids.get(tag)
+    if commit is None:
+        if job.pin.commit is None:
+            raise SourceError(
+                f"{shown}: no tag {job.pin.tag}", hint="see `git ls-remote --tags` of it"
+            )
+        # A mirror may lack the tag and have the commit.
+        return _Target(job.pin.commit, job.pin.commit)
+    if job.pin.commit not in {None, commit}:
+        raise _wrong(job, shown, str(job.pin.commit), commit)
+    return _Target(tag, commit)
+
+
+def _fetch(job: Job, url: str, shown: str, target: _Target) -> None:
+    """Fetch to `_INCOMING`."""
+    flags = ("--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-maintenance",
+             "--no-recurse-submodules", "--force", "--refmap=")  # fmt: skip
+    tail = (_REMOTE, f"{target.want}:{_INCOMING}")
+    try:
+        _git(job, url, shown, "fetch", *flags, "--depth=1", *tail, timeout=_FETCH_TIMEOUT)
+    except SourceError as error:
+        if not _NO_SHALLOW.search(error.message):
+            raise
+        log.warning("%s cannot give one commit alone; fetching its history too", shown)
+        _git(job, url, shown, "fetch", *flags, *tail, timeout=_FETCH_TIMEOUT)
+
+
+def _git(job: Job, url: str, shown: str, *args: str, timeout: float) -> str:
+    """Run git with the user's network settings, and no others.
+
+    The URL goes in by the environment: arguments can be seen by other users of
+    the machine, and are logged.
+
+    Raises:
+        SourceError: git said no; its words, without credentials.
+        NoSpaceError: The disk is full.
+    """
+    settings = {**_SETTINGS, f"remote.{_REMOTE}.url": url}
+    env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    try:
+        done = process.run(
+            ["git", f"--git-dir={job.store.path}", *args],
+            cwd=job.store.path,
+            env=process.clean_environment(env),
+            timeout=timeout,
+        )
+    except CommandError as error:
+        # Not chained: git's own words may hold the password.
+        raise SourceError(
+            f"{shown}: {_reason(error.stderr)}",
+            hint=f"try `git ls-remote {shown}`; check the network and your access",
+        ) from None
+    except CommandTimeoutError:
+        raise SourceError(
+            f"{shown}: git {args[0]} did not end in {timeout:g} s", hint="check the network"
+        ) from None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _reason(stderr: str) -> str:
+    """Return git's complaint on one line: what it calls fatal, or all of it."""
+    lines = [one_line(line) for line in stderr.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
+    return "; ".join(fatal or lines) or "git said nothing"
+
+
+def _remove_stale_locks(job: Job) -> None:
+    """Remove the lock files of a fetch that was killed; the store is held, so nobody uses them."""
+    for pattern in ("*.lock", "refs/**/*.lock"):
+        for stale in job.store.path.glob(pattern):
+            stale.unlink(missing_ok=True)

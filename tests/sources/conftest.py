@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError, SourceError
+from contribbot.model.pin import InstalledSource, Pin, SdistSource, SourceSpec, Upstream
+from contribbot.sources import Silent, retry
+from contribbot.sources.base import Job
+from contribbot.sources.download import obtain
+from contribbot.store.repository import Store, git_environment, open_store
+from contribbot.workspace import stores_folder
+from tests.conftest import REAL_CACHE
+
+from .index_server import Index
+
+UPSTREAM = Upstream(name="demo", repository="owner/demo")
+
+
+class Kit:
+    """What most tests here need: archives, pins and a store in a cache of their own."""
+
+    upstream = UPSTREAM
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def store(self) -> Store:
+        return open_store(stores_folder(), "demo")
+
+    def pack(self, members: Mapping[str, bytes | tarfile.TarInfo], name: str = "") -> Path:
+        """Write a .tar.gz; a TarInfo stands for itself, bytes for a file of mode 644."""
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w") as tar:
+            for path, content in members.items():
+                if isinstance(content, tarfile.TarInfo):
+                    tar.addfile(content, io.BytesIO(bytes(max(0, content.size))))
+                    continue
+                info = tarfile.TarInfo(path)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return self.write(gzip.compress(raw.getvalue(), mtime=0), name)
+
+    def write(self, content: bytes, name: str = "") -> Path:
+        path = self.folder / (name or "demo-1.0.tar.gz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def sdist(self, archive: Path, *, sha256: str = "", root: str = "") -> SdistSource:
+        digest = sha256 or hashlib.sha256(archive.read_bytes()).hexdigest()
+        return SdistSource(
+            kind="sdist", distribution="demo", version="1.0", sha256=digest, root=root
+        )
+
+    def pin(self, *sources: SourceSpec, tag: str = "v1.0", commit: str | None = None) -> Pin:
+        return Pin(upstream="demo", tag=tag, commit=commit, sources=sources)
+
+    def job(self, spec: SourceSpec) -> Job:
+        return Job(self.pin(spec), spec, self.upstream, self.store, Silent())
+
+    def files(self, tree: str) -> dict[str, tuple[str, bytes]]:
+        """Return mode and content of each file of a tree."""
+        found = {}
+        listed = self.store.git("ls-tree", "-r", "-z", tree).stdout.decode("utf-8")
+        for line in listed.split("\0")[:-1]:
+            facts, _, path = line.partition("\t")
+            mode, _, object_id = facts.split(" ")
+            found[path] = (mode, self.store.read(object_id))
+        return found
+
+    def nothing_landed(self) -> bool:
+        """Say whether the store holds neither refs nor packs, whole or in parts."""
+        refs = self.store.git("for-each-ref").stdout
+        return not refs and not list((self.store.path / "objects" / "pack").iterdir())
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """Like monkeypatch, undone before it is checked that the environment is as it was."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    return Kit(folder)
+
+
+@pytest.fixture
+def bare_pip(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Give a pip that nothing configures, and a network without proxies; return its home."""
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
+            patch.delenv(name)
+    home = tmp_path / "pip-home"
+    home.mkdir()
+    patch.setenv("HOME", str(home))
+    patch.delenv("XDG_CONFIG_HOME", raising=False)
+    patch.setenv("PIP_CONFIG_FILE", os.devnull)
+    patch.setattr(retry, "PAUSES", [0.0, 0.0])
+    return home
+
+
+@pytest.fixture
+def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """Give an empty package index that pip is configured for."""
+    assert bare_pip.is_dir()
+    with Index() as server:
+        patch.setenv("PIP_INDEX_URL", server.url)
+        yield server
+
+
+@pytest.fixture
+def find_links(kit: Kit, bare_pip: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Give a folder that pip finds packages in, and nowhere else."""
+    assert bare_pip.is_dir()
+    patch.setenv("PIP_NO_INDEX", "1")
+    patch.setenv("PIP_FIND_LINKS", str(kit.folder))
+    return kit.folder
+
+
+def git(folder: Path, *args: str | Path) -> str:
+    """Run git as a person would, untouched by the settings of whoever runs the tests."""
+    identity = {
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "A"), ("EMAIL", "a@localhost"), ("DATE", "1700000000 +0000"))
+    }
+    done = subprocess.run(
+        ["git", *args], cwd=folder, env=git_environment(identity), check=True, capture_output=True
+    )
+    return done.stdout.decode().strip()
+
+
+@pytest.fixture(scope="session")
+def sglang_pin() -> Pin:
+    source = SdistSource(
+        kind="sdist",
+        distribution="sglang",
+        version="0.5.10.post1",
+        sha256="01f7adfe7cde85b238fb0e1bae4b31d494e19d1471cf35ff3c5489a02f9d2263",
+        root="python",
+    )
+    return Pin(upstream="sglang", tag="v0.5.10.post1", sources=(source,))
+
+
+@pytest.fixture(scope="session")
+def sglang_archive(sglang_pin: Pin) -> Path:
+    """Give the real archive, from the index that this machine's pip uses, kept between runs."""
+    source = sglang_pin.sources[0]
+    assert isinstance(source, SdistSource)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
+        try:
+            return obtain(source, progress=Silent())
+        except IntegrityError:
+            raise
+        except SourceError as error:
+            pytest.skip(f"the real archive cannot be fetched here: {error.message}")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, patch: pytest.MonkeyPatch) -> tuple[Path, InstalledSource]:
+    """Install a tiny distribution beside this Python, as pip does; return its folder."""
+    site = tmp_path / "site"
+    files = {"demo/__init__.py": b"x = 1\n", "demo/sub/a.py": b"", "demo/data.bin": b"\0",
+             "other/b.py": b"y = 2\n"}  # fmt: skip
+    info = site / "demo_dist-1.0+cpu.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: demo-dist\nVersion: 1.0+cpu\n")
+    lines = []
+    for path, content in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_bytes(content)
+        lines.append(f"{path},{record_hash(content)},{len(content)}\n")
+    lines.append("demo/__pycache__/a.pyc,,\n../../bin/demo.py,,\n")
+    (info / "RECORD").write_text("".join(lines))
+    patch.syspath_prepend(str(site))
+    spec = InstalledSource(
+        kind="installed", distribution="demo-dist", version="1.0", packages=("demo",)
+    )
+    return site, spec
+
+
+def record_hash(content: bytes) -> str:
+    encoded = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+    return f"sha256={encoded.decode()}"

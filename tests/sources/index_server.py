@@ -1,0 +1,134 @@
+"""A package index over HTTP, in a thread, that can be told to misbehave."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import socket
+import struct
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class Index:
+    """Serves `/simple/NAME/` pages and the files on them.
+
+    Attributes:
+        files: What is on offer, by file name; all belong to `demo`.
+        announce: Whether pages state the files' digests.
+        credentials: `user:password` that is asked for, or empty.
+        faults: What goes wrong with the next downloads, one each: `reset`,
+            `short`, `500`, `404`, or `flip` (other bytes than announced).
+        page_faults: The same for pages.
+        asked: The paths that were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.announce = True
+        self.credentials = ""
+        self.faults: list[str] = []
+        self.page_faults: list[str] = []
+        self.asked: list[str] = []
+        index = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                index.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}/simple/"
+
+    def url_as(self, userinfo: str) -> str:
+        return f"http://{userinfo}@{self.host}/simple/"
+
+    def offer(self, archive: Path) -> None:
+        self.files[archive.name] = archive.read_bytes()
+
+    @property
+    def downloads(self) -> int:
+        return sum(path.startswith("/files/") for path in self.asked)
+
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        self.asked.append(request.path)
+        wanted = "Basic " + base64.b64encode(self.credentials.encode()).decode()
+        if self.credentials and request.headers.get("Authorization") != wanted:
+            self._send(request, 401, b"", "text/plain")
+        elif request.path == "/simple/demo/":
+            self._misbehave(request, self.page_faults, self._page(), "text/html")
+        elif (name := request.path.removeprefix("/files/")) in self.files:
+            self._misbehave(request, self.faults, self.files[name], "application/gzip")
+        else:
+            self._send(request, 404, b"", "text/plain")
+
+    def _page(self) -> bytes:
+        lines = []
+        for name, content in self.files.items():
+            digest = f"#sha256={hashlib.sha256(content).hexdigest()}" if self.announce else ""
+            lines.append(f'<a href="/files/{name}{digest}">{name}</a>')
+        return f"<html><body>{''.join(lines)}</body></html>".encode()
+
+    def _misbehave(
+        self,
+        request: http.server.BaseHTTPRequestHandler,
+        faults: list[str],
+        content: bytes,
+        kind: str,
+    ) -> None:
+        fault = faults.pop(0) if faults else ""
+        if fault == "reset":
+            # No time to linger: the kernel then resets the connection.
+            linger = struct.pack("ii", 1, 0)
+            request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            request.connection.close()
+        elif fault.isdigit():
+            self._send(request, int(fault), b"", kind)
+        elif fault == "short":
+            self._send(request, 200, content[: len(content) // 2], kind, len(content))
+        elif fault == "flip":
+            self._send(request, 200, content[:-1] + bytes((content[-1] ^ 1,)), kind)
+        else:
+            self._send(request, 200, content, kind)
+
+    @staticmethod
+    def _send(
+        request: http.server.BaseHTTPRequestHandler,
+        status: int,
+        content: bytes,
+        kind: str,
+        length: int | None = None,
+    ) -> None:
+        request.send_response(status)
+        request.send_header("Content-Type", kind)
+        request.send_header("Content-Length", str(len(content) if length is None else length))
+        request.end_headers()
+        request.wfile.write(content)
+        request.close_connection = True

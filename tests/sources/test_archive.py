@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError
+from contribbot.sources import archive as archive_module
+from contribbot.sources.sdist import import_archive
+
+from .conftest import Kit, git
+
+TREE = {
+    "demo-1.0/pkg/a.py": b"print(1)\n",
+    "demo-1.0/pkg/empty": b"",
+    "demo-1.0/big.bin": bytes(range(256)) * 9000,  # more than one piece
+    'demo-1.0/odd "name" \\ with\u00e4 spaces.txt': b"\r\n",
+}
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", mode: int = 0o644,
+          size: int = 0) -> tarfile.TarInfo:  # fmt: skip
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode, info.size = kind, target, mode, size
+    return info
+
+
+def land(kit: Kit, path: Path, root: str = "") -> dict[str, tuple[str, bytes]]:
+    job = kit.job(kit.sdist(path, root=root))
+    with job.store.exclusive():
+        import_archive(job, path)
+    return kit.files(job.ref)
+
+
+def test_modes_links_and_odd_names_arrive_as_git_would_add_them(kit: Kit, tmp_path: Path) -> None:
+    path = kit.pack(
+        {
+            **TREE,
+            "run": entry("demo-1.0/run.sh", mode=0o755),
+            "link": entry("demo-1.0/pkg/link", tarfile.SYMTYPE, "../big.bin"),
+            "hard": entry("demo-1.0/hard.py", tarfile.LNKTYPE, "demo-1.0/pkg/a.py"),
+            "dir": entry("demo-1.0/emptydir", tarfile.DIRTYPE),
+        }
+    )
+    files = land(kit, path)
+    assert files["run.sh"] == ("100755", b"")
+    assert files["pkg/link"] == ("120000", b"../big.bin")
+    assert files["hard.py"] == ("100644", b"print(1)\n")
+    assert files['odd "name" \\ with\u00e4 spaces.txt'] == ("100644", b"\r\n")
+    with tarfile.open(path) as tar:
+        tar.extractall(tmp_path / "out", filter="data")
+    unpacked = tmp_path / "out" / "demo-1.0"
+    git(unpacked, "init", "-q")
+    git(unpacked, "add", "-A", "-f")
+    job = kit.job(kit.sdist(path))
+    assert kit.store.tree_of(job.ref) == git(unpacked, "write-tree")
+
+
+def test_generated_files_are_left_out_and_the_root_is_put_before(kit: Kit) -> None:
+    files = land(
+        kit,
+        kit.pack(
+            {
+                "demo-1.0/PKG-INFO": b"generated",
+                "demo-1.0/demo.egg-info/PKG-INFO": b"generated",
+                "demo-1.0/src/demo.egg-info/SOURCES.txt": b"generated",
+                "demo-1.0/setup.cfg": b"[egg_info]\ntag_build = \ntag_date = 0\n\n",
+                "demo-1.0/tests/PKG-INFO": b"the repository's own",
+                "demo-1.0/tests/x.egg-info/PKG-INFO": b"the repository's own",
+                "demo-1.0/sub/setup.cfg": b"[egg_info]\ntag_build = \n",
+            }
+        ),
+        root="python",
+    )
+    assert sorted(files) == [
+        "python/sub/setup.cfg",
+        "python/tests/PKG-INFO",
+        "python/tests/x.egg-info/PKG-INFO",
+    ]
+
+
+def test_a_setup_cfg_of_the_repository_stays(kit: Kit) -> None:
+    content = b"[metadata]\nname = demo\n\n[egg_info]\ntag_build = \ntag_date = 0\n"
+    assert land(kit, kit.pack({"demo-1.0/setup.cfg": content})) == {
+        "setup.cfg": ("100644", content)
+    }
+
+
+@pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        (entry("/etc/passwd"), "absolute"),
+        (entry("demo-1.0/../../x"), "leads out"),
+        (entry("elsewhere/x"), "outside the archive's top folder"),
+        (entry("demo-1.0/.git/config"), "git's own"),
+        (entry("demo-1.0/sub/.GiT/hooks/x"), "git's own"),
+        (entry("demo-1.0/git~1/x"), "git's own"),
+        (entry("demo-1.0/.git. /x"), "git's own"),
+        (entry("demo-1.0/a\nb"), "control character"),
+        (entry("demo-1.0/\x1b[31m"), "control character"),
+        (entry("demo-1.0/pkg/a.py"), "twice"),
+        (entry("demo-1.0/pkg"), "twice"),
+        (entry("demo-1.0/pkg/a.py/b"), "a file and a folder"),
+        (entry("demo-1.0/pkg/./a.py"), "twice"),
+        (entry("demo-1.0/pkg/a.py", tarfile.DIRTYPE), "twice"),
+        (entry("demo-1.0/l", tarfile.SYMTYPE, ""), "without a usable target"),
+        (entry("demo-1.0/l", tarfile.SYMTYPE, "a\nb"), "without a usable target"),
+        (entry("demo-1.0/dev", tarfile.CHRTYPE), "neither"),
+        (entry("demo-1.0/blk", tarfile.BLKTYPE), "neither"),
+        (entry("demo-1.0/fifo", tarfile.FIFOTYPE), "neither"),
+        (entry("demo-1.0/l", tarfile.SYMTYPE, "/etc/passwd"), "link out"),
+        (entry("demo-1.0/l", tarfile.SYMTYPE, "../x"), "link out"),
+        (entry("demo-1.0/pkg/l", tarfile.SYMTYPE, "../pkg/../../x"), "link out"),
+        (entry("demo-1.0/l", tarfile.SYMTYPE, "pkg/../.git/config"), "git's own"),
+        (entry("demo-1.0/l", tarfile.LNKTYPE, "/etc/passwd"), "absolute"),
+        (entry("demo-1.0/l", tarfile.LNKTYPE, "demo-1.0/../../x"), "leads out"),
+        (entry("demo-1.0/l", tarfile.LNKTYPE, "demo-1.0/later"), "no earlier member"),
+        (entry("demo-1.0/" + "n" * 256), "name too long"),
+        (entry("demo-1.0/" + "n/" * 2000), "path too long"),
+        (entry("demo-1.0"), "in place of the top folder"),
+    ],
+)
+def test_a_hostile_member_is_refused_by_name_and_nothing_lands(
+    kit: Kit, info: tarfile.TarInfo, why: str
+) -> None:
+    path = kit.pack({**TREE, "hostile": info})
+    with pytest.raises(IntegrityError, match=why) as caught:
+        land(kit, path)
+    assert caught.value.message.startswith("demo-1.0.tar.gz: '")
+    assert caught.value.message.isprintable()
+    assert kit.nothing_landed()
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "why"),
+    [
+        ("MAX_MEMBER", 2**20, "at most 1048576 are accepted"),
+        ("MAX_TOTAL", 2**21, "unpacks to more than 2097152 bytes"),
+        ("MAX_MEMBERS", 2, "more than 2 members"),
+    ],
+)
+def test_an_archive_that_swells_is_given_up(
+    kit: Kit, patch: pytest.MonkeyPatch, limit: str, value: int, why: str
+) -> None:
+    patch.setattr(archive_module, limit, value)
+    with pytest.raises(IntegrityError, match=why):
+        land(kit, kit.pack(TREE))
+    assert kit.nothing_landed()
+
+
+def test_a_header_that_asks_for_gigabytes_is_refused_before_they_are_read(kit: Kit) -> None:
+    pax = entry("x", tarfile.XHDTYPE)
+    pax.size = 2**33
+    header = pax.tobuf(format=tarfile.GNU_FORMAT)
+    with pytest.raises(IntegrityError, match="not sane"):
+        land(kit, kit.write(gzip.compress(header + bytes(10240))))
+
+
+def test_a_negative_size_does_not_loop(kit: Kit) -> None:
+    header = bytearray(entry("demo-1.0/x").tobuf())
+    header[124:136] = b"\xff" * 10 + b"\xfc\x00"  # base 256: -1024
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    with pytest.raises(IntegrityError):
+        land(kit, kit.write(gzip.compress(bytes(header) + bytes(10240))))
+    assert kit.nothing_landed()
+
+
+def test_an_archive_cut_anywhere_is_refused(kit: Kit) -> None:
+    whole = kit.pack({"demo-1.0/a": b"a" * 600, "demo-1.0/b": bytes(range(256))}).read_bytes()
+    for length in [0, 1, 5, 20, len(whole) // 2, len(whole) - 9, len(whole) - 8, len(whole) - 1]:
+        with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz"):
+            land(kit, kit.write(whole[:length]))
+    content = gzip.decompress(whole)
+    end = 512 * 5  # two headers, two blocks of a, one of b
+    for length in [512, 700, 512 * 2, 512 * 3, 512 * 4, 512 * 4 + 5, end]:
+        with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz"):
+            land(kit, kit.write(gzip.compress(content[:length])))
+    assert kit.nothing_landed()
+    assert len(land(kit, kit.write(gzip.compress(content[: end + 512])))) == 2
+
+
+def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(kit: Kit) -> None:
+    content = bytearray(
+        gzip.decompress(kit.pack({"demo-1.0/a": b"a", "demo-1.0/b": b""}).read_bytes())
+    )
+    content[1024 + 150] ^= 1  # the check sum of the second header
+    with pytest.raises(IntegrityError, match="no end marker"):
+        land(kit, kit.write(gzip.compress(content)))
+
+
+def test_a_gzip_file_of_several_parts_and_padding_is_read_whole(kit: Kit) -> None:
+    content = gzip.decompress(kit.pack(TREE).read_bytes())
+    parts = gzip.compress(content[:3000]) + gzip.compress(content[3000:]) + bytes(2000)
+    assert len(land(kit, kit.write(parts))) == len(TREE)
+
+
+def test_large_generated_files_and_long_padding_are_passed_over(kit: Kit) -> None:
+    noise = b"".join(bytes((n % 251, n % 13)) for n in range(2 * 10**6))
+    path = kit.pack({"demo-1.0/x.egg-info/big": noise, "demo-1.0/a.py": b"after\n"})
+    content = gzip.decompress(path.read_bytes()) + bytes(100 * 2**20)
+    files = land(kit, kit.write(gzip.compress(content, 1)))
+    assert files == {"a.py": ("100644", b"after\n")}
+
+
+def test_names_that_begin_with_a_dot_folder_are_understood(kit: Kit) -> None:
+    files = land(kit, kit.pack({"d": entry("./", tarfile.DIRTYPE), "./demo-1.0/a": b"a"}))
+    assert files == {"a": ("100644", b"a")}
+
+
+def test_an_archive_without_files_is_refused(kit: Kit) -> None:
+    with pytest.raises(IntegrityError, match="holds no files"):
+        land(kit, kit.pack({"d": entry("demo-1.0", tarfile.DIRTYPE)}))
+
+
+def zipped(kit: Kit, fill: Callable[[zipfile.ZipFile], None]) -> Path:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as bundle:
+        fill(bundle)
+    return kit.write(raw.getvalue(), "demo-1.0.zip")
+
+
+def zip_entry(name: str, mode: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    return info
+
+
+def test_a_zip_arrives_like_a_tar(kit: Kit) -> None:
+    def fill(bundle: zipfile.ZipFile) -> None:
+        for name, content in TREE.items():
+            bundle.writestr(zip_entry(name, stat.S_IFREG | 0o644), content)
+        bundle.writestr(zip_entry("demo-1.0/dir/", stat.S_IFDIR | 0o755), b"")
+        bundle.writestr(zip_entry("demo-1.0/run.sh", stat.S_IFREG | 0o755), b"")
+        bundle.writestr(zip_entry("demo-1.0/pkg/link", stat.S_IFLNK | 0o777), b"../big.bin")
+
+    files = land(kit, zipped(kit, fill))
+    expected = {name.removeprefix("demo-1.0/"): ("100644", data) for name, data in TREE.items()}
+    expected |= {"run.sh": ("100755", b""), "pkg/link": ("120000", b"../big.bin")}
+    assert files == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "content", "why"),
+    [
+        ("demo-1.0/../../x", stat.S_IFREG, b"", "leads out"),
+        ("demo-1.0/.git/x", stat.S_IFREG, b"", "git's own"),
+        ("demo-1.0/l", stat.S_IFLNK, b"../../etc", "link out"),
+        ("demo-1.0/f", stat.S_IFIFO, b"", "neither"),
+    ],
+)
+def test_a_hostile_zip_is_refused(kit: Kit, name: str, mode: int, content: bytes, why: str) -> None:
+    path = zipped(kit, lambda bundle: bundle.writestr(zip_entry(name, mode), content))
+    with pytest.raises(IntegrityError, match=why):
+        land(kit, path)
+    assert kit.nothing_landed()
+
+
+def test_a_zip_that_swells_or_is_packed_unusually_is_refused(
+    kit: Kit, patch: pytest.MonkeyPatch
+) -> None:
+    def unusual(bundle: zipfile.ZipFile) -> None:
+        bundle.writestr("demo-1.0/a", b"a" * 5000, compress_type=zipfile.ZIP_BZIP2)
+
+    with pytest.raises(IntegrityError, match="packed in an unusual way"):
+        land(kit, zipped(kit, unusual))
+    path = zipped(kit, lambda bundle: bundle.writestr("demo-1.0/a", b"a" * 5000))
+    patch.setattr(archive_module, "MAX_TOTAL", 4000)
+    with pytest.raises(IntegrityError, match="unpacks to more than 4000 bytes"):
+        land(kit, path)
+    assert kit.nothing_landed()
+
+
+def test_a_cut_or_changed_zip_is_refused(kit: Kit) -> None:
+    path = zipped(kit, lambda bundle: bundle.writestr("demo-1.0/a", b"a" * 5000))
+    whole = path.read_bytes()
+    for damaged in (whole[:-30], whole[:40] + b"\xff" + whole[41:]):
+        with pytest.raises(IntegrityError, match=r"demo-1\.0\.zip"):
+            land(kit, kit.write(damaged, "demo-1.0.zip"))
+    assert kit.nothing_landed()

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError, SourceError
+from contribbot.model.pin import InstalledSource
+from contribbot.sources import Provided, Silent, provide
+
+from .conftest import Kit, record_hash
+
+Wheel = tuple[Path, InstalledSource]
+
+
+def bring(kit: Kit, spec: InstalledSource) -> Provided:
+    return provide(kit.pin(spec), kit.upstream, kit.store, progress=Silent())
+
+
+def record(wheel: Wheel) -> Path:
+    return wheel[0] / "demo_dist-1.0+cpu.dist-info" / "RECORD"
+
+
+def test_the_python_files_of_the_named_folders_arrive(kit: Kit, wheel: Wheel) -> None:
+    found = bring(kit, wheel[1])
+    assert (found.kind, found.fresh) == ("installed", True)
+    assert found.detail == "installed demo-dist 1.0, Python files of demo"
+    assert kit.files(found.tree) == {
+        "demo/__init__.py": ("100644", b"x = 1\n"),
+        "demo/sub/a.py": ("100644", b""),
+    }
+    assert not bring(kit, wheel[1]).fresh
+
+
+def test_a_changed_file_is_refused_by_name(kit: Kit, wheel: Wheel) -> None:
+    (wheel[0] / "demo" / "__init__.py").write_bytes(b"x = 2\n")
+    with pytest.raises(IntegrityError, match=r"demo-dist: demo/__init__\.py was changed"):
+        bring(kit, wheel[1])
+    assert kit.nothing_landed()
+
+
+def test_a_missing_file_is_refused_by_name(kit: Kit, wheel: Wheel) -> None:
+    (wheel[0] / "demo" / "sub" / "a.py").unlink()
+    with pytest.raises(IntegrityError, match=r"demo/sub/a\.py"):
+        bring(kit, wheel[1])
+    assert kit.nothing_landed()
+
+
+def test_a_file_that_record_does_not_know_is_refused(kit: Kit, wheel: Wheel) -> None:
+    (wheel[0] / "demo" / "sub" / "mine.py").write_bytes(b"")
+    with pytest.raises(IntegrityError, match=r"demo/sub/mine\.py is not in its RECORD"):
+        bring(kit, wheel[1])
+
+
+@pytest.mark.parametrize("digest", ["", "md5=abc", "sha256=!!!", "sha256=YWJj"])
+def test_an_entry_without_a_usable_digest_is_refused(kit: Kit, wheel: Wheel, digest: str) -> None:
+    text = record(wheel).read_text()
+    record(wheel).write_text(text.replace(record_hash(b"x = 1\n"), digest))
+    with pytest.raises(IntegrityError, match=r"no sha256 for demo/__init__\.py"):
+        bring(kit, wheel[1])
+
+
+def test_an_installation_without_record_is_refused(kit: Kit, wheel: Wheel) -> None:
+    record(wheel).unlink()
+    with pytest.raises(IntegrityError, match="installed without a RECORD"):
+        bring(kit, wheel[1])
+
+
+def test_entries_that_lead_elsewhere_are_not_taken(kit: Kit, wheel: Wheel) -> None:
+    with record(wheel).open("a") as file:
+        file.write(f"demo/../other/b.py,{record_hash(b'y = 2')},6\n")
+    assert "other/b.py" not in kit.files(bring(kit, wheel[1]).tree)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"distribution": "no-such-dist"}, "no-such-dist is not installed"),
+        ({"version": "1.1"}, r"demo-dist 1\.0\+cpu is installed, not 1\.1"),
+        ({"version": "1.0+rocm"}, "is installed, not"),
+        ({"packages": ("nothing",)}, "no Python files under nothing"),
+    ],
+)
+def test_what_is_not_there_is_unavailable(
+    kit: Kit, wheel: Wheel, change: dict[str, str], words: str
+) -> None:
+    with pytest.raises(SourceError, match=words) as caught:
+        bring(kit, wheel[1].model_copy(update=change))
+    assert not isinstance(caught.value, IntegrityError)
+    assert caught.value.hint
+
+
+def test_the_label_of_a_build_may_be_asked_for(kit: Kit, wheel: Wheel) -> None:
+    assert bring(kit, wheel[1].model_copy(update={"version": "1.0+cpu"})).fresh
+
+
+def test_the_real_torch_arrives_file_for_file(kit: Kit) -> None:
+    torch = importlib.metadata.distribution("torch")
+    root = Path(str(torch.locate_file("")))
+    spec = InstalledSource(
+        kind="installed",
+        distribution="torch",
+        version=torch.version.partition("+")[0],
+        packages=("torch", "torchgen", "functorch"),
+    )
+    found = bring(kit, spec)
+    listed = kit.store.git("ls-tree", "-r", found.tree).stdout.decode().splitlines()
+    ids = {line.partition("\t")[2]: line.split()[2] for line in listed}
+    paths = sorted(path.relative_to(root).as_posix() for name in spec.packages
+                   for path in (root / name).rglob("*.py"))  # fmt: skip
+    assert len(paths) > 2000
+    assert sorted(ids) == paths
+    said = subprocess.run(
+        ["git", "hash-object", "--no-filters", "--stdin-paths"],
+        cwd=root, input="\n".join(paths), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert said.stdout.split() == [ids[path] for path in paths]

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import sys
+import venv
+from pathlib import Path
+
+import pip
+import pytest
+
+from contribbot.errors import SourceError
+from contribbot.sources.pip_config import PipConfig, read_pip_config
+
+
+def config_file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_pip_that_nothing_configures_gives_the_defaults(bare_pip: Path) -> None:
+    assert bare_pip.is_dir()
+    assert read_pip_config() == PipConfig()
+
+
+def test_a_file_gives_everything(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
+    path = bare_pip / "pip.conf"
+    config_file(
+        path,
+        "[global]\n"
+        "index-url = https://me:p%%40ss=w'ord@one.invalid/simple\n"
+        "extra-index-url =\n    https://two.invalid/simple\n    https://three.invalid/simple\n"
+        "find-links = folder-a folder-b\n"
+        "trusted-host = one.invalid two.invalid:8080\n"
+        "cert = /c.pem\nclient-cert = /k.pem\nproxy = http://proxy.invalid:1\ntimeout = 7\n"
+        "[install]\nno-index = true\n"
+        "[list]\nindex-url = https://other.invalid/\n",
+    )
+    patch.setenv("PIP_CONFIG_FILE", str(path))
+    assert read_pip_config() == PipConfig(
+        index_url="https://me:p%%40ss=w'ord@one.invalid/simple",
+        extra_index_urls=("https://two.invalid/simple", "https://three.invalid/simple"),
+        find_links=("folder-a", "folder-b"),
+        no_index=False,
+        trusted_hosts=("one.invalid", "two.invalid:8080"),
+        cert="/c.pem",
+        client_cert="/k.pem",
+        proxy="http://proxy.invalid:1",
+        timeout=7.0,
+    )
+
+
+def test_the_download_section_and_then_the_environment_win(
+    bare_pip: Path, patch: pytest.MonkeyPatch
+) -> None:
+    path = bare_pip / "pip.conf"
+    config_file(
+        path,
+        "[download]\nindex-url = https://download.invalid/\nno-index = yes\ntimeout = 3\n"
+        "[global]\nindex-url = https://global.invalid/\nfind-links = folder\n",
+    )
+    patch.setenv("PIP_CONFIG_FILE", str(path))
+    found = read_pip_config()
+    assert (found.index_url, found.no_index) == ("https://download.invalid/", True)
+    patch.setenv("PIP_INDEX_URL", "https://env.invalid/")
+    patch.setenv("PIP_NO_INDEX", "0")
+    patch.setenv("PIP_DEFAULT_TIMEOUT", "99")
+    patch.setenv("PIP_FIND_LINKS", "")
+    found = read_pip_config()
+    assert (found.index_url, found.no_index) == ("https://env.invalid/", False)
+    assert found.timeout == 99.0  # pip's two names for one option
+    assert found.find_links == ("folder",)
+
+
+def test_the_users_own_file_is_read(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.delenv("PIP_CONFIG_FILE")
+    config_file(bare_pip / ".config" / "pip" / "pip.conf", "[global]\nproxy = http://p.invalid\n")
+    assert read_pip_config().proxy == "http://p.invalid"
+
+
+def test_a_name_in_two_files_has_the_value_that_pip_uses(
+    bare_pip: Path, patch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environment = tmp_path / "z-venv"
+    venv.create(environment, with_pip=False)
+    config_file(bare_pip / ".config" / "pip" / "pip.conf", "[global]\nindex-url = http://user/\n")
+    config_file(environment / "pip.conf", "[global]\nindex-url = http://site/\n")
+    patch.delenv("PIP_CONFIG_FILE")
+    patch.setattr(sys, "executable", str(environment / "bin" / "python"))
+    (site,) = (environment / "lib").glob("*/site-packages")
+    (site / "pip.pth").write_text(f"{Path(pip.__file__).parent.parent}\n")
+    assert read_pip_config().index_url == "http://site/"
+
+
+def test_a_pip_that_lists_each_file_is_asked_which_counts(
+    bare_pip: Path, patch: pytest.MonkeyPatch
+) -> None:
+    # What pip 26.3 wrote for two files, in the order of their paths; older ones list one.
+    python = bare_pip / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        "'-m pip config get global.index-url') echo http://site/ ;;\n"
+        "'-m pip config list')\n"
+        "echo \"global.index-url='http://site/'\"\n"
+        "echo \"global.index-url='http://user/'\"\n"
+        "echo 'a notice = of another kind' ;;\n"
+        "*) exit 1 ;;\nesac\n"
+    )
+    python.chmod(0o755)
+    patch.setattr(sys, "executable", str(python))
+    assert read_pip_config().index_url == "http://site/"
+
+
+def test_a_timeout_that_is_no_number_is_named(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
+    config_file(bare_pip / "pip.conf", "[download]\ntimeout = soon\n")
+    patch.setenv("PIP_CONFIG_FILE", str(bare_pip / "pip.conf"))
+    with pytest.raises(SourceError, match="timeout is 'soon'"):
+        read_pip_config()
+
+
+def test_a_broken_file_gives_one_line_without_its_content(
+    bare_pip: Path, patch: pytest.MonkeyPatch
+) -> None:
+    path = bare_pip / "pip.conf"
+    config_file(path, "[global\nindex-url = https://me:s3cret@one.invalid/\n")
+    patch.setenv("PIP_CONFIG_FILE", str(path))
+    with pytest.raises(SourceError, match="pip cannot read its configuration") as caught:
+        read_pip_config()
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_python_without_pip_is_named(
+    bare_pip: Path, patch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert bare_pip.is_dir()
+    venv.create(tmp_path / "venv", with_pip=False)
+    patch.setattr(sys, "executable", str(tmp_path / "venv" / "bin" / "python"))
+    with pytest.raises(SourceError, match="pip is not installed for") as caught:
+        read_pip_config()
+    assert "ensurepip" in caught.value.hint
+
+
+def test_a_configuration_never_shows_itself(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
+    assert bare_pip.is_dir()
+    patch.setenv("PIP_INDEX_URL", "https://me:s3cret@one.invalid/simple")
+    found = read_pip_config()
+    assert "s3cret" in found.index_url
+    assert "s3cret" not in f"{found} {found!r}"

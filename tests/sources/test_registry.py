@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError, SourceError
+from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
+from contribbot.sources import SOURCES, Silent, find, provide
+from contribbot.sources.base import ref_for
+
+from .conftest import Kit
+
+TREE = {"demo-1.0/a.py": b"print(1)\n"}
+Wheel = tuple[Path, InstalledSource]
+
+
+def test_every_kind_that_a_pin_may_name_has_a_source() -> None:
+    union = typing.get_args(SourceSpec)[0]
+    kinds = {kind.model_fields["kind"].annotation for kind in typing.get_args(union)}
+    assert {typing.get_args(kind)[0] for kind in kinds} == set(SOURCES)
+
+
+def test_the_next_source_serves_and_says_what_failed_before(
+    kit: Kit, find_links: Path, wheel: Wheel
+) -> None:
+    archive = kit.pack(TREE)
+    spec = kit.sdist(archive)
+    archive.unlink()
+    pin = kit.pin(spec, GitSource(kind="git", remote="file:///nowhere"), wheel[1])
+    found = provide(pin, kit.upstream, kit.store, progress=Silent())
+    assert found.kind == "installed"
+    assert [line.split(":")[0] for line in found.failures] == ["sdist", "git"]
+    assert f"{find_links} has none" in found.failures[0]
+    assert all("\n" not in line for line in found.failures)
+    again = find(pin, kit.upstream, kit.store)
+    assert again is not None
+    assert (again.kind, again.commit, again.fresh) == ("installed", found.commit, False)
+
+
+def test_when_all_fail_one_line_names_each(kit: Kit, find_links: Path) -> None:
+    assert find_links.is_dir()
+    archive = kit.pack(TREE, "other-1.0.tar.gz")
+    pin = kit.pin(kit.sdist(archive), GitSource(kind="git", remote="file:///nowhere"))
+    with pytest.raises(SourceError) as caught:
+        provide(pin, kit.upstream, kit.store, progress=Silent())
+    message = caught.value.message
+    assert message.startswith("demo v1.0: no source can provide it: sdist: demo 1.0: no source")
+    assert "; git: file:///nowhere: " in message
+    assert "\n" not in message
+    assert caught.value.hint
+
+
+def test_a_hostile_source_is_not_passed_over(kit: Kit, find_links: Path, wheel: Wheel) -> None:
+    assert find_links.is_dir()
+    archive = kit.pack({**TREE, "demo-1.0/../../x": b""})
+    with pytest.raises(IntegrityError):
+        provide(kit.pin(kit.sdist(archive), wheel[1]), kit.upstream, kit.store, progress=Silent())
+    assert kit.nothing_landed()
+
+
+def test_finding_is_one_call_of_git(
+    kit: Kit, find_links: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert find_links.is_dir()
+    pin = kit.pin(kit.sdist(kit.pack(TREE)))
+    store = kit.store
+    assert find(pin, kit.upstream, store) is None
+    provide(pin, kit.upstream, store, progress=Silent())
+    caplog.set_level(logging.DEBUG, "contribbot.process")
+    caplog.clear()
+    assert find(pin, kit.upstream, store) is not None
+    assert len(caplog.records) == 1
+
+
+def test_what_decides_the_tree_decides_the_ref(kit: Kit) -> None:
+    spec = kit.sdist(kit.pack(TREE))
+    base = ref_for(kit.pin(spec), spec)
+    assert base.startswith("refs/pins/v1.0/sdist-")
+    moved = spec.model_copy(update={"root": "python"})
+    others = {
+        ref_for(kit.pin(moved), moved),
+        ref_for(kit.pin(spec, commit="0" * 40), spec),
+        ref_for(kit.pin(spec, tag="v1.1"), spec),
+    }
+    assert len(others | {base}) == 4
+
+
+def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit, find_links: Path) -> None:
+    assert find_links.is_dir()
+    pin = kit.pin(kit.sdist(kit.pack(TREE)))
+    first = provide(pin, kit.upstream, kit.store, progress=Silent())
+    for path in (kit.store.path / "objects" / "pack").iterdir():
+        path.unlink()
+    assert find(pin, kit.upstream, kit.store) is None
+    second = provide(pin, kit.upstream, kit.store, progress=Silent())
+    assert (second.commit, second.fresh) == (first.commit, True)
+    assert kit.files(second.tree)
+
+
+def test_nothing_heavy_is_imported_to_look_into_a_store() -> None:
+    code = (
+        "import sys, contribbot.sources; heavy = {'torch', 'unearth', 'httpx2', 'httpx',"
+        " 'filelock', 'unidiff', 'github', 'rich'}; sys.exit(str(heavy & set(sys.modules) or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.stderr.decode().strip() == ""

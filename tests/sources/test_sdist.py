@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import ssl
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError, MachineError, SourceError
+from contribbot.model.pin import Pin
+from contribbot.sources import Provided, Silent, provide
+from contribbot.sources.download import obtain
+from contribbot.workspace import downloads_folder
+
+from .conftest import Kit, git
+from .index_server import Index
+
+TREE = {"demo-1.0/a.py": b"print(1)\n", "demo-1.0/noise.bin": bytes(range(256)) * 1000}
+
+
+@dataclass
+class Recorder:
+    steps: list[tuple[str, int | None]] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    ended: int = 0
+
+    def start(self, label: str, total: int | None) -> None:
+        self.steps.append((label, total))
+        self.counts.append(0)
+
+    def advance(self, count: int) -> None:
+        self.counts[-1] += count
+
+    def done(self) -> None:
+        self.ended += 1
+
+
+def bring(kit: Kit, archive: Path, sha256: str = "") -> Provided:
+    pin = kit.pin(kit.sdist(archive, sha256=sha256))
+    return provide(pin, kit.upstream, kit.store, progress=Silent())
+
+
+def test_the_real_archive_gives_the_tree_that_git_add_gives(
+    kit: Kit, sglang_pin: Pin, sglang_archive: Path, find_links: Path, patch: pytest.MonkeyPatch
+) -> None:
+    patch.setenv("PIP_FIND_LINKS", str(sglang_archive.parent))
+    found = provide(sglang_pin, kit.upstream, kit.store, progress=Silent())
+    with tarfile.open(sglang_archive) as tar:
+        tar.extractall(find_links / "out", filter="tar")
+    (top,) = (find_links / "out").iterdir()
+    (top / "PKG-INFO").unlink()
+    (top / "setup.cfg").unlink()
+    shutil.rmtree(top / "sglang.egg-info")
+    top.rename(top.with_name("python"))
+    git(find_links / "out", "init", "-q")
+    git(find_links / "out", "add", "-A", "-f")
+    assert found.tree == git(find_links / "out", "write-tree")
+    assert found.tree == "084da068f68bd873da838f572f094ccb6e600f4c"
+    # The same on every machine: evidence refers to it.
+    assert found.commit == "88eb47df6054b3a5ffc682e2ae1418fa40fa5cce"
+
+
+def test_an_archive_is_found_downloaded_and_imported(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    progress = Recorder()
+    spec = kit.sdist(archive)
+    found = provide(kit.pin(spec), kit.upstream, kit.store, progress=progress)
+    assert found.fresh
+    assert found.kind == "sdist"
+    assert found.detail == f"demo 1.0 source archive, sha256 {spec.sha256}"
+    assert set(kit.files(found.commit)) == {"a.py", "noise.bin"}
+    size = archive.stat().st_size
+    assert progress.steps == [
+        ("downloading demo-1.0.tar.gz", size),
+        ("importing demo-1.0.tar.gz", size),
+    ]
+    assert progress.counts == [size, size]
+    assert progress.ended == 2
+
+
+def test_what_was_downloaded_is_used_again(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    first = obtain(kit.sdist(archive), progress=Silent())
+    asked = len(index.asked)
+    assert obtain(kit.sdist(archive), progress=Silent()) == first
+    assert len(index.asked) == asked
+    assert first.read_bytes() == archive.read_bytes()
+
+
+def test_a_damaged_file_in_the_cache_is_downloaded_again(
+    kit: Kit, index: Index, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    cached = obtain(kit.sdist(archive), progress=Silent())
+    cached.write_bytes(cached.read_bytes()[:-5])
+    (cached.parent / "demo-1.0.tar.gz.part").write_bytes(b"of a download that was killed")
+    assert obtain(kit.sdist(archive), progress=Silent()).read_bytes() == archive.read_bytes()
+    assert index.downloads == 2
+    assert "demo-1.0.tar.gz in the cache is damaged" in caplog.text
+    assert [path.name for path in cached.parent.iterdir()] == ["demo-1.0.tar.gz"]
+
+
+@pytest.mark.parametrize("fault", ["reset", "short", "503"])
+def test_a_passing_fault_is_tried_again(
+    kit: Kit, index: Index, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.faults = [fault]
+    index.page_faults = [fault]
+    assert bring(kit, archive).fresh
+    assert index.downloads == 2
+    assert caplog.text.count("trying again") == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("reset", "the connection broke|cannot be reached"),
+        ("short", "cut short"),
+        ("503", "server error 503"),
+        ("404", "HTTP 404"),
+    ],
+)
+def test_a_lasting_fault_is_named_and_leaves_nothing(
+    kit: Kit, index: Index, fault: str, words: str
+) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.faults = [fault] * 9
+    with pytest.raises(SourceError, match=words) as caught:
+        bring(kit, archive)
+    assert not isinstance(caught.value, IntegrityError)
+    assert "demo-1.0.tar.gz from " + index.url in caught.value.message
+    assert index.downloads == (1 if fault == "404" else 3)
+    assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
+
+
+def test_bytes_that_differ_from_the_pin_are_refused(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.faults = ["flip"]
+    spec = kit.sdist(archive)
+    with pytest.raises(IntegrityError, match=rf"expected {spec.sha256}, got [0-9a-f]{{64}}"):
+        bring(kit, archive)
+    assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
+    assert kit.nothing_landed()
+
+
+@pytest.mark.parametrize("announce", [True, False])
+def test_another_digest_than_the_pins_is_refused(kit: Kit, index: Index, announce: bool) -> None:  # noqa: FBT001  pytest gives it by name
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.announce = announce
+    got = kit.sdist(archive).sha256
+    with pytest.raises(IntegrityError) as caught:
+        bring(kit, archive, sha256="0" * 64)
+    assert "0" * 64 in caught.value.message
+    assert got in caught.value.message
+    assert index.downloads == (0 if announce else 1)
+
+
+def test_a_release_that_the_index_lacks_is_named(kit: Kit, index: Index) -> None:
+    index.offer(kit.pack(TREE, "demo-1.0.post1.tar.gz"))
+    index.offer(kit.pack(TREE, "demo-1.0+local.tar.gz"))
+    index.offer(kit.write(b"", "demo-1.0-py3-none-any.whl"))
+    with pytest.raises(SourceError) as caught:
+        bring(kit, kit.folder / "demo-1.0.post1.tar.gz")
+    assert f"demo 1.0: no source archive found: {index.url} has none" in caught.value.message
+    assert "pip config list" in caught.value.hint
+
+
+@pytest.mark.parametrize("version", ["2.0rc1", "2.0.post3", "2.0.dev4"])
+def test_unusual_releases_are_found_by_their_exact_version(
+    kit: Kit, index: Index, version: str
+) -> None:
+    archive = kit.pack({"demo/a": b""}, f"demo-{version}.tar.gz")
+    index.offer(archive)
+    spec = kit.sdist(archive).model_copy(update={"version": version})
+    assert obtain(spec, progress=Silent()).name == archive.name
+
+
+def test_a_version_that_is_none_is_an_error_of_the_source(kit: Kit, index: Index) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    spec = kit.sdist(archive).model_copy(update={"version": "x-y"})
+    with pytest.raises(SourceError):
+        obtain(spec, progress=Silent())
+
+
+def test_the_index_password_works_and_is_shown_nowhere(
+    kit: Kit, index: Index, patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.credentials = "me:s3cret"
+    patch.setenv("PIP_INDEX_URL", index.url_as("me:s3cret"))
+    found = bring(kit, archive)
+    assert "s3cret" not in repr(found)
+    index.faults = ["404"]
+    for path in downloads_folder().rglob("*.gz"):
+        path.unlink()
+    with pytest.raises(SourceError) as caught:
+        obtain(kit.sdist(archive), progress=Silent())
+    assert "s3cret" not in caught.value.message + caught.value.hint
+    assert "s3cret" not in caplog.text
+    assert "bWU6czNjcmV0" not in caplog.text  # the same, as the header says it
+
+
+@pytest.mark.parametrize("userinfo", ["", "me:wrong-s3cret"])
+def test_a_missing_or_wrong_password_is_named_and_not_shown(
+    kit: Kit, index: Index, patch: pytest.MonkeyPatch, userinfo: str
+) -> None:
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    index.credentials = "me:s3cret"
+    if userinfo:
+        patch.setenv("PIP_INDEX_URL", index.url_as(userinfo))
+    with pytest.raises(SourceError, match=r"refused access \(HTTP 401\)") as caught:
+        bring(kit, archive)
+    assert "s3cret" not in str(caught.value)
+    assert index.url in caught.value.message
+
+
+def test_an_unreachable_index_is_named_and_the_next_one_serves(
+    kit: Kit, index: Index, patch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"http://127.0.0.1:{server.getsockname()[1]}/simple/"
+    archive = kit.pack(TREE)
+    patch.setenv("PIP_EXTRA_INDEX_URL", index.url)
+    patch.setenv("PIP_INDEX_URL", closed)
+    with pytest.raises(SourceError) as caught:
+        bring(kit, archive)
+    assert f"{closed}: cannot be reached" in caught.value.message
+    assert f"{index.url} has none" in caught.value.message
+    index.offer(archive)
+    assert bring(kit, archive).fresh
+
+
+def test_an_index_without_encryption_is_not_trusted(
+    kit: Kit, bare_pip: Path, patch: pytest.MonkeyPatch
+) -> None:
+    assert bare_pip.is_dir()
+    patch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
+    with pytest.raises(SourceError, match="was not asked: not https, and no trusted-host"):
+        bring(kit, kit.pack(TREE))
+
+
+def test_a_folder_serves_without_any_index(kit: Kit, find_links: Path) -> None:
+    assert find_links == kit.folder
+    assert bring(kit, kit.pack(TREE)).fresh
+
+
+def test_a_folder_that_is_missing_is_named(
+    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
+) -> None:
+    patch.setenv("PIP_FIND_LINKS", str(find_links / "missing"))
+    with pytest.raises(SourceError, match="missing: no such folder"):
+        bring(kit, kit.pack(TREE))
+
+
+def test_no_index_and_no_folder_leaves_nowhere_to_look(
+    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
+) -> None:
+    assert find_links.is_dir()
+    patch.delenv("PIP_FIND_LINKS")
+    with pytest.raises(SourceError, match="no-index and without find-links"):
+        bring(kit, kit.pack(TREE))
+
+
+def test_a_certificate_that_cannot_be_read_is_named(
+    kit: Kit, index: Index, patch: pytest.MonkeyPatch
+) -> None:
+    assert index.url
+    patch.setenv("PIP_CERT", str(kit.folder / "missing.pem"))
+    with pytest.raises(SourceError, match=r"certificate .*missing\.pem cannot be used"):
+        bring(kit, kit.pack(TREE))
+
+
+def test_configured_certificates_are_used(
+    kit: Kit, index: Index, patch: pytest.MonkeyPatch
+) -> None:
+    bundle = ssl.get_default_verify_paths().cafile
+    if bundle is None:
+        pytest.skip("this machine has no bundle of certificates")
+    patch.setenv("PIP_CERT", bundle)
+    archive = kit.pack(TREE)
+    index.offer(archive)
+    assert bring(kit, archive).fresh
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
+) -> None:
+    archive = kit.pack(TREE)
+    (find_links / "file").write_bytes(b"")
+    patch.setenv("CONTRIBBOT_CACHE", str(find_links / "file" / "cache"))
+    with pytest.raises(MachineError, match="file") as caught:
+        obtain(kit.sdist(archive), progress=Silent())
+    assert "CONTRIBBOT_CACHE" in caught.value.hint
+
+
+def test_the_same_archive_gives_the_same_commit_in_any_store(
+    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
+) -> None:
+    archive = kit.pack(TREE)
+    first = bring(kit, archive)
+    patch.setenv("CONTRIBBOT_CACHE", str(find_links / "second-cache"))
+    patch.setenv("TZ", "Asia/Tokyo")
+    patch.setenv("GIT_AUTHOR_NAME", "Somebody")
+    second = bring(kit, archive)
+    assert second.fresh
+    assert first.commit == second.commit
+    said = git(kit.store.path, "log", "-1", "--format=%an %at %ai %cn %B", second.commit)
+    assert said.startswith("contribbot 0 1970-01-01 00:00:00 +0000 contribbot demo v1.0")
