@@ -226,7 +226,10 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
     found = []
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if "__pycache__" in inside.parts or not path.is_file():
+        # What tools leave behind is no part of the checks.
+        if any(part.startswith((".", "__pycache__")) for part in inside.parts):
+            continue
+        if not path.is_file():
             continue
         found.append(PatchFile(inside.as_posix(), path.read_bytes()))
     return tuple(found)

@@ -82,4 +82,9 @@ def export(store: Store, tree: str, folder: Path, *, scratch: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     index = {"GIT_INDEX_FILE": str(scratch / f"{folder.name}.index")}
     store.git("read-tree", tree, env=index)
-    store.git(f"--work-tree={folder}", "checkout-index", "--all", "--force", env=index, cwd=folder)
+    # As many writers as cores (0): creating thousands of files waits for the kernel.
+    workers = ("-c", "checkout.workers=0")
+    store.git(
+        *workers, f"--work-tree={folder}", "checkout-index", "--all", "--force",
+        env=index, cwd=folder,
+    )  # fmt: skip

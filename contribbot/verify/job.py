@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -78,6 +79,15 @@ class Trees:
     patched: str = ""
 
 
+@dataclass
+class _Export:
+    """A tree on its way to a folder."""
+
+    folder: Path
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: bool = False
+
+
 class Job:
     """One patch on its way through the stages.
 
@@ -86,6 +96,7 @@ class Job:
         below: The patches that it depends on, lowest first.
         store: The object store of its upstream.
         machine: What this machine is.
+        children: Runs checks, as many at a time as this machine shall bear.
         threads: Threads that one check may use.
         scratch: A folder of its own, gone after the run.
         logs: Where the output of checks is kept.
@@ -99,6 +110,7 @@ class Job:
         *,
         store: Store,
         machine: Machine,
+        children: Executor,
         threads: int,
         scratch: Path,
         logs: Path,
@@ -108,13 +120,14 @@ class Job:
         self.below = below
         self.store = store
         self.machine = machine
+        self.children = children
         self.threads = threads
         self.scratch = scratch
         self.logs = logs
         self.progress = progress
         self.trees = Trees()
         self.results: dict[str, list[StageResult]] = {}
-        self._exports: dict[str, Path] = {}
+        self._exports: dict[str, _Export] = {}
         self._lock = threading.Lock()
 
     def fresh_folder(self) -> Path:
@@ -132,11 +145,13 @@ class Job:
             tree: The tree's id.
         """
         with self._lock:
-            if tree not in self._exports:
-                folder = self.fresh_folder()
-                export(self.store, tree, folder, scratch=self.scratch)
-                self._exports[tree] = folder
-            return self._exports[tree]
+            wanted = self._exports.setdefault(tree, _Export(self.scratch / uuid.uuid4().hex))
+        # A lock a tree: the two sides are written side by side.
+        with wanted.lock:
+            if not wanted.done:
+                export(self.store, tree, wanted.folder, scratch=self.scratch)
+                wanted.done = True
+        return wanted.folder
 
 
 class Stage(Protocol):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from contribbot import process
 from contribbot.hardware.probe import this_machine
@@ -19,6 +19,9 @@ from contribbot.verify.cache import OutcomeCache
 from contribbot.verify.job import Finding, Job, Stage, Unit
 from contribbot.verify.stages import STAGES
 from contribbot.workspace import run_folder, stores_folder
+
+#: Units at the same time. They wait for git and for children more than they compute.
+_UNITS: Final = 16
 
 
 class Watcher(Protocol):
@@ -70,7 +73,8 @@ def verify(
     cache = OutcomeCache(queue.local / "outcomes", machine)
     with (
         run_folder() as scratch,
-        ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="unit") as units,
+        ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
+        ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
         ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="patch") as walks,
     ):
         futures: list[Future[PatchReport]] = []
@@ -81,6 +85,7 @@ def verify(
                     stacks[name],
                     store=open_store(stores_folder(), patches[name].upstream.name),
                     machine=machine,
+                    children=children,
                     threads=max(1, machine.cores // options.jobs),
                     scratch=scratch / name,
                     logs=queue.local / "logs",
@@ -93,7 +98,7 @@ def verify(
         except BaseException:
             # Interrupted, or one patch hit something that stops all: end the others at once.
             process.stop()
-            for pool in (walks, units):
+            for pool in (walks, units, children):
                 pool.shutdown(wait=True, cancel_futures=True)
             process.resume()
             raise

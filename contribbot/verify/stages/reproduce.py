@@ -44,8 +44,9 @@ class ReproduceStage:
         )
 
     def _run(self, job: Job, check: Check) -> Finding:
-        base = _on(job, check, job.trees.base, ())
-        patched = _on(job, check, job.trees.patched, _witnessed(job))
+        on_base = job.children.submit(_on, job, check, job.trees.base, ())
+        on_patched = job.children.submit(_on, job, check, job.trees.patched, _witnessed(job))
+        base, patched = on_base.result(), on_patched.result()
         outcome, reason = judge_check(check, base, patched)
         details: dict[str, JsonValue] = {
             "check": check.name,

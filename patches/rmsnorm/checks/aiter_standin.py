@@ -13,9 +13,7 @@ accept more (a row stride of a 2-D input); a caller that keeps to this is safe o
 from __future__ import annotations
 
 import contextlib
-import functools
 import types
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +23,10 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 class AiterContractError(Exception):
     """A call that aiter's kernels cannot read, or would read out of bounds."""
+
+
+#: The profiler's name for what the stand-in itself computes.
+OWN_WORK = "stand-in for aiter"
 
 
 @dataclass(frozen=True)
@@ -52,26 +54,18 @@ class Recorder:
 
     Attributes:
         calls: The accepted calls, in order.
-        busy: True while the stand-in computes, so that a counter of the caller's
-            copies can leave the stand-in's own ones out.
     """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self.busy = False
 
     def clear(self) -> None:
         """Forget all calls."""
         self.calls.clear()
 
-    @contextlib.contextmanager
-    def computing(self) -> Iterator[None]:
-        """Mark the block as the stand-in's own work."""
-        self.busy = True
-        try:
-            yield
-        finally:
-            self.busy = False
+    def computing(self) -> contextlib.AbstractContextManager[object]:
+        """Mark the block as the stand-in's own work, for whoever profiles."""
+        return torch.autograd.profiler.record_function(OWN_WORK)
 
 
 recorder = Recorder()
@@ -179,27 +173,3 @@ def as_module() -> types.ModuleType:
     module = types.ModuleType("aiter", doc=__doc__)
     vars(module).update(rmsnorm2d_fwd=rmsnorm2d_fwd, rmsnorm2d_fwd_with_add=rmsnorm2d_fwd_with_add)
     return module
-
-
-@functools.cache
-def operators() -> tuple[Callable[..., object], Callable[..., object]]:
-    """Return the two functions as torch operators, opaque to torch.compile as aiter's are."""
-    add = rmsnorm2d_fwd_with_add
-    plain = torch.library.custom_op(
-        "aiter_standin::rmsnorm2d_fwd",
-        rmsnorm2d_fwd,
-        mutates_args=(),
-        schema="(Tensor rows, Tensor weight, float epsilon) -> Tensor",
-    )
-    plain.register_fake(lambda rows, _weight, _epsilon: torch.empty_like(rows))
-    fused = torch.library.custom_op(
-        "aiter_standin::rmsnorm2d_fwd_with_add",
-        add,
-        mutates_args=("out", "residual_out"),
-        schema=(
-            "(Tensor(a!) out, Tensor rows, Tensor residual_in, Tensor(b!) residual_out,"
-            " Tensor weight, float epsilon) -> ()"
-        ),
-    )
-    fused.register_fake(lambda *_: None)
-    return plain, fused

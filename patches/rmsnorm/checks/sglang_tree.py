@@ -14,11 +14,12 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-Norm = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+Norm: TypeAlias = "torch.Tensor | tuple[torch.Tensor, torch.Tensor]"
 
 
 class RMSNorm(Protocol):
@@ -137,6 +138,8 @@ def make_norm(
     norm = layernorm.RMSNorm(width).to(device=device, dtype=dtype)
     if norm._forward_method != norm.forward_aiter:  # noqa: SLF001  how SGLang notes its choice
         raise RuntimeError("RMSNorm does not use aiter: set SGLANG_USE_AITER=1")
+    import torch  # noqa: PLC0415  a check that only reads the tree need not wait for it
+
     with torch.no_grad():
         norm.weight.copy_(torch.linspace(0.5, 1.5, width))
     return cast("RMSNorm", norm)
