@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.model.report import PatchReport, VerifyReport
 from contribbot.workspace import cache_folder
 from tests.toy import Toy
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+
+    from contribbot.model.outcome import StageResult
 
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
@@ -52,6 +55,30 @@ class Ran:
         """Return standard output as the one JSON document that it must be."""
         document: dict[str, JsonValue] = json.loads(self.out)
         return document
+
+    def report(self, patch: int = 0) -> PatchReport:
+        """Return what `verify --json` said of a patch."""
+        return VerifyReport.model_validate_json(self.out).patches[patch]
+
+    def stages(self, patch: int = 0) -> dict[str, StageResult]:
+        """Return the outcomes of a patch by stage and check."""
+        found = {}
+        for one in self.report(patch).stages:
+            check = one.details.get("check")
+            found[f"{one.stage} {check}" if check else one.stage] = one
+        return found
+
+
+def dig(value: JsonValue, *keys: str | int) -> JsonValue:
+    """Follow keys and indexes into JSON."""
+    for key in keys:
+        if isinstance(value, dict) and isinstance(key, str):
+            value = value[key]
+        else:
+            assert isinstance(value, list)
+            assert isinstance(key, int)
+            value = value[key]
+    return value
 
 
 @dataclass

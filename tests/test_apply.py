@@ -177,7 +177,8 @@ def test_the_users_git_configuration_has_no_effect(
     hostile = tmp_path / "gitconfig"
     hostile.write_text(
         "[core]\n\tautocrlf = true\n\thooksPath = /tmp\n[commit]\n\tgpgsign = true\n"
-        "[apply]\n\twhitespace = error-all\n\tignoreWhitespace = change\n[diff]\n\tnoprefix = true\n"
+        "[apply]\n\twhitespace = error-all\n\tignoreWhitespace = change\n"
+        "[diff]\n\tnoprefix = true\n"
         "[user]\n\tname = Someone\n[i18n]\n\tcommitEncoding = latin1\n"
     )
     with monkeypatch.context() as patched:
@@ -187,18 +188,26 @@ def test_the_users_git_configuration_has_no_effect(
         assert apply(store, toy.commit, tmp_path, patch).commit == expected
 
 
+NO_AUTHOR = b"From x\nSubject: [PATCH] y\n\n---\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ what\n"
+CUT_SHORT = b"""\
+From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: A <a@b.c>
+Date: Thu, 1 Jan 2026 00:00:00 +0000
+Subject: [PATCH] x
+
+---
+diff --git a/README b/README
+--- a/README
++++ b/README
+@@ -1,9 +1,9 @@
+-toy
++x
+"""
+
+
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"From x\nSubject: [PATCH] y\n\n---\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ nonsense\n", "author"),
-        (
-            b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001\nFrom: A <a@b.c>\n"
-            b"Date: Thu, 1 Jan 2026 00:00:00 +0000\nSubject: [PATCH] x\n\n---\n"
-            b"diff --git a/README b/README\n--- a/README\n+++ b/README\n@@ -1,9 +1,9 @@\n-toy\n+x\n",
-            "corrupt patch at line",
-        ),
-    ],
-)  # fmt: skip
+    ("content", "said"), [(NO_AUTHOR, "author"), (CUT_SHORT, "corrupt patch at line")]
+)
 def test_what_git_cannot_read_is_said(
     toy: Toy, store: Store, tmp_path: Path, content: bytes, said: str
 ) -> None:

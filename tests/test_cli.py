@@ -135,10 +135,10 @@ def test_an_upstream_that_cannot_be_reached(toy: Toy, program: Program) -> None:
     toy.upstream.rename(toy.root / "gone")
     ran = program("verify", "area", "--json")
     assert ran.code == 3
-    report = ran.json()["patches"][0]  # type: ignore[index, call-overload]  # JSON
-    assert report["verdict"] == "incomplete"
-    assert report["stages"][0]["outcome"] == "unavailable"
-    assert {stage["outcome"] for stage in report["stages"][1:]} == {"skipped"}
+    report = ran.report()
+    assert report.verdict == "incomplete"
+    assert report.stages[0].outcome == "unavailable"
+    assert {stage.outcome for stage in report.stages[1:]} == {"skipped"}
     assert not (toy.queue / "evidence").exists()
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+from pydantic import JsonValue
 
 from contribbot.model.evidence import seal_of
+from tests.conftest import dig
 from tests.toy import FAIL_TO_PASS, FIXED, one_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pydantic import JsonValue
 
     from tests.conftest import Program
     from tests.toy import Toy
@@ -59,13 +59,13 @@ def test_a_record_is_a_valid_statement(record: Path, toy: Toy) -> None:
     assert details["command"] == "contribbot verify area"
     assert details["base_commit"] == toy.commit
     assert details["machine"]["packages"]["pytest"]
-    patched = [one for one in details["stages"] if one["stage"] == "apply"][0]["details"]
+    patched = next(one for one in details["stages"] if one["stage"] == "apply")["details"]
     assert document["subject"][1]["digest"] == {"gitTree": patched["patched_tree"]}
 
 
 def test_a_record_says_nothing_of_the_machines_owner_or_folders(record: Path, toy: Toy) -> None:
     text = record.read_text()
-    import socket  # noqa: PLC0415  beside its only use
+    import socket
 
     assert socket.gethostname() not in text
     without_remote = text.replace(toy.upstream.as_uri(), "")
@@ -111,55 +111,54 @@ def test_prose_does_not_make_a_record_stale(record: Path, toy: Toy, program: Pro
     del record
 
 
-def rewrite(record: Path, change: Callable[[dict[str, JsonValue]], object], *, seal: bool) -> None:
-    """Change a record, with a new seal or the old one."""
+DETAILS = ("predicate", "contribbot")
+
+
+def rewrite(record: Path, keys: tuple[str | int, ...], value: JsonValue, *, seal: bool) -> None:
+    """Change a record in one place, with a new seal or the old one."""
     document = json.loads(record.read_text())
-    change(document)
+    place = dig(document, *keys[:-1])
+    assert isinstance(place, dict)
+    assert isinstance(keys[-1], str)
+    place[keys[-1]] = value
     if seal:
         document["contribbot_seal"] = seal_of(document)
     record.write_text(json.dumps(document))
 
 
-TAMPERINGS: dict[str, tuple[Callable[[dict[str, object]], object], str]] = {
+#: What is changed, to what, and what is said of it.
+TAMPERINGS: dict[str, tuple[tuple[str | int, ...], JsonValue, str]] = {
     "seconds": (
-        lambda d: d["predicate"]["contribbot"]["stages"][3].update(seconds=0.001),  # type: ignore[index]  # JSON
+        (*DETAILS, "stages", 3, "seconds"),
+        0.001,
         "its content does not match its seal",
     ),
-    "verdict": (
-        lambda d: d["predicate"]["contribbot"].update(verdict="refuted"),  # type: ignore[index]  # JSON
-        "the verdict is not what its stages say",
-    ),
-    "open": (
-        lambda d: d["predicate"]["contribbot"].update(open=["gfx942"]),  # type: ignore[index]  # JSON
-        "the open targets are not its own",
-    ),
-    "result": (
-        lambda d: d["predicate"].update(result="FAILED"),  # type: ignore[attr-defined]  # JSON
-        "the result is not the verdict",
-    ),
+    "verdict": ((*DETAILS, "verdict"), "refuted", "the verdict is not what its stages say"),
+    "open": ((*DETAILS, "open"), ["gfx942"], "the open targets are not its own"),
+    "result": (("predicate", "result"), "FAILED", "the result is not the verdict"),
     "passed": (
-        lambda d: d["predicate"].update(passedTests=["reproduce/x@gfx942"]),  # type: ignore[attr-defined]  # JSON
+        ("predicate", "passedTests"),
+        ["reproduce/x@gfx942"],
         "the passed tests differ",
     ),
     "subject": (
-        lambda d: d["subject"][0]["digest"].update(sha256="0" * 64),  # type: ignore[index]  # JSON
+        ("subject", 0, "digest", "sha256"),
+        "0" * 64,
         "the subject is not the patch that the details name",
     ),
     "tree": (
-        lambda d: d["subject"][1]["digest"].update(gitTree="0" * 40),  # type: ignore[index]  # JSON
+        ("subject", 1, "digest", "gitTree"),
+        "0" * 40,
         "the subject is not the tree that was made",
     ),
-    "key": (
-        lambda d: d["predicate"]["contribbot"].update(extra=1),  # type: ignore[index]  # JSON
-        "not valid: predicate.contribbot.extra",
-    ),
+    "key": ((*DETAILS, "extra"), 1, "not valid: predicate.contribbot.extra"),
 }
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
 def test_a_tampered_record(record: Path, program: Program, name: str) -> None:
-    change, said = TAMPERINGS[name]
-    rewrite(record, change, seal=name != "seconds")
+    keys, value, said = TAMPERINGS[name]
+    rewrite(record, keys, value, seal=name != "seconds")
     code, state, rest = check(program)
     assert (code, state) == (1, "tampered")
     assert said in rest
@@ -212,6 +211,6 @@ def test_a_repaired_patch_replaces_its_record(toy: Toy, program: Program) -> Non
 
 
 def test_the_shipped_schema_is_the_models() -> None:
-    from contribbot.schemas import evidence_schema  # noqa: PLC0415  beside its only use
+    from contribbot.schemas import evidence_schema
 
     assert json.loads(SCHEMA.read_text()) == evidence_schema()

@@ -104,8 +104,8 @@ def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
 def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
-    seed = random.randrange(2**32)
-    chance = random.Random(seed)  # noqa: S311  no secret; the seed is in the message
+    seed = random.randrange(2**32)  # noqa: S311  no secret
+    chance = random.Random(seed)  # noqa: S311  no secret
     for _ in range(12):
         running = program.start("verify", "area", "--force")
         time.sleep(chance.uniform(0.05, 1.5))
@@ -172,7 +172,7 @@ def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
         pytest.skip(f"may not mount a small disk: {mounted.stderr.decode().strip()}")
     try:
         toy.write("big.bin", os.urandom(2**20))
-        from tests.toy import git  # noqa: PLC0415  beside its only use
+        from tests.toy import git
 
         git(toy.upstream, "add", "-A")
         git(toy.upstream, "commit", "-qm", "Big")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, MachineError
 from contribbot.hardware.probe import amd_gpus, this_machine
 from contribbot.model.machine import Gpu, Machine
-from contribbot import process
 
 
 def node(folder: Path, number: int, version: int, name: str) -> None:
@@ -66,7 +66,7 @@ def test_run_says_how_a_program_failed() -> None:
     assert caught.value.returncode == 3
     with pytest.raises(CommandError, match="killed by signal 9"):
         process.run(["sh", "-c", "kill -9 $$"])
-    with pytest.raises(CommandTimeoutError, match="not finished after 0.2 s"):
+    with pytest.raises(CommandTimeoutError, match=r"not finished after 0\.2 s"):
         process.run(["sleep", "5"], timeout=0.2)
     with pytest.raises(MachineError, match="no-such-program: program not found"):
         process.run(["no-such-program"])

@@ -39,7 +39,6 @@ def triangle(base, height):
     return base * height / 2
 '''
 FIXED = AREA.replace("return width + height", "area = width * height\n    return area")
-RED = "assert 5 == 6"
 FAIL_TO_PASS = """\
 from toy.area import rectangle
 

@@ -114,6 +114,8 @@ def test_the_real_torch_arrives_file_for_file(kit: Kit) -> None:
     assert sorted(ids) == paths
     said = subprocess.run(
         ["git", "hash-object", "--no-filters", "--stdin-paths"],
-        cwd=root, input="\n".join(paths), capture_output=True, text=True, check=True,
+        # Absolute: the environment may lie inside a repository, whose root git would start from.
+        input="\n".join(str(root / path) for path in paths),
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert said.stdout.split() == [ids[path] for path in paths]
