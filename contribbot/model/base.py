@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+_TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
 
 
 class Model(BaseModel):
@@ -20,11 +22,17 @@ Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\r\n]*\S[^\r\
 Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 #: A name that is safe as a folder, a ref and an argument.
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
-#: A tag, safe as the last part of a ref (git-check-ref-format).
-Tag = Annotated[
-    str,
-    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+-])?$", max_length=80),
-]
+
+
+def _is_ref(tag: str) -> str:
+    """Refuse what git refuses as the last part of a ref (git-check-ref-format)."""
+    if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith((".", ".lock")):
+        raise ValueError("not a tag's name: letters, digits and . _ + - only, none of them first")
+    return tag
+
+
+#: A tag, safe as the last part of a ref.
+Tag = Annotated[str, AfterValidator(_is_ref)]
 #: A full git object id.
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 #: A SHA-256 in hexadecimal.

@@ -46,7 +46,7 @@ class SdistSource(Model):
 
 
 class GitSource(Model):
-    """A tag or commit of a git repository, fetched shallow and without blobs.
+    """A tag or commit of a git repository, fetched shallow.
 
     Attributes:
         remote: A URL that git can fetch from. Empty: the upstream's repository

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
@@ -146,8 +147,18 @@ def ref_for(pin: Pin, spec: SourceSpec) -> str:
     facts = {
         "commit": pin.commit,
         "importer": IMPORTER,
+        # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
+        "installed": _installed(spec.distribution) if spec.kind == "installed" else None,
         "spec": spec.model_dump(mode="json"),
         "tag": pin.tag,
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return f"refs/pins/{pin.tag}/{spec.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _installed(distribution: str) -> str | None:
+    """Return the version that is installed, with its local label."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,18 +1,19 @@
 """A tag or commit of any git repository that can be fetched from.
 
-The fetch is shallow and takes the blobs of the one tree along. A fetch without
-blobs (`--filter=blob:none`) was tried and left: the later stages read the whole
-tree, so each blob would come all the same, in a second round trip, and until
-then the store would be a promisor repository, in which every look-up of a
-missing object goes to the network. Here, when the ref is written, the tree is
-complete and works offline.
+The fetch is shallow and blobless: one commit and its trees come first, and then,
+in one request, those blobs that the store does not hold yet. Two releases of an
+upstream share most of their blobs, so a second pin costs what differs. When the
+ref is written the tree is complete: the store works offline and is no promisor
+repository, in which every look-up of a missing object would go to the network.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +40,8 @@ _SETTINGS: Final = {
     "fetch.pruneTags": "false",
     "fetch.recurseSubmodules": "no",
     "fetch.writeCommitGraph": "false",
+    # Blobs are asked for by their ids: there is no history to compare.
+    "fetch.negotiationAlgorithm": "noop",
     "fetch.unpackLimit": "1",
     "transfer.unpackLimit": "1",
     "gc.auto": "0",
@@ -48,6 +51,16 @@ _SETTINGS: Final = {
 #: Where the fetch puts what it got, until it is known to be the right thing.
 _INCOMING: Final = "refs/incoming/pin"
 _REMOTE: Final = "contribbot"
+_FLAGS: Final = (
+    "--quiet",
+    "--no-tags",
+    "--no-prune",
+    "--no-write-fetch-head",
+    "--no-auto-maintenance",
+    "--no-recurse-submodules",
+    "--force",
+    "--refmap=",
+)
 #: Seconds; a large upstream over a slow line.
 _LS_TIMEOUT: Final = 120.0
 _FETCH_TIMEOUT: Final = 3600.0
@@ -128,20 +141,52 @@ def _ask(job: Job, url: str, shown: str) -> _Target:
 
 
 def _fetch(job: Job, url: str, shown: str, target: _Target) -> None:
-    """Fetch to `_INCOMING`."""
-    flags = ("--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--no-auto-maintenance",
-             "--no-recurse-submodules", "--force", "--refmap=")  # fmt: skip
-    tail = (_REMOTE, f"{target.want}:{_INCOMING}")
+    """Fetch to `_INCOMING`, complete."""
+    wanted = f"{target.want}:{_INCOMING}"
     try:
-        _git(job, url, shown, "fetch", *flags, "--depth=1", *tail, timeout=_FETCH_TIMEOUT)
+        with _no_promisor(job):
+            _git(
+                job, url, shown, "fetch", *_FLAGS, "--depth=1", "--filter=blob:none", _REMOTE,
+                wanted, timeout=_FETCH_TIMEOUT,
+            )  # fmt: skip
+        with _no_promisor(job):
+            _fetch_missing(job, url, shown)
     except SourceError as error:
         if not _NO_SHALLOW.search(error.message):
             raise
         log.warning("%s cannot give one commit alone; fetching its history too", shown)
-        _git(job, url, shown, "fetch", *flags, *tail, timeout=_FETCH_TIMEOUT)
+        _git(job, url, shown, "fetch", *_FLAGS, _REMOTE, wanted, timeout=_FETCH_TIMEOUT)
 
 
-def _git(job: Job, url: str, shown: str, *args: str, timeout: float) -> str:
+@contextlib.contextmanager
+def _no_promisor(job: Job) -> Iterator[None]:
+    """Take back what git notes when it fetches with a filter: that the remote has the rest.
+
+    While that stands, a git that meets a missing object starts a fetch of its own.
+    """
+    try:
+        yield
+    finally:
+        job.store.git("config", "--remove-section", f"remote.{_REMOTE}", accept=(0, 1, 128))
+        job.store.git("config", "--unset", "extensions.partialclone", accept=(0, 5))
+
+
+def _fetch_missing(job: Job, url: str, shown: str) -> None:
+    """Fetch those blobs of `_INCOMING` that the store lacks, all in one request."""
+    listed = job.store.git(
+        "rev-list", "--objects", "--no-walk", "--missing=print", _INCOMING, timeout=_LS_TIMEOUT
+    ).stdout
+    missing = [line[1:] for line in listed.splitlines() if line.startswith(b"?")]
+    if not missing:
+        return  # also where the server knows no filters and has sent everything
+    log.info("%s: fetching %d blobs that the store lacks", shown, len(missing))
+    _git(
+        job, url, shown, "fetch", *_FLAGS, "--filter=blob:none", "--stdin", _REMOTE,
+        stdin=b"\n".join(missing) + b"\n", timeout=_FETCH_TIMEOUT,
+    )  # fmt: skip
+
+
+def _git(job: Job, url: str, shown: str, *args: str, timeout: float, stdin: bytes = b"") -> str:
     """Run git with the user's network settings, and no others.
 
     The URL goes in by the environment: arguments can be seen by other users of
@@ -161,6 +206,7 @@ def _git(job: Job, url: str, shown: str, *args: str, timeout: float) -> str:
             ["git", f"--git-dir={job.store.path}", *args],
             cwd=job.store.path,
             env=process.clean_environment(env),
+            stdin=stdin,
             timeout=timeout,
         )
     except CommandError as error:

@@ -104,6 +104,9 @@ def connect(config: PipConfig) -> Iterator[Connection]:
     from unearth.fetchers.sync import PyPIClient  # noqa: PLC0415  the same
 
     redact_logs(*_TALKATIVE)
+    if not log.isEnabledFor(logging.DEBUG):
+        # It warns of each folder of an index that lacks a package, which is no news.
+        logging.getLogger("unearth").setLevel(logging.ERROR)
     # Traces headers, with the signed links that indexes redirect to.
     logging.getLogger("httpcore2").setLevel(logging.INFO)
     urls = [config.index_url, *config.extra_index_urls, *config.find_links]

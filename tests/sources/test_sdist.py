@@ -12,7 +12,7 @@ import pytest
 
 from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.model.pin import Pin
-from contribbot.sources import Provided, Silent, provide
+from contribbot.sources import Provided, Silent, provide, retry
 from contribbot.sources.download import obtain
 from contribbot.workspace import downloads_folder
 
@@ -139,7 +139,7 @@ def test_a_lasting_fault_is_named_and_leaves_nothing(
         bring(kit, archive)
     assert not isinstance(caught.value, IntegrityError)
     assert "demo-1.0.tar.gz from " + index.url in caught.value.message
-    assert index.downloads == (1 if fault == "404" else 3)
+    assert index.downloads == (1 if fault == "404" else retry.ATTEMPTS)
     assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
 
 
@@ -155,7 +155,7 @@ def test_bytes_that_differ_from_the_pin_are_refused(kit: Kit, index: Index) -> N
 
 
 @pytest.mark.parametrize("announce", [True, False])
-def test_another_digest_than_the_pins_is_refused(kit: Kit, index: Index, announce: bool) -> None:  # noqa: FBT001  pytest gives it by name
+def test_another_digest_than_the_pins_is_refused(kit: Kit, index: Index, announce: bool) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
     index.announce = announce
