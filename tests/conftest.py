@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.model.pin import Pin, SdistSource
 from contribbot.model.report import PatchReport, VerifyReport
+from contribbot.sources import Silent
+from contribbot.sources.download import obtain
 from contribbot.workspace import cache_folder
 from tests.toy import Toy
 
@@ -122,3 +125,25 @@ def toy(tmp_path: Path) -> Toy:
 def program(toy: Toy) -> Program:
     """The program, run in the toy queue."""
     return Program(toy.queue)
+
+
+@pytest.fixture(scope="session")
+def sglang_pin() -> Pin:
+    source = SdistSource(
+        kind="sdist",
+        distribution="sglang",
+        version="0.5.10.post1",
+        sha256="01f7adfe7cde85b238fb0e1bae4b31d494e19d1471cf35ff3c5489a02f9d2263",
+        root="python",
+    )
+    return Pin(upstream="sglang", tag="v0.5.10.post1", sources=(source,))
+
+
+@pytest.fixture(scope="session")
+def sglang_archive(sglang_pin: Pin) -> Path:
+    """Give the real archive, from the index that this machine's pip uses, kept between runs."""
+    source = sglang_pin.sources[0]
+    assert isinstance(source, SdistSource)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
+        return obtain(source, progress=Silent())

@@ -66,8 +66,6 @@ def _explain(error: BaseException | None) -> tuple[str, bool]:
             return f"cannot be reached: {words}", "CERTIFICATE_VERIFY_FAILED" not in words
         case httpx2.RemoteProtocolError() if "complete message body" in words:
             return f"cut short: {words}", True
-        case httpx2.UnsupportedProtocol():
-            return words, False
-        case httpx2.TransportError():
+        case httpx2.TransportError() if not isinstance(error, httpx2.UnsupportedProtocol):
             return f"the connection broke: {words}", True
     return words, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
@@ -57,7 +58,7 @@ class Done:
                 lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
             record = self.records.get(report.patch)
             if record is not None:
-                lines.append(f"{report.patch}: record in {record}")
+                lines.append(f"{report.patch}: record in {os.path.relpath(record)}")
         return lines
 
 

@@ -30,12 +30,15 @@ class Finding:
         details: What was seen, for the record.
         lasting: Whether the same inputs would give the same again. A crash or a
             time-out may not, and is not remembered.
+        seconds: How long the work took, where that is not the time from its start
+            to its end (it may have waited for others).
     """
 
     outcome: Outcome
     reason: str
     details: dict[str, JsonValue] = field(default_factory=dict)
     lasting: bool = True
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

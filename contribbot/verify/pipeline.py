@@ -171,7 +171,8 @@ class _Walk:
         self._watcher.started(self._job.patch.name, stage, unit.label)
         started = time.monotonic()
         finding = unit.work()
-        result = _result(stage, unit, finding, time.monotonic() - started)
+        elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
+        result = _result(stage, unit, finding, elapsed)
         if key is not None and finding.lasting:
             self._cache.put(key, result)
         return result

@@ -15,10 +15,8 @@ import pytest
 from contribbot.model.pin import InstalledSource, Pin, SdistSource, SourceSpec, Upstream
 from contribbot.sources import Silent, retry
 from contribbot.sources.base import Job
-from contribbot.sources.download import obtain
 from contribbot.store.repository import Store, git_environment, open_store
 from contribbot.workspace import stores_folder
-from tests.conftest import REAL_CACHE
 
 from .index_server import Index
 
@@ -142,28 +140,6 @@ def git(folder: Path, *args: str | Path) -> str:
         ["git", *args], cwd=folder, env=git_environment(identity), check=True, capture_output=True
     )
     return done.stdout.decode().strip()
-
-
-@pytest.fixture(scope="session")
-def sglang_pin() -> Pin:
-    source = SdistSource(
-        kind="sdist",
-        distribution="sglang",
-        version="0.5.10.post1",
-        sha256="01f7adfe7cde85b238fb0e1bae4b31d494e19d1471cf35ff3c5489a02f9d2263",
-        root="python",
-    )
-    return Pin(upstream="sglang", tag="v0.5.10.post1", sources=(source,))
-
-
-@pytest.fixture(scope="session")
-def sglang_archive(sglang_pin: Pin) -> Path:
-    """Give the real archive, from the index that this machine's pip uses, kept between runs."""
-    source = sglang_pin.sources[0]
-    assert isinstance(source, SdistSource)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
-        return obtain(source, progress=Silent())
 
 
 @pytest.fixture

@@ -59,7 +59,13 @@ class ReproduceStage:
             "statements": {path: list(lines) for path, lines in patched.statements.items()},
             "executed": {path: list(lines) for path, lines in patched.executed.items()},
         }
-        return Finding(outcome, reason, details, lasting=not (base.transient or patched.transient))
+        return Finding(
+            outcome,
+            reason,
+            details,
+            lasting=not (base.transient or patched.transient),
+            seconds=base.seconds + patched.seconds,
+        )
 
 
 def _missing(job: Job, check: Check) -> str:

@@ -1,0 +1,79 @@
+"""The first patch, on the real release: proved as it is, refuted when it is broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contribbot.model.outcome import Verdict
+from contribbot.queue.load import load_queue
+from tests.conftest import REAL_CACHE, Program, dig
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Path:
+    """A copy of this project's queue, with nothing remembered."""
+    shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
+    return tmp_path / "queue"
+
+
+@pytest.mark.usefixtures("sglang_archive")
+def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
+    program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
+
+    ran = program("verify", "patches/rmsnorm", "--json")
+
+    assert ran.code == 0, ran.err
+    report = ran.report()
+    assert (report.verdict, report.open) == (Verdict.PROVED, ("gfx942",))
+    seen = ran.stages()
+    assert {name: str(one.outcome) for name, one in seen.items()} == {
+        "source": "passed",
+        "apply": "passed",
+        "style": "passed",
+        "reproduce layout": "passed",
+        "reproduce unchanged": "passed",
+        "reproduce registered": "passed",
+        "reproduce aiter-gfx942": "unavailable",
+        "witness": "passed",
+    }
+    layout = seen["reproduce layout"].details
+    failed, passed = dig(layout, "base", "failed"), dig(layout, "patched", "passed")
+    assert isinstance(failed, list)
+    assert isinstance(passed, list)
+    assert len(failed) == len(passed) > 100
+    witness = seen["witness"].details
+    assert witness["executed"] == witness["added"] == 13
+    (record,) = (queue / "evidence/rmsnorm").glob("*.json")
+    assert "gfx942" not in str(json.loads(record.read_text())["predicate"]["passedTests"])
+
+
+@pytest.mark.usefixtures("sglang_archive")
+def test_a_patch_that_forgets_the_residual_is_refuted(queue: Path) -> None:
+    path = next((queue / "patches/rmsnorm").glob("*.patch"))
+    text = path.read_text()
+    line = "+            residual = _to_aiter_layout(residual)\n"
+    assert line in text
+    path.write_text(text.replace(line, line.replace("_to_aiter_layout(residual)", "residual")))
+    program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
+
+    ran = program("verify", "rmsnorm")
+
+    assert ran.code == 1
+    assert "layout: fails on the patched tree" in ran.out
+    assert "AiterContractError" in ran.out
+
+
+def test_the_evidence_that_is_kept_is_fresh() -> None:
+    ran = Program(ROOT)("evidence", "check")
+    assert ran.code == 0, ran.out
+
+
+def test_every_patch_of_the_queue_is_valid() -> None:
+    queue = load_queue(ROOT)
+    assert [queue.patch(name).name for name in queue.specs] == list(queue.spec.order)
