@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,12 @@ def queue(tmp_path: Path) -> Path:
     """A copy of this project's queue, with nothing remembered."""
     shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
     return tmp_path / "queue"
+
+
+def transcript(text: str) -> list[str]:
+    """Return the lines of a verification, without what differs from run to run."""
+    lines = [line for line in text.splitlines() if line.startswith("rmsnorm")]
+    return sorted(re.sub(r"\d+\.\d s |cached |[\w-]+\.json| +", " ", line) for line in lines)
 
 
 @pytest.mark.usefixtures("sglang_archive")
@@ -49,6 +56,7 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     assert len(failed) == len(passed) > 100
     witness = seen["witness"].details
     assert witness["executed"] == witness["added"] == 13
+    assert transcript(ran.err) == transcript((ROOT / "README.md").read_text())
     (record,) = (queue / "evidence/rmsnorm").glob("*.json")
     assert "gfx942" not in str(json.loads(record.read_text())["predicate"]["passedTests"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Annotated
 
 import typer
@@ -24,6 +25,6 @@ def show(
     if as_json:
         print_json(view)
     else:
-        for line in show_lines(view):
+        for line in show_lines(view, width=min(100, shutil.get_terminal_size().columns)):
             typer.echo(line)
     return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from contribbot.model.base import Model
 from contribbot.model.patch import Check, Patch, PatchSpec
 from contribbot.queue.load import Queue
@@ -90,8 +92,13 @@ def list_lines(listed: PatchList) -> list[str]:
     return [f"{name:{widths[0]}}  {pin:{widths[1]}}  {title}" for name, pin, title in rows]
 
 
-def show_lines(view: PatchView) -> list[str]:
-    """Return a patch as lines for a terminal."""
+def show_lines(view: PatchView, *, width: int) -> list[str]:
+    """Return a patch as lines for a terminal.
+
+    Args:
+        view: The patch.
+        width: Columns at which prose is wrapped.
+    """
     spec = view.spec
     lines = [
         clean(spec.title),
@@ -108,7 +115,12 @@ def show_lines(view: PatchView) -> list[str]:
         ("Root cause", spec.root_cause),
         ("Solution", spec.solution),
     ):
-        lines += ["", title, *(f"  {clean(row)}".rstrip() for row in prose.strip().splitlines())]
+        lines += ["", title]
+        for row in prose.strip().splitlines():
+            wrapped = textwrap.wrap(
+                clean(row), width - 2, break_long_words=False, break_on_hyphens=False
+            )
+            lines += [f"  {part}" for part in wrapped] or [""]
     lines += ["", "Checks"]
     lines += [f"  {_check_line(check)}" for check in spec.checks]
     return lines

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from contribbot.errors import NoSpaceError, SourceError
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.sources import provide
 from contribbot.verify.job import Finding, Job, Unit
+
+#: The record's details hold digests in full; a line for people need not.
+_DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+_SHORT: Final = r"\1"
 
 
 class SourceStage:
@@ -34,7 +41,7 @@ class SourceStage:
             return Finding(Outcome.UNAVAILABLE, error.message + next_step, lasting=False)
         return Finding(
             Outcome.PASSED,
-            f"{pin.title} from {got.detail}",
+            f"{pin.title} from {_DIGEST.sub(_SHORT, got.detail)}",
             {
                 "kind": got.kind,
                 "commit": got.commit,
