@@ -174,9 +174,10 @@ def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
 
 
 def test_a_patch_folder_names_its_queue(good: Toy, program: Program) -> None:
-    ran = program("show", good.queue / "patches/area", cwd=good.root)
-    assert ran.code == 0
-    assert "Multiply the sides" in ran.out
+    for place in ("patches/area", "patches/area/", "patches/area/patch.toml"):
+        ran = program("show", good.queue / place, cwd=good.root)
+        assert ran.code == 0, ran.err
+        assert "Multiply the sides" in ran.out
 
 
 @pytest.mark.usefixtures("good")

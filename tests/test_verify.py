@@ -404,3 +404,25 @@ def test_json_is_one_document_and_lines_go_to_standard_error(toy: Toy, program: 
         "patch", "upstream", "pin", "base_commit", "patched_tree", "verdict", "stages", "open",
     }  # fmt: skip
     assert "area: proved on cpu" in ran.err
+
+
+def test_a_conflict_shows_the_three_sides(toy: Toy, program: Program) -> None:
+    folder = toy.put_patch()
+    toy.put_queue(["area"])
+    patch = folder / "0001-change.patch"
+    patch.write_text(patch.read_text().replace("-    return width + height", "-    return sum(x)"))
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.out
+    for line in (
+        "    the patch expects:",
+        "      >     return sum(x)",
+        "    the pin has, at line 7:",
+        "      >     return width + height",
+        "    the patch wants:",
+        "      |     area = width * height",
+    ):
+        assert line in ran.out.splitlines()
+    assert "area: refuted by apply" in ran.out

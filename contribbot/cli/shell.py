@@ -118,7 +118,7 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
         return load_queue(chosen)
     for place in places:
         path = Path(place).absolute()
-        if (path / "patch.toml").is_file():
+        if any((folder / "patch.toml").is_file() for folder in (path, path.parent)):
             return load_queue(find_queue(path))
     return load_queue(find_queue(Path.cwd()))
 

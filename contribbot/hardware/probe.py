@@ -14,6 +14,7 @@ from typing import Final
 from contribbot import process
 from contribbot.errors import MachineError
 from contribbot.model.machine import Gpu, Machine
+from contribbot.store.repository import require_git
 
 #: The kernel driver's list of AMD devices (Linux amdkfd, sysfs).
 _KFD: Final = Path("/sys/class/kfd/kfd/topology/nodes")
@@ -23,12 +24,17 @@ _PACKAGES: Final = ("coverage", "numpy", "pytest", "torch", "triton", "aiter")
 
 @functools.cache
 def this_machine() -> Machine:
-    """Return what this machine is; probed once per process."""
+    """Return what this machine is; probed once per process.
+
+    Raises:
+        MachineError: git is missing or too old: nothing can be verified here.
+    """
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
         cpu=_cpu_model(),
         cores=len(os.sched_getaffinity(0)),
         python=f"{platform.python_implementation()} {platform.python_version()}",
+        git=require_git(),
         packages=_packages(),
         rocm=_rocm(),
         gpus=(*amd_gpus(_KFD), *_nvidia_gpus()),

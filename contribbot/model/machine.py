@@ -34,6 +34,7 @@ class Machine(Model):
         cpu: The processor's model.
         cores: Cores that this process may use.
         python: Implementation and version.
+        git: git's version.
         packages: Versions of the libraries that matter, of those that are installed.
         rocm: ROCm's version, or empty.
         gpus: The GPUs, in the driver's order.
@@ -43,6 +44,7 @@ class Machine(Model):
     cpu: str
     cores: int
     python: str
+    git: str
     packages: dict[str, str]
     rocm: str
     gpus: Annotated[tuple[Gpu, ...], Field(strict=False)]

@@ -262,10 +262,12 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
 
 
 def patch_name(queue: Queue, item: str) -> str:
-    """Turn what a user typed, a name or the path of a patch's folder, into a name."""
+    """Turn what a user typed, a name or the path of a patch's folder or file, into a name."""
     if item in queue.specs:
         return item
     path = Path(item).absolute()
+    if path.is_file():
+        path = path.parent
     inside = (queue.folder / "patches").absolute()
     if path.resolve().parent == inside.resolve():
         return path.resolve().name

@@ -90,7 +90,7 @@ def _statement_lines(statement: Statement) -> list[str]:
     lines = [
         f"  seen      {details.finished:%Y-%m-%d %H:%M} UTC by contribbot {details.tool}",
         f"  machine   {clean(machine.system)}, {clean(machine.cpu)}, {clean(gpus)}",
-        f"  with      {clean(machine.python)}, {clean(versions)}",
+        f"  with      {clean(machine.python)}, git {clean(machine.git)}, {clean(versions)}",
         f"  base      {details.upstream} {details.pin}, commit {details.base_commit[:12]}",
         f"  again     {clean(details.command)}",
     ]

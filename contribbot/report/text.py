@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from contribbot.model.outcome import Outcome, StageResult, Verdict
 from contribbot.model.report import PatchReport
 
@@ -54,21 +56,27 @@ def verdict_line(report: PatchReport) -> str:
 
 
 def conflict_lines(result: StageResult) -> list[str]:
-    """Return the three sides of each conflict of an `apply` outcome, as lines."""
+    """Return the three sides of each conflict of an `apply` outcome, as lines.
+
+    `>` marks the lines of the first two sides that the other of them has not.
+    """
     conflicts = result.details.get("conflicts")
     lines: list[str] = []
     for one in conflicts if isinstance(conflicts, list) else []:
         if not isinstance(one, dict) or not one.get("hunk"):
             continue
-        lines.append(f"  {one['path']}, hunk {one['hunk']}")
-        for title, key in (
-            ("the patch expects", "expected"),
-            (f"the pin has, at line {one['line']}", "found"),
-            ("the patch wants", "wanted"),
-        ):
-            lines.append(f"    {title}:")
-            side = one[key]
-            lines += [
-                f"      | {clean(str(row))}" for row in (side if isinstance(side, list) else [])
-            ]
+        expected, found, wanted = (_rows(one[key]) for key in ("expected", "found", "wanted"))
+        lines.append(f"  {clean(str(one['path']))}, hunk {one['hunk']}")
+        lines += ["    the patch expects:", *_marked(expected, found)]
+        lines += [f"    the pin has, at line {one['line']}:", *_marked(found, expected)]
+        lines += ["    the patch wants:", *_marked(wanted, wanted)]
     return lines
+
+
+def _rows(side: JsonValue) -> list[str]:
+    return [clean(str(row)) for row in side] if isinstance(side, list) else []
+
+
+def _marked(side: list[str], other: list[str]) -> list[str]:
+    there = set(other)
+    return [f"      {'|' if row in there else '>'} {row}".rstrip() for row in side]

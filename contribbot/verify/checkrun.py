@@ -53,6 +53,7 @@ class CheckRun:
         skipped: Tests that were skipped.
         trouble: Why the run as a whole cannot be believed, or empty.
         transient: Whether that may be different the next time (crash, time-out).
+        command: What was run, with `<run>` for the folder of the run.
         seconds: Wall-clock time of the child.
         log: SHA-256 of the whole output.
         tail: The end of the output.
@@ -65,6 +66,7 @@ class CheckRun:
     skipped: list[str] = field(default_factory=list)
     trouble: str = ""
     transient: bool = False
+    command: str = ""
     seconds: float = 0.0
     log: str = ""
     tail: str = ""
@@ -86,6 +88,7 @@ class CheckRun:
             "failed": failures,
             "skipped": list(self.skipped),
             "trouble": self.trouble,
+            "command": self.command,
             "seconds": round(self.seconds, 3),
             "log_sha256": self.log,
             "log_tail": self.tail,
@@ -126,12 +129,13 @@ def run_check(
     for name in ("home", "tmp"):
         (folder / name).mkdir()
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    argv = [
+        "-B", "-m", "pytest", "-p", "contribbot.verify.child", "-p", "no:cacheprovider",
+        "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
+        "-q", "--color=no", "--tb=native", str(checks / check.file),
+    ]  # fmt: skip
     done = process.supervise(
-        [
-            sys.executable, "-B", "-m", "pytest", "-p", "contribbot.verify.child",
-            "-p", "no:cacheprovider", "-c", folder / "pytest.ini", "--rootdir", checks,
-            "-q", "--color=no", "--tb=native", checks / check.file,
-        ],
+        [sys.executable, *argv],
         cwd=checks,
         env=_environment(
             check,
@@ -142,8 +146,9 @@ def run_check(
             folder=folder,
         ),
         timeout=check.timeout,
-    )  # fmt: skip
+    )
     run = _read(folder / _REPORT, done, tree, limit=check.timeout)
+    run.command = process.describe(["python", *argv]).replace(str(folder), "<run>")
     _keep_log(run, done.output, folder, tree, logs)
     return run
 

@@ -14,7 +14,7 @@ from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
 from contribbot.model.report import PatchReport
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress
-from contribbot.store.repository import open_store, require_git
+from contribbot.store.repository import open_store
 from contribbot.verify.cache import OutcomeCache
 from contribbot.verify.job import Finding, Job, Stage, Unit
 from contribbot.verify.stages import STAGES
@@ -65,7 +65,6 @@ def verify(
         QueueError: A file of a patch is invalid.
         MachineError: This machine cannot work (no git, no space, …).
     """
-    require_git()
     machine = this_machine()
     # All files are read first: an invalid one is said before any work is done.
     patches = {name: queue.patch(name) for name in names}

@@ -53,7 +53,6 @@ class ReproduceStage:
             "file": check.file,
             "expect": check.expect,
             "stated_reason": check.reason,
-            "command": f"contribbot verify {job.patch.name}",
             "base": base.summary(),
             "patched": patched.summary(),
             "statements": {path: list(lines) for path, lines in patched.statements.items()},
