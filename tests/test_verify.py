@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -426,3 +432,35 @@ def test_a_conflict_shows_the_three_sides(toy: Toy, program: Program) -> None:
     ):
         assert line in ran.out.splitlines()
     assert "area: refuted by apply" in ran.out
+
+
+def test_on_a_terminal_lines_and_progress_do_not_mix(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    shown = on_terminal(program, "verify", "area")
+
+    lines = [re.sub(r" +", " ", line).strip() for line in re.split(r"[\r\n]+", shown)]
+    for stage in ("source any", "apply any", "style any", "witness cpu"):
+        assert any(line.startswith(f"area {stage} passed ") for line in lines), shown
+    assert "area: proved on cpu" in lines
+
+
+def on_terminal(program: Program, *args: str) -> str:
+    """Return what a run writes to a terminal, without its control sequences."""
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "contribbot", *args],
+        cwd=program.cwd, env={**environment, "TERM": "xterm", "COLUMNS": "150"},
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+    ) as running:  # fmt: skip
+        os.close(theirs)
+        written = bytearray()
+        # On Linux, the end of a terminal is an error.
+        with contextlib.suppress(OSError):
+            while chunk := os.read(ours, 65536):
+                written += chunk
+        os.close(ours)
+    assert running.returncode == 0, written
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())

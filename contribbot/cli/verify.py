@@ -53,7 +53,7 @@ def verify(
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
     out = console(stderr=as_json)
-    lines = Lines(out, console(stderr=True))
+    lines = Lines(out)
     with lines.shown():
         done = verify_and_record(
             queue,

@@ -8,8 +8,18 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from contribbot import process
@@ -37,23 +47,41 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
+class _WhenSized(ProgressColumn):
+    """Shows another column for work whose size is known.
+
+    Args:
+        column: The other column.
+    """
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self._column = column
+
+    def render(self, task: Task) -> RenderableType:
+        """Render the other column, or nothing."""
+        return "" if task.total is None else self._column(task)
+
+
 class Lines:
     """Prints a line an outcome, and shows on a terminal what is running.
 
     Args:
         out: Where the lines go.
-        live: Where progress is drawn.
     """
 
-    def __init__(self, out: Console, live: Console) -> None:
+    def __init__(self, out: Console) -> None:
         self._out = out
+        # Lines and progress on one terminal must go through one console, or they mix.
+        live = out if out.is_terminal else console(stderr=True)
         self._lock = threading.Lock()
         self._tasks: dict[tuple[str, str, str], TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            DownloadColumn(),
+            _WhenSized(BarColumn(bar_width=24)),
+            _WhenSized(DownloadColumn()),
+            TimeElapsedColumn(),
             console=live,
             transient=True,
             disable=not live.is_terminal,
