@@ -21,7 +21,7 @@ def show(
     """Show the records of a patch: what was seen, where and when, and what is open."""
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
     from contribbot.report.records import RecordList, show_lines  # noqa: PLC0415  start-up time
-    from contribbot.verify.evidence import read_records  # noqa: PLC0415  start-up time
+    from contribbot.verify.records import read_records  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, patch)
     name = select(queue, [patch])[0]
@@ -42,7 +42,7 @@ def check(
 ) -> int:
     """Tell fresh records from stale, tampered and foreign ones; say no unless all are fresh."""
     from contribbot.report.records import RecordList, check_lines  # noqa: PLC0415  start-up time
-    from contribbot.verify.evidence import State, missing, read_records  # noqa: PLC0415  start-up time
+    from contribbot.verify.records import State, missing, read_records  # noqa: PLC0415  start-up time
 
     queue = open_queue(context)
     records = read_records(queue, queue.evidence)

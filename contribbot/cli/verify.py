@@ -47,6 +47,7 @@ def verify(
     """Prove patches: red without them, green with them, and what this machine cannot say."""
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
     from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.report.text import closing_lines  # noqa: PLC0415  start-up time
     from contribbot.verify.command import exit_code, targets, verify_and_record  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, *(patches or ()))
@@ -64,7 +65,7 @@ def verify(
             watcher=lines,
         )
     _report(done.reports, as_json=as_json, junit=junit)
-    for line in done.lines(required):
+    for line in closing_lines(done.reports, done.records, required):
         out.print(line)
     return exit_code(done.reports, required)
 

@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 
 from contribbot.model.base import Model, ObjectId, Sha256
 from contribbot.model.machine import Machine
-from contribbot.model.outcome import StageResult, Verdict
+from contribbot.model.outcome import Outcome, StageResult, Verdict
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
@@ -144,3 +144,26 @@ def seal_of(document: dict[str, JsonValue]) -> str:
     rest = {key: value for key, value in document.items() if key != "contribbot_seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+#: The predicate's word for each verdict.
+RESULTS: Final[dict[Verdict, Result]] = {
+    Verdict.PROVED: "PASSED",
+    Verdict.INCOMPLETE: "WARNED",
+    Verdict.REFUTED: "FAILED",
+}
+
+
+def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
+    """Return the names of the outcomes of one kind, each as `stage/check@target`.
+
+    Args:
+        stages: All outcomes.
+        outcome: The kind.
+    """
+    return tuple(_name(one) for one in stages if one.outcome is outcome)
+
+
+def _name(result: StageResult) -> str:
+    check = result.details.get("check")
+    return f"{result.stage}/{check}@{result.target}" if check else f"{result.stage}@{result.target}"

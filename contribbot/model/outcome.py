@@ -81,6 +81,9 @@ HOST_TARGETS = frozenset({"any", "cpu"})
 def open_targets(results: Sequence[StageResult]) -> list[str]:
     """Return the targets on which something was asked for and could not run here."""
     seen = dict.fromkeys(
-        result.target for result in results if result.outcome is Outcome.UNAVAILABLE
+        result.target
+        for result in results
+        # `any` is no target: what fails there is this machine, not a lack of hardware.
+        if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
     )
     return list(seen)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from contribbot.model.base import Model
-from contribbot.model.outcome import StageResult, Verdict
+from contribbot.model.outcome import Outcome, StageResult, Verdict
 
 
 class PatchReport(Model):
@@ -42,3 +43,23 @@ class VerifyReport(Model):
     """
 
     patches: Annotated[tuple[PatchReport, ...], Field(strict=False)]
+
+
+def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
+    """Return which of the required targets a report does not prove.
+
+    Args:
+        report: The report of one patch.
+        required: `cpu`, `cuda`, a gfx target, or `STAGE:TARGET` such as `compile:gfx90a`.
+    """
+    missing = []
+    for need in required:
+        stage, _, target = need.rpartition(":")
+        outcomes = {
+            result.outcome
+            for result in report.stages
+            if result.target == target and (stage or "reproduce") == result.stage
+        }
+        if outcomes != {Outcome.PASSED}:
+            missing.append(need)
+    return missing

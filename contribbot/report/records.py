@@ -6,7 +6,7 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import Statement
 from contribbot.queue.load import Queue
 from contribbot.report.text import clean, columns
-from contribbot.verify.evidence import Record, missing
+from contribbot.verify.records import Record, missing
 
 
 class RecordView(Model):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 from pydantic import JsonValue
 
 from contribbot.model.outcome import Outcome, StageResult, Verdict
-from contribbot.model.report import PatchReport
+from contribbot.model.report import PatchReport, unmet
 
 #: Rich styles. Red and green alone say nothing to some; the word is always there.
 STYLES = {
@@ -49,10 +53,35 @@ def verdict_line(report: PatchReport) -> str:
         failed = dict.fromkeys(one.stage for one in report.stages if one.outcome is Outcome.FAILED)
         text = f"{report.patch}: refuted by {', '.join(failed)}"
     else:
-        text = f"{report.patch}: incomplete, nothing failed and nothing was proved"
+        missing = dict.fromkeys(
+            one.stage for one in report.stages if one.outcome is Outcome.UNAVAILABLE
+        )
+        text = f"{report.patch}: nothing proved, nothing refuted; unavailable: {', '.join(missing)}"
     if report.open:
         text += f"; not run: {', '.join(report.open)}"
     return text
+
+
+def closing_lines(
+    reports: Sequence[PatchReport], records: Mapping[str, Path], required: Sequence[str]
+) -> list[str]:
+    """Return verdicts, what was required and is not there, and where the records are.
+
+    Args:
+        reports: One a patch.
+        records: The record of each patch, by name.
+        required: Targets that had to be proved.
+    """
+    lines = []
+    for report in reports:
+        lines.append(verdict_line(report))
+        missing = unmet(report, required)
+        if missing:
+            lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
+        record = records.get(report.patch)
+        if record is not None:
+            lines.append(f"{report.patch}: record in {os.path.relpath(record)}")
+    return lines
 
 
 def conflict_lines(result: StageResult) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import threading
@@ -17,17 +16,11 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.probe import this_machine
 from contribbot.model.outcome import HOST_TARGETS, Outcome, Verdict
-from contribbot.model.report import PatchReport
+from contribbot.model.report import PatchReport, unmet
 from contribbot.queue.load import Queue
-from contribbot.report.text import verdict_line
-from contribbot.verify.evidence import (
-    State,
-    judge_record,
-    record_path,
-    state_evidence,
-    write_evidence,
-)
-from contribbot.verify.pipeline import Options, Watcher, unmet, verify
+from contribbot.verify.evidence import state_evidence, write_evidence
+from contribbot.verify.pipeline import Options, Watcher, verify
+from contribbot.verify.records import State, judge_record, record_path
 
 _TARGET: Final = re.compile(r"^(?:[a-z]+:)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
 
@@ -43,23 +36,6 @@ class Done:
 
     reports: list[PatchReport]
     records: dict[str, Path]
-
-    def lines(self, required: Sequence[str]) -> list[str]:
-        """Return the closing lines: verdicts, what was required and is not there, records.
-
-        Args:
-            required: Targets that had to be proved.
-        """
-        lines = []
-        for report in self.reports:
-            lines.append(verdict_line(report))
-            missing = unmet(report, required)
-            if missing:
-                lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
-            record = self.records.get(report.patch)
-            if record is not None:
-                lines.append(f"{report.patch}: record in {os.path.relpath(record)}")
-        return lines
 
 
 def targets(required: Sequence[str]) -> list[str]:
@@ -104,20 +80,21 @@ def verify_and_record(
     """
     started = datetime.now(UTC)
     with _terminated_as_interrupted():
-        reports = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
+        verified = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
     finished = datetime.now(UTC)
     records = {}
-    for report in reports:
+    for one in verified:
+        report = one.report
         path = record_path(folder, report.patch, this_machine())
         if _all_remembered(report) and path.is_file():
             known = judge_record(queue, path)
             if known.state is State.FRESH:
                 records[report.patch] = path
                 continue
-        statement = state_evidence(queue, report, started=started, finished=finished)
+        statement = state_evidence(one, started=started, finished=finished)
         if statement is not None:
             records[report.patch] = write_evidence(folder, statement)
-    return Done(reports, records)
+    return Done([one.report for one in verified], records)
 
 
 def _all_remembered(report: PatchReport) -> bool:

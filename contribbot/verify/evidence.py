@@ -1,88 +1,45 @@
-"""Writing evidence, reading it back, and telling what it is still worth."""
+"""Writing evidence: the statement of what one verification saw."""
 
 from __future__ import annotations
 
-import enum
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 import contribbot
-from contribbot.errors import ContribbotError
 from contribbot.files import write_atomically
 from contribbot.hardware.probe import this_machine
 from contribbot.model.evidence import (
-    TEST_RESULT,
+    RESULTS,
     Details,
     DigestSet,
     Resource,
-    Result,
     Statement,
     TestResult,
+    names_of,
     seal_of,
 )
-from contribbot.model.machine import Machine
-from contribbot.model.outcome import Outcome, StageResult, Verdict, judge, open_targets
-from contribbot.model.patch import Patch
-from contribbot.model.report import PatchReport
-from contribbot.queue.load import Queue
+from contribbot.model.outcome import Outcome
 from contribbot.verify.cache import tool_digest
-
-_RESULTS: Final[dict[Verdict, Result]] = {
-    Verdict.PROVED: "PASSED",
-    Verdict.INCOMPLETE: "WARNED",
-    Verdict.REFUTED: "FAILED",
-}
-
-
-class State(enum.StrEnum):
-    """What a record is worth now."""
-
-    #: It is about the patch, the checks and the base that the queue has now.
-    FRESH = "fresh"
-    #: It was true of an earlier state of the patch, its checks or its base.
-    STALE = "stale"
-    #: It was changed after it was written, or contradicts itself.
-    TAMPERED = "tampered"
-    #: It is not about a patch of this queue, or not contribbot's.
-    FOREIGN = "foreign"
-
-
-@dataclass(frozen=True)
-class Record:
-    """A file of evidence and what it is worth.
-
-    Attributes:
-        path: The file.
-        state: What it is worth.
-        why: One line.
-        statement: Its content, where it can be read.
-    """
-
-    path: Path
-    state: State
-    why: str
-    statement: Statement | None = None
+from contribbot.verify.pipeline import Verified
+from contribbot.verify.records import record_path
 
 
 def state_evidence(
-    queue: Queue, report: PatchReport, *, started: datetime, finished: datetime
+    verified: Verified, *, started: datetime, finished: datetime
 ) -> Statement | None:
     """Make the statement of a verification; None when there was nothing to apply to.
 
     Args:
-        queue: The queue.
-        report: What was seen.
+        verified: What was seen, and of what.
         started: When the verification started (UTC).
         finished: When it ended (UTC).
     """
+    report, patch = verified.report, verified.patch
     if report.base_commit is None or report.patched_tree is None:
         return None
-    patch = queue.patch(report.patch)
     base_tree = next(str(one.details["base_tree"]) for one in report.stages if one.stage == "apply")
     details = Details(
         tool=contribbot.__version__,
@@ -93,7 +50,7 @@ def state_evidence(
         patch=patch.name,
         patch_sha256=patch.digest,
         checks_sha256=patch.checks_digest,
-        below=_below(queue, patch),
+        below={lower.name: lower.digest for lower in verified.below},
         upstream=report.upstream,
         pin=report.pin,
         base_commit=report.base_commit,
@@ -103,7 +60,7 @@ def state_evidence(
         stages=report.stages,
     )
     predicate = TestResult(
-        result=_RESULTS[report.verdict],
+        result=RESULTS[report.verdict],
         configuration=(
             Resource(
                 name=patch.pin.title,
@@ -111,9 +68,9 @@ def state_evidence(
             ),
             Resource(name=f"{patch.name}/checks", digest=DigestSet(sha256=patch.checks_digest)),
         ),
-        passedTests=_named(report.stages, Outcome.PASSED),
+        passedTests=names_of(report.stages, Outcome.PASSED),
         warnedTests=(),
-        failedTests=_named(report.stages, Outcome.FAILED),
+        failedTests=names_of(report.stages, Outcome.FAILED),
         contribbot=details,
     )
     statement = Statement(
@@ -129,33 +86,11 @@ def state_evidence(
     return statement.model_copy(update={"seal": seal_of(_document(statement))})
 
 
-def _below(queue: Queue, patch: Patch) -> dict[str, str]:
-    return {name: queue.patch(name).digest for name in queue.below(patch.name)}
-
-
-def _named(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
-    return tuple(test_name(one) for one in stages if one.outcome is outcome)
-
-
-def test_name(result: StageResult) -> str:
-    """Return the name of an outcome as evidence lists it: `stage/check@target`."""
-    check = result.details.get("check")
-    return f"{result.stage}/{check}@{result.target}" if check else f"{result.stage}@{result.target}"
-
-
-test_name.__test__ = False  # type: ignore[attr-defined]  # not a pytest function
-
-
 def _document(statement: Statement) -> dict[str, JsonValue]:
     document: dict[str, JsonValue] = json.loads(
         statement.model_dump_json(by_alias=True, exclude_none=True)
     )
     return document
-
-
-def record_path(folder: Path, patch: str, machine: Machine) -> Path:
-    """Return the file for a patch's record on a machine: one each."""
-    return folder / patch / f"{machine.slug}.json"
 
 
 def write_evidence(folder: Path, statement: Statement) -> Path:
@@ -170,117 +105,3 @@ def write_evidence(folder: Path, statement: Statement) -> Path:
     text = json.dumps(_document(statement), indent=2, ensure_ascii=False)
     write_atomically(path, text.encode() + b"\n")
     return path
-
-
-def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
-    """Read the records of a folder and judge each.
-
-    Args:
-        queue: What they are judged against.
-        folder: The folder of evidence.
-        patch: Only the records in this patch's folder; empty: all.
-    """
-    return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
-
-
-def judge_record(queue: Queue, path: Path) -> Record:
-    """Read one record and tell what it is worth.
-
-    Args:
-        queue: What it is judged against.
-        path: The record.
-    """
-    try:
-        document = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        return Record(path, State.TAMPERED, f"not JSON: {error}")
-    predicate = document.get("predicate") if isinstance(document, dict) else None
-    ours = isinstance(predicate, dict) and "contribbot" in predicate
-    if not ours or document.get("predicateType") != TEST_RESULT:
-        return Record(path, State.FOREIGN, "not a record that contribbot writes")
-    try:
-        statement = Statement.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return Record(path, State.TAMPERED, f"not valid: {where}: {first['msg']}")
-    state, why = _worth(queue, path, statement, document)
-    return Record(path, state, why, statement)
-
-
-def _worth(
-    queue: Queue, path: Path, statement: Statement, document: dict[str, JsonValue]
-) -> tuple[State, str]:
-    """Tell what a readable record is worth, and why."""
-    details = statement.predicate.contribbot
-    if problem := _contradiction(statement, document):
-        return State.TAMPERED, problem
-    if details.patch != path.parent.name or details.patch not in queue.specs:
-        return State.FOREIGN, f"about {details.patch}, which is no patch of this queue"
-    if details.upstream != queue.specs[details.patch].upstream:
-        return State.FOREIGN, f"about a patch for {details.upstream}"
-    if changed := _changed(queue, details):
-        return State.STALE, changed
-    return State.FRESH, f"{details.verdict} on {details.machine.slug}"
-
-
-def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
-    """Say where a record was changed or contradicts itself, or nothing."""
-    if statement.seal != seal_of(document):
-        return "its content does not match its seal"
-    predicate, details = statement.predicate, statement.predicate.contribbot
-    apply = [one for one in details.stages if one.stage == "apply"]
-    told = (
-        (judge(details.stages) is details.verdict, "the verdict is not what its stages say"),
-        (tuple(open_targets(details.stages)) == details.open, "the open targets are not its own"),
-        (_RESULTS[details.verdict] == predicate.result, "the result is not the verdict"),
-        (
-            _named(details.stages, Outcome.PASSED) == predicate.passedTests,
-            "the passed tests differ",
-        ),
-        (
-            _named(details.stages, Outcome.FAILED) == predicate.failedTests,
-            "the failed tests differ",
-        ),
-        (
-            statement.subject[0].digest.sha256 == details.patch_sha256,
-            "the subject is not the patch that the details name",
-        ),
-        (
-            len(apply) == 1
-            and apply[0].details.get("patched_tree") == statement.subject[1].digest.gitTree,
-            "the subject is not the tree that was made",
-        ),
-    )
-    return next((problem for holds, problem in told if not holds), "")
-
-
-def _changed(queue: Queue, details: Details) -> str:
-    """Say what has changed in the queue since a record was made, or nothing."""
-    try:
-        patch = queue.patch(details.patch)
-        below = _below(queue, patch)
-    except ContribbotError as error:
-        return f"the patch cannot be read now: {error.message}"
-    told = (
-        (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
-        (details.patch_sha256 == patch.digest, "the patch has changed since"),
-        (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
-        (details.below == below, "what it depends on has changed since"),
-    )
-    return next((problem for holds, problem in told if not holds), "")
-
-
-def missing(queue: Queue, records: list[Record]) -> list[str]:
-    """Return the patches of a queue that have no fresh record.
-
-    Args:
-        queue: The queue.
-        records: All its records.
-    """
-    fresh = {
-        record.statement.predicate.contribbot.patch
-        for record in records
-        if record.state is State.FRESH and record.statement is not None
-    }
-    return [name for name in queue.specs if name not in fresh]

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from contribbot import process
 from contribbot.hardware.probe import this_machine
 from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.patch import Patch
 from contribbot.model.report import PatchReport
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress
@@ -50,9 +51,25 @@ class Options:
     force: bool = False
 
 
+@dataclass(frozen=True)
+class Verified:
+    """A report, and exactly what it is about.
+
+    Attributes:
+        report: What was seen.
+        patch: The patch as it was read before the first stage; the files may have
+            changed since.
+        below: The patches that it was put on, lowest first.
+    """
+
+    report: PatchReport
+    patch: Patch
+    below: tuple[Patch, ...]
+
+
 def verify(
     queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
-) -> list[PatchReport]:
+) -> list[Verified]:
     """Verify patches and return a report for each, in the order of the names.
 
     Args:
@@ -93,7 +110,10 @@ def verify(
                 job.scratch.mkdir()
                 walk = _Walk(job, cache, units, watcher, force=options.force)
                 futures.append(walks.submit(walk.run))
-            return [future.result() for future in futures]
+            return [
+                Verified(future.result(), patches[name], stacks[name])
+                for name, future in zip(names, futures, strict=True)
+            ]
         except BaseException:
             # Interrupted, or one patch hit something that stops all: end the others at once.
             process.stop()
@@ -201,23 +221,3 @@ def _obstacle(job: Job, stage: Stage) -> str:
         if outcomes == {Outcome.UNAVAILABLE}:
             return f"{name} is unavailable"
     return ""
-
-
-def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
-    """Return which of the required targets a report does not prove.
-
-    Args:
-        report: The report of one patch.
-        required: `cpu`, `cuda`, a gfx target, or `STAGE:TARGET` such as `compile:gfx90a`.
-    """
-    missing = []
-    for need in required:
-        stage, _, target = need.rpartition(":")
-        outcomes = {
-            result.outcome
-            for result in report.stages
-            if result.target == target and (stage or "reproduce") == result.stage
-        }
-        if outcomes != {Outcome.PASSED}:
-            missing.append(need)
-    return missing

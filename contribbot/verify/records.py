@@ -1,0 +1,172 @@
+"""Reading evidence back, and telling what it is still worth."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+from contribbot.errors import ContribbotError
+from contribbot.model.evidence import (
+    RESULTS,
+    TEST_RESULT,
+    Details,
+    Statement,
+    names_of,
+    seal_of,
+)
+from contribbot.model.machine import Machine
+from contribbot.model.outcome import Outcome, judge, open_targets
+from contribbot.queue.load import Queue
+
+
+class State(enum.StrEnum):
+    """What a record is worth now."""
+
+    #: It is about the patch, the checks and the base that the queue has now.
+    FRESH = "fresh"
+    #: It was true of an earlier state of the patch, its checks or its base.
+    STALE = "stale"
+    #: It was changed after it was written, or contradicts itself.
+    TAMPERED = "tampered"
+    #: It is not about a patch of this queue, or not contribbot's.
+    FOREIGN = "foreign"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A file of evidence and what it is worth.
+
+    Attributes:
+        path: The file.
+        state: What it is worth.
+        why: One line.
+        statement: Its content, where it can be read.
+    """
+
+    path: Path
+    state: State
+    why: str
+    statement: Statement | None = None
+
+
+def record_path(folder: Path, patch: str, machine: Machine) -> Path:
+    """Return the file for a patch's record on a machine: one each."""
+    return folder / patch / f"{machine.slug}.json"
+
+
+def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
+    """Read the records of a folder and judge each.
+
+    Args:
+        queue: What they are judged against.
+        folder: The folder of evidence.
+        patch: Only the records in this patch's folder; empty: all.
+    """
+    return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
+
+
+def judge_record(queue: Queue, path: Path) -> Record:
+    """Read one record and tell what it is worth.
+
+    Args:
+        queue: What it is judged against.
+        path: The record.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        return Record(path, State.TAMPERED, f"not JSON: {error}")
+    predicate = document.get("predicate") if isinstance(document, dict) else None
+    ours = isinstance(predicate, dict) and "contribbot" in predicate
+    if not ours or document.get("predicateType") != TEST_RESULT:
+        return Record(path, State.FOREIGN, "not a record that contribbot writes")
+    try:
+        statement = Statement.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return Record(path, State.TAMPERED, f"not valid: {where}: {first['msg']}")
+    state, why = _worth(queue, path, statement, document)
+    return Record(path, state, why, statement)
+
+
+def _worth(
+    queue: Queue, path: Path, statement: Statement, document: dict[str, JsonValue]
+) -> tuple[State, str]:
+    """Tell what a readable record is worth, and why."""
+    details = statement.predicate.contribbot
+    if problem := _contradiction(statement, document):
+        return State.TAMPERED, problem
+    if details.patch != path.parent.name or details.patch not in queue.specs:
+        return State.FOREIGN, f"about {details.patch}, which is no patch of this queue"
+    if details.upstream != queue.specs[details.patch].upstream:
+        return State.FOREIGN, f"about a patch for {details.upstream}"
+    if changed := _changed(queue, details):
+        return State.STALE, changed
+    return State.FRESH, f"{details.verdict} on {details.machine.slug}"
+
+
+def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
+    """Say where a record was changed or contradicts itself, or nothing."""
+    if statement.seal != seal_of(document):
+        return "its content does not match its seal"
+    predicate, details = statement.predicate, statement.predicate.contribbot
+    apply = [one for one in details.stages if one.stage == "apply"]
+    told = (
+        (judge(details.stages) is details.verdict, "the verdict is not what its stages say"),
+        (tuple(open_targets(details.stages)) == details.open, "the open targets are not its own"),
+        (RESULTS[details.verdict] == predicate.result, "the result is not the verdict"),
+        (
+            names_of(details.stages, Outcome.PASSED) == predicate.passedTests,
+            "the passed tests differ",
+        ),
+        (
+            names_of(details.stages, Outcome.FAILED) == predicate.failedTests,
+            "the failed tests differ",
+        ),
+        (
+            statement.subject[0].digest.sha256 == details.patch_sha256,
+            "the subject is not the patch that the details name",
+        ),
+        (
+            len(apply) == 1
+            and apply[0].details.get("patched_tree") == statement.subject[1].digest.gitTree,
+            "the subject is not the tree that was made",
+        ),
+    )
+    return next((problem for holds, problem in told if not holds), "")
+
+
+def _changed(queue: Queue, details: Details) -> str:
+    """Say what has changed in the queue since a record was made, or nothing."""
+    try:
+        patch = queue.patch(details.patch)
+        below = {name: queue.patch(name).digest for name in queue.below(patch.name)}
+    except ContribbotError as error:
+        return f"the patch cannot be read now: {error.message}"
+    told = (
+        (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
+        (details.patch_sha256 == patch.digest, "the patch has changed since"),
+        (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
+        (details.below == below, "what it depends on has changed since"),
+    )
+    return next((problem for holds, problem in told if not holds), "")
+
+
+def missing(queue: Queue, records: list[Record]) -> list[str]:
+    """Return the patches of a queue that have no fresh record.
+
+    Args:
+        queue: The queue.
+        records: All its records.
+    """
+    fresh = {
+        record.statement.predicate.contribbot.patch
+        for record in records
+        if record.state is State.FRESH and record.statement is not None
+    }
+    return [name for name in queue.specs if name not in fresh]
