@@ -41,7 +41,7 @@ clean:  ## Remove what make has made
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "contribbot needs Python 3.11 or newer; name one with PYTHON=…")'
-	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet $(WITH) --editable .

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contribbot.errors import UsageError
 from contribbot.locks import lock
 
 if TYPE_CHECKING:
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder."""
+    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder.
+
+    Raises:
+        UsageError: Its name cannot stand in a list of folders, such as Python's path.
+    """
     chosen = os.environ.get("CONTRIBBOT_CACHE", "")
+    if os.pathsep in chosen:
+        raise UsageError(
+            f"CONTRIBBOT_CACHE={chosen}: a folder with {os.pathsep} in its name cannot be searched",
+            hint="name another folder",
+        )
     if chosen:
         return Path(chosen).expanduser().absolute()
     import platformdirs  # noqa: PLC0415  only needed where the variable is not set

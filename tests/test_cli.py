@@ -147,4 +147,6 @@ def test_a_commit_that_the_pin_does_not_name(toy: Toy, program: Program) -> None
     toy.put_queue(["area"], commit="1" * 40)
     ran = program("verify", "area")
     assert ran.code == 3
-    assert "1" * 40 in ran.out
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert f"expected {'1' * 40}, got {toy.commit}" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,34 @@ def test_a_fresh_record(record: Path, program: Program) -> None:
     document = program("evidence", "show", "area", "--json").json()
     assert document["missing"] == []
     del record
+
+
+def test_a_changed_pin_makes_a_record_stale(record: Path, toy: Toy, program: Program) -> None:
+    toy.put_queue(["area"], commit="2" * 40)
+    code, state, rest = check(program)
+    assert (code, state) == (1, "stale")
+    assert "the pin or the upstream's description has changed since" in rest
+    toy.put_queue(["area"])
+    assert check(program)[:2] == (0, "fresh")
+    toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
+    assert check(program)[:2] == (1, "stale")
+    del record
+
+
+def test_messages_and_logs_hold_no_folder_of_this_machine(toy: Toy, program: Program) -> None:
+    telling = (
+        "import os, sys, pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        "    where = [os.environ['CONTRIBBOT_TREE'], sys.prefix, os.getcwd(), pathlib.Path.home()]\n"
+        "    assert rectangle(2, 3) == 6, f'red at {where}'\n"
+    )
+    toy.put_patch(checks=one_check(reason="red at"), check_files={"test_red.py": telling})
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    (path,) = (toy.queue / "evidence/area").glob("*.json")
+    text = path.read_text().replace(toy.upstream.as_uri(), "")
+    assert "red at ['<tree>', '<python>'" in text
+    for folder in (str(toy.root.parent), sys.prefix, str(Path(__file__).parents[1])):
+        assert folder not in text
 
 
 @pytest.mark.parametrize(

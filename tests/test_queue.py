@@ -60,6 +60,7 @@ def test_malformed_toml_gives_line_and_key(good: Toy) -> None:
         ('expect = "pass-to-pass"', 'expect = "maybe"', ":19: checks[1].expect: "),
         ('name = "same"', 'name = "same"\ntypo = 1', ":18: checks[1].typo: there is no such key"),
         ('reason = "^AssertionError: assert 5 == "', 'reason = ".*"', "matches every failure"),
+        ('reason = "^AssertionError: assert 5 == "', 'reason = "."', "matches every failure"),
         ('reason = "^AssertionError: assert 5 == "', 'reason = "("', "not a regular expression"),
         ('reason = "^AssertionError: assert 5 == "', "", "must state why the base fails"),
         ('name = "same"', 'name = "red"', "two checks have the name red"),
@@ -225,7 +226,8 @@ def test_style_looks_at_the_message() -> None:
     good = "[ROCm] Fix it\n\nWhy.\n\nSigned-off-by: A B <a@b.example>\n"
     assert message_problems(good, rules) == []
     bad = "Fix everything there is to fix, and then some more.\n\nSigned-off-by: A B\n"
-    assert len(message_problems(bad, rules)) == 4
+    assert len(message_problems(bad, rules)) == 3
+    assert message_problems(bad, CommitRules()) == []
 
 
 AREA = "src/toy/area.py"

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from tests.conftest import dig
-from tests.toy import FAIL_TO_PASS, FIXED, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, one_check
 
 if TYPE_CHECKING:
     from tests.conftest import Program
@@ -142,7 +144,9 @@ def test_a_check_that_passes_on_the_base_refutes(toy: Toy, program: Program) -> 
 
 def test_an_import_error_is_never_red(toy: Toy, program: Program) -> None:
     broken = "def test_it():\n    import no_such_module_anywhere\n"
-    toy.put_patch(checks=one_check(reason="Error"), check_files={"test_red.py": broken})
+    toy.put_patch(
+        checks=one_check(reason="ModuleNotFoundError"), check_files={"test_red.py": broken}
+    )
     toy.put_queue(["area"])
 
     ran = program("verify", "area")
@@ -165,7 +169,8 @@ def test_another_failure_than_stated_is_not_red(toy: Toy, program: Program) -> N
 
 def test_a_file_that_cannot_be_collected_is_not_red(toy: Toy, program: Program) -> None:
     toy.put_patch(
-        checks=one_check(reason="Error"), check_files={"test_red.py": "import no_such_module\n"}
+        checks=one_check(reason="ModuleNotFoundError"),
+        check_files={"test_red.py": "import no_such_module\n"},
     )
     toy.put_queue(["area"])
 
@@ -178,7 +183,8 @@ def test_a_file_that_cannot_be_collected_is_not_red(toy: Toy, program: Program) 
 
 def test_a_missing_fixture_is_not_red(toy: Toy, program: Program) -> None:
     toy.put_patch(
-        checks=one_check(reason="."), check_files={"test_red.py": "def test_it(no_fixture): pass\n"}
+        checks=one_check(reason="fixture"),
+        check_files={"test_red.py": "def test_it(no_fixture): pass\n"},
     )
     toy.put_queue(["area"])
 
@@ -288,18 +294,141 @@ def test_children_of_a_check_do_not_outlive_it(toy: Toy, program: Program, tmp_p
     assert not marker.exists()
 
 
-def test_checks_that_never_reach_the_change_are_caught(toy: Toy, program: Program) -> None:
-    unreached = toy.format_patch(
-        {"src/toy/area.py": FIXED, "src/toy/more.py": "def unused():\n    return 1\n"}
+def test_the_witness_counts_what_ran_and_not_what_was_imported(toy: Toy, program: Program) -> None:
+    unused = "import os\n\n\ndef unused():\n    return os.sep\n"
+    toy.put_patch(
+        patch=toy.format_patch({"src/toy/area.py": FIXED, "src/toy/more.py": unused}),
+        files=("src/toy/area.py", "src/toy/more.py"),
     )
-    toy.put_patch(patch=unreached, files=("src/toy/area.py", "src/toy/more.py"))
     toy.put_queue(["area"])
 
     ran = program("verify", "area", "--json")
 
     details = ran.stages()["witness"].details
-    assert dig(details, "files", "src/toy/more.py", "not_executed") == [1, 2]
-    assert (details["added"], details["executed"]) == (4, 2)
+    assert dig(details, "files", "src/toy/more.py", "not_executed") == [5]
+    assert (details["added"], details["executed"]) == (3, 2)
+
+
+def test_checks_that_never_reach_the_change_are_caught(toy: Toy, program: Program) -> None:
+    never = toy.format_patch({"src/toy/area.py": AREA + "\n\ndef never():\n    return 1\n"})
+    exists = "import toy.area\n\n\ndef test_it():\n    assert hasattr(toy.area, 'never'), 'lacks'\n"
+    toy.put_patch(
+        patch=never, checks=one_check(reason="lacks"), check_files={"test_red.py": exists}
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 1
+    assert ran.stages()["reproduce red"].outcome == "passed"
+    assert ran.stages()["witness"].outcome == "failed"
+    assert "0 of 1 added statements ran" in ran.stages()["witness"].reason
+
+
+def test_a_patch_without_python_has_no_witness(toy: Toy, program: Program) -> None:
+    reads = (
+        "import os, pathlib\n\n\ndef test_it():\n"
+        "    text = pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'README').read_text()\n"
+        "    assert text == 'better\\n', 'not better'\n"
+    )
+    toy.put_patch(
+        patch=toy.format_patch({"README": "better\n"}),
+        files=("README",),
+        checks=one_check(reason="not better"),
+        check_files={"test_red.py": reads},
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 0, ran.err
+    assert ran.report().verdict == "proved"
+    assert ran.stages()["witness"].outcome == "skipped"
+
+
+@pytest.mark.parametrize(
+    "end", ["pytest.exit('bye', returncode=0)", "raise KeyboardInterrupt", "raise SystemExit(0)"]
+)
+def test_a_check_that_stops_half_way_is_a_failure(toy: Toy, program: Program, end: str) -> None:
+    stopping = (
+        "import pytest\nfrom toy.area import rectangle\n\n\n"
+        "def test_one():\n    assert rectangle(2, 3) == 6\n\n\n"
+        f"def test_two():\n    {end}\n\n\n"
+        "def test_three():\n    assert False, 'never seen'\n"
+    )
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": stopping})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1, ran.out
+    assert "proved" not in ran.out
+
+
+def test_a_missing_tool_is_never_red(toy: Toy, program: Program) -> None:
+    calling = "import subprocess\n\n\ndef test_it():\n    subprocess.run(['no-such-tool'])\n"
+    toy.put_patch(checks=one_check(reason="no-such-tool"), check_files={"test_red.py": calling})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "the base is broken there, not wrong: test_red.py::test_it: FileNotFound" in ran.out
+
+
+def test_a_check_cannot_tell_which_side_it_is_on(toy: Toy, program: Program) -> None:
+    telling = (
+        "import os, sys\n\n\ndef test_it():\n    named = {k for k in os.environ}\n"
+        "    raw = open('/proc/self/environ').read().split('\\0')\n"
+        "    seen = (sorted(named), 'coverage' in sys.modules, sorted(x.split('=')[0] for x in raw))\n"
+        "    raise ValueError(repr(seen))\n"
+    )
+    toy.put_patch(checks=one_check(reason="ValueError"), check_files={"test_red.py": telling})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    details = ran.stages()["reproduce red"].details
+    sides = [dig(details, side, "failed", 0, "message") for side in ("base", "patched")]
+    assert sides[0] == sides[1]
+
+
+def test_an_outcome_is_not_remembered_for_another_accelerator(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    program("verify", "area")
+
+    ran = program("verify", "area", "--json", HSA_OVERRIDE_GFX_VERSION="9.4.2")
+
+    red = ran.stages()["reproduce red"]
+    assert red.cached is False
+    assert dig(red.details, "accelerator", "HSA_OVERRIDE_GFX_VERSION") == "9.4.2"
+
+
+def test_one_invalid_patch_does_not_end_the_proof_of_another(toy: Toy, program: Program) -> None:
+    toy.put_patch("area")
+    corrupt = toy.format_patch({"src/toy/area.py": FIXED}).replace(b"@@ -7,8", b"@@ -7,80")
+    toy.put_patch("broken", patch=corrupt)
+    toy.put_queue(["area", "broken"])
+
+    ran = program("verify", "--all", "--json")
+
+    assert ran.code == 2
+    assert ran.report(0).verdict == "proved"
+    assert "0001-change.patch: " in ran.stages(1)["apply"].reason
+    assert "corrupt patch" in ran.stages(1)["apply"].reason
+
+
+def test_folders_with_odd_names(toy: Toy, program: Program, tmp_path: Path) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    for name in ("with space", "[x]", "ünïcode", "a'b\"c", "*?"):
+        ran = program("verify", "area", "--force", CONTRIBBOT_CACHE=str(tmp_path / name))
+        assert ran.code == 0, ran.out + ran.err
+        assert "2 of 2 added statements ran" in ran.out
+    refused = program("verify", "area", CONTRIBBOT_CACHE=str(tmp_path / "a:b"))
+    assert refused.code == 2
+    assert "CONTRIBBOT_CACHE" in refused.err
 
 
 def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
@@ -311,7 +440,13 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
     toy.put_patch(checks=one_check(reason="red as stated"), check_files={"test_red.py": spying})
     toy.put_queue(["area"])
 
-    ran = program("verify", "area", GITHUB_TOKEN="SECRET", AWS_KEY="SECRET")  # noqa: S106  not one
+    ran = program(
+        "verify",
+        "area",
+        GITHUB_TOKEN="SECRET",
+        AWS_KEY="SECRET",
+        CUDA_KEY="SECRET",  # noqa: S106  not one
+    )
 
     assert ran.code == 0, ran.out
 

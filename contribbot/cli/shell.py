@@ -40,15 +40,19 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
     """Turn a function that returns an exit code, or raises, into a command.
 
     Args:
-        function: Its first argument is the typer context.
+        function: Has an argument `context`, the typer context.
     """
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        settings = getattr(kwargs.get("context"), "obj", None)
+        debug = isinstance(settings, Settings) and settings.debug
         try:
             code = function(*args, **kwargs)
-        except (ContribbotError, OSError, KeyboardInterrupt) as error:
-            code = explain(error, debug="--debug" in sys.argv)
+        except BrokenPipeError:
+            raise  # whoever read our output has seen enough; typer ends quietly
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the one handler
+            code = explain(error, debug=debug)
         raise typer.Exit(code)
 
     return run
@@ -66,7 +70,7 @@ def explain(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, KeyboardInterrupt):
         typer.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
-    known = error if isinstance(error, ContribbotError) else _from_os(error)
+    known = error if isinstance(error, ContribbotError) else _from_other(error)
     from contribbot.report.text import clean  # noqa: PLC0415  only where something went wrong
 
     hint = f"; {known.hint}" if known.hint else ""
@@ -74,10 +78,13 @@ def explain(error: BaseException, *, debug: bool) -> int:
     return known.exit_code
 
 
-def _from_os(error: BaseException) -> ContribbotError:
-    """Word an error of the operating system."""
+def _from_other(error: BaseException) -> ContribbotError:
+    """Word an error of the operating system, or one that nobody foresaw."""
     if not isinstance(error, OSError):
-        return MachineError(str(error))
+        return MachineError(
+            f"internal error: {type(error).__name__}: {error}",
+            hint="this is a fault of contribbot; run it again with --debug and report what it says",
+        )
     place = f"{error.filename}: " if error.filename else ""
     said = error.strerror or str(error)
     if error.errno == errno.ENOSPC:

@@ -25,6 +25,6 @@ def show(
     if as_json:
         print_json(view)
     else:
-        for line in show_lines(view, width=min(100, shutil.get_terminal_size().columns)):
+        for line in show_lines(view, width=max(20, min(100, shutil.get_terminal_size().columns))):
             typer.echo(line)
     return 0

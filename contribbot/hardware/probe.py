@@ -17,9 +17,14 @@ from contribbot.model.machine import Gpu, Machine
 from contribbot.store.repository import require_git
 
 #: The kernel driver's list of AMD devices (Linux amdkfd, sysfs).
+_KFD_DEVICE: Final = Path("/dev/kfd")
 _KFD: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 #: Libraries whose version can change an outcome.
-_PACKAGES: Final = ("coverage", "numpy", "pytest", "torch", "triton", "aiter")
+_PACKAGES: Final = (
+    "coverage", "numpy", "pytest", "torch",
+    # The same modules come under several names, by who built them.
+    "triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton", "aiter", "amd-aiter",
+)  # fmt: skip
 
 
 @functools.cache
@@ -37,8 +42,13 @@ def this_machine() -> Machine:
         git=require_git(),
         packages=_packages(),
         rocm=_rocm(),
-        gpus=(*amd_gpus(_KFD), *_nvidia_gpus()),
+        gpus=(*(amd_gpus(_KFD) if _usable(_KFD_DEVICE) else ()), *_nvidia_gpus()),
     )
+
+
+def _usable(device: Path) -> bool:
+    """Say whether a device can be opened: sysfs also shows those of the host."""
+    return os.access(device, os.R_OK | os.W_OK)
 
 
 def _cpu_model() -> str:
@@ -78,9 +88,12 @@ def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     Args:
         nodes: The folder of topology nodes; need not exist.
     """
-    found = []
+    found: list[Gpu] = []
     for properties in sorted(nodes.glob("*/properties"), key=lambda path: int(path.parent.name)):
-        text = properties.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = properties.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # a device that this container was not given
         pairs = dict(row.split(" ", 1) for row in text.splitlines() if " " in row)
         version = int(pairs.get("gfx_target_version", "0"))
         if not version:
@@ -109,7 +122,10 @@ def _nvidia_gpus() -> tuple[Gpu, ...]:
         return ()
     found = []
     for row in rows:
-        capability, driver, name = (part.strip() for part in row.split(",", 2))
+        parts = [part.strip() for part in row.split(",", 2)]
+        if len(parts) != len(query[1].split(",")):
+            continue  # "No devices were found" and the like
+        capability, driver, name = parts
         target = "sm_" + capability.replace(".", "")
         found.append(Gpu(vendor="nvidia", target=target, name=name, driver=driver))
     return tuple(found)

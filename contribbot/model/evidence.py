@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue
 from contribbot.model.base import Model, ObjectId, Sha256
 from contribbot.model.machine import Machine
 from contribbot.model.outcome import Outcome, StageResult, Verdict
+from contribbot.model.pin import Pin, Upstream
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
@@ -58,14 +59,16 @@ class Details(Model):
         tool: contribbot's version.
         tool_sha256: Digest of contribbot's own source.
         command: The command that shows it again.
-        started: When the verification started (UTC).
-        finished: When it ended (UTC).
+        started: When the oldest of its outcomes was seen (UTC). An outcome that was
+            remembered keeps the time at which the work was done.
+        finished: When the newest of them was seen (UTC).
         patch: The patch.
         patch_sha256: Digest of its patch files.
         checks_sha256: Digest of its checks.
         below: Digests of the patches that it stands on, by name.
         upstream: The upstream.
         pin: The pin's tag.
+        pin_sha256: Digest of the pin and of what was known of the upstream.
         base_commit: What the patch was applied on, in the store.
         machine: The machine.
         verdict: What the outcomes amount to.
@@ -85,6 +88,7 @@ class Details(Model):
     below: dict[str, Sha256]
     upstream: str
     pin: str
+    pin_sha256: Sha256
     base_commit: ObjectId
     machine: Machine
     verdict: Annotated[Verdict, Field(strict=False)]
@@ -152,6 +156,12 @@ RESULTS: Final[dict[Verdict, Result]] = {
     Verdict.INCOMPLETE: "WARNED",
     Verdict.REFUTED: "FAILED",
 }
+
+
+def pin_digest(pin: Pin, upstream: Upstream) -> str:
+    """Return the SHA-256 over a pin and what is known of its upstream, in hexadecimal."""
+    text = pin.model_dump_json() + "\n" + upstream.model_dump_json()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from pydantic import Field, JsonValue
@@ -55,11 +55,16 @@ class StageResult(Model):
     details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-def judge(results: Sequence[StageResult]) -> Verdict:
+def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
     """Return the verdict over the results of one patch.
 
-    It is `proved` only when some fail-to-pass check went from red to green here:
-    a patch that merely applies is not proved.
+    It is `proved` only when some fail-to-pass check went from red to green here
+    (a patch that merely applies is not proved), and nothing that this machine has
+    the hardware for was unavailable.
+
+    Args:
+        results: The results.
+        targets: The targets that the machine has.
     """
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
@@ -68,8 +73,7 @@ def judge(results: Sequence[StageResult]) -> Verdict:
         for result in results
     )
     unavailable = any(
-        result.outcome is Outcome.UNAVAILABLE and result.target in HOST_TARGETS
-        for result in results
+        result.outcome is Outcome.UNAVAILABLE and result.target in targets for result in results
     )
     return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -23,6 +24,8 @@ VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]
 #: `owner/name#number`.
 Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
 
+#: A failure of no particular kind; a stated reason must tell itself from it.
+_NO_REASON: Final = "Error: x"
 Expectation = Literal["fail-to-pass", "pass-to-pass"]
 
 
@@ -58,7 +61,7 @@ class Check(Model):
             return self
         if not self.reason:
             raise ValueError("reason: a fail-to-pass check must state why the base fails")
-        if re.search(self.reason, ""):
+        if re.search(self.reason, "") or re.search(self.reason, _NO_REASON):
             raise ValueError("reason: matches every failure, so it states no reason")
         return self
 
@@ -217,6 +220,6 @@ def digest_of(files: tuple[PatchFile, ...]) -> str:
     """
     total = hashlib.sha256()
     for file in files:
-        total.update(hashlib.sha256(file.name.encode()).digest())
+        total.update(hashlib.sha256(os.fsencode(file.name)).digest())
         total.update(hashlib.sha256(file.content).digest())
     return total.hexdigest()

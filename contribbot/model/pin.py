@@ -8,7 +8,6 @@ from pydantic import Field, StringConstraints
 
 from contribbot.model.base import (
     Line,
-    Lines,
     Model,
     Name,
     ObjectId,
@@ -104,12 +103,12 @@ class CommitRules(Model):
     Attributes:
         sign_off: Whether a `Signed-off-by` trailer is required (DCO).
         subject_pattern: A regular expression that the subject must match, or empty.
-        subject_max: The longest subject, in characters.
+        subject_max: The longest subject, in characters; 0: any length.
     """
 
     sign_off: bool = False
     subject_pattern: Pattern = ""
-    subject_max: int = Field(default=100, ge=20, le=200)
+    subject_max: int = Field(default=0, ge=0, le=200)
 
 
 class Upstream(Model):
@@ -125,6 +124,6 @@ class Upstream(Model):
 
     name: Name
     repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
-    python_roots: Lines = (".",)
+    python_roots: Annotated[tuple[TreePath | Literal["."], ...], Field(strict=False)] = (".",)
     tests: TreePaths = ()
     commits: CommitRules = CommitRules()

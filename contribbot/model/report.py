@@ -60,6 +60,12 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
             for result in report.stages
             if result.target == target and (stage or "reproduce") == result.stage
         }
-        if outcomes != {Outcome.PASSED}:
+        shown = stage or any(
+            result.target == target
+            and result.outcome is Outcome.PASSED
+            and result.details.get("expect") == "fail-to-pass"
+            for result in report.stages
+        )
+        if outcomes != {Outcome.PASSED} or not shown:
             missing.append(need)
     return missing

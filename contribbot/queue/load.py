@@ -130,6 +130,12 @@ def load_queue(folder: Path) -> Queue:
                 hint=f"describe it in {folder / 'upstreams' / (pin.upstream + '.toml')}",
             )
         described[pin.upstream] = read_model(known[pin.upstream], Upstream)
+        if described[pin.upstream].name != pin.upstream:
+            raise QueueError(
+                f"{known[pin.upstream]}: name is {described[pin.upstream].name}, "
+                f"and the file's is {pin.upstream}",
+                hint="make them the same",
+            )
     specs = {name: _patch_spec(folder, name) for name in spec.order}
     queue = Queue(folder=folder, spec=spec, specs=specs, upstreams=described)
     _check_pins(queue, queue_file)
@@ -246,9 +252,7 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
     Raises:
         UsageError: A patch is not there, or none is named.
     """
-    if everything:
-        return list(queue.specs)
-    if not wanted:
+    if not wanted and not everything:
         raise UsageError(
             "no patch named", hint=f"name one of {', '.join(queue.specs)}, or use --all"
         )
@@ -258,6 +262,8 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
         if name not in queue.specs:
             raise no_such_patch(item, queue.specs)
         names.add(name)
+    if everything:
+        return list(queue.specs)
     return [name for name in queue.specs if name in names]
 
 

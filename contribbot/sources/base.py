@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -91,7 +92,7 @@ class Job:
     @property
     def ref(self) -> str:
         """The ref that names the commit once all of it is in the store."""
-        return ref_for(self.pin, self.spec)
+        return ref_for(self.pin, self.spec, self.upstream)
 
     def spec_as(self, kind: type[Spec]) -> Spec:
         """Return the source's description as the type that a source works with.
@@ -138,7 +139,13 @@ class Source(Protocol):
         """
 
 
-def ref_for(pin: Pin, spec: SourceSpec) -> str:
+def default_remote(upstream: Upstream) -> str:
+    """Return the URL of an upstream's repository on the server that the environment names."""
+    server = os.environ.get("GITHUB_SERVER_URL", "") or "https://github.com"
+    return f"{server.rstrip('/')}/{upstream.repository}"
+
+
+def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
     """Return the ref that remembers one source of a pin in the upstream's store.
 
     All that decides which tree it is goes into the name: a changed digest,
@@ -147,6 +154,7 @@ def ref_for(pin: Pin, spec: SourceSpec) -> str:
     facts = {
         "commit": pin.commit,
         "importer": IMPORTER,
+        "remote": default_remote(upstream) if spec.kind == "git" and not spec.remote else None,
         # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
         "installed": _installed(spec.distribution) if spec.kind == "installed" else None,
         "spec": spec.model_dump(mode="json"),

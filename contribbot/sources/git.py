@@ -20,7 +20,7 @@ from typing import Final
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, IntegrityError, SourceError
 from contribbot.model.pin import GitSource
-from contribbot.sources.base import Job
+from contribbot.sources.base import Job, default_remote
 from contribbot.sources.redact import one_line, redact
 
 log: Final = logging.getLogger(__name__)
@@ -109,9 +109,7 @@ class GitRemote:
 
 def remote_url(job: Job) -> str:
     """Return where to fetch from; may hold credentials."""
-    server = os.environ.get("GITHUB_SERVER_URL", "") or "https://github.com"
-    default = f"{server.rstrip('/')}/{job.upstream.repository}"
-    return job.spec_as(GitSource).remote or default
+    return job.spec_as(GitSource).remote or default_remote(job.upstream)
 
 
 def _wrong(job: Job, shown: str, expected: str, got: str) -> IntegrityError:
@@ -208,6 +206,7 @@ def _git(job: Job, url: str, shown: str, *args: str, timeout: float, stdin: byte
             env=process.clean_environment(env),
             stdin=stdin,
             timeout=timeout,
+            tethered=True,
         )
     except CommandError as error:
         # Not chained: git's own words may hold the password.

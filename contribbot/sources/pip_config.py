@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contribbot import process
-from contribbot.errors import CommandError, SourceError
+from contribbot.errors import CommandError, CommandTimeoutError, SourceError
 
 #: Later sections win (pip's user guide, "Precedence / Override order").
 _SECTIONS: Final = ("global", "download", ":env:")
@@ -128,5 +128,9 @@ def _pip(*args: str) -> str:
         # Its own words may quote a URL of the configuration, with a password.
         raise SourceError(
             "pip cannot read its configuration", hint="see what `pip config debug` says"
+        ) from None
+    except CommandTimeoutError:
+        raise SourceError(
+            "pip does not say how it is configured", hint="see what `pip config debug` says"
         ) from None
     return done.stdout.decode("utf-8", "replace")

@@ -49,7 +49,7 @@ def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
         ref, commit, tree = line.split(" ")
         there[ref] = (commit, tree)
     for spec in pin.sources:
-        if (ids := there.get(ref_for(pin, spec))) is not None:
+        if (ids := there.get(ref_for(pin, spec, upstream))) is not None:
             job = Job(pin, spec, upstream, store, Silent())
             detail = SOURCES[spec.kind].detail(job)
             return Provided(spec.kind, ids[0], ids[1], detail, fresh=False)

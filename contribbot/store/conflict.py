@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.model.patch import PatchFile
-from contribbot.store.patchtext import parse
+from contribbot.store.patchtext import parse, plain_path
 from contribbot.store.repository import Store, git_environment
 
 if TYPE_CHECKING:
@@ -77,16 +77,26 @@ def explain(
     contents: dict[str, bytes] = {}
     parts = parse(file.name, file.content)
     for part in parts:
-        before = part.path if part.is_added_file else part.source_file.removeprefix("a/")
+        after = plain_path(part.target_file)
+        before = after if part.is_added_file else plain_path(part.source_file)
         content = _lay_out(store, commit, before, trial)
         if part.is_added_file and content is not None:
             found.append(Conflict(file.name, before, pin, 0, "the pin has this file already"))
         elif not part.is_added_file and content is None:
             found.append(Conflict(file.name, before, pin, 0, "the pin has no such file"))
         elif content is not None:
-            contents[part.path] = content
+            contents[after if not part.is_removed_file else before] = content
     done = process.run(
-        ["git", "apply", "--reject", "--verbose", "--whitespace=nowarn", "-"],
+        [
+            "git",
+            "-c",
+            "core.quotePath=false",
+            "apply",
+            "--reject",
+            "--verbose",
+            "--whitespace=nowarn",
+            "-",
+        ],
         cwd=trial,
         # Neither a repository around the scratch folder nor one in it concerns this.
         env=git_environment({"GIT_CEILING_DIRECTORIES": str(trial.parent)}),
@@ -95,14 +105,13 @@ def explain(
     )
     rejected = _rejected(done.stderr.decode("utf-8", "replace"))
     for part in parts:
-        for number in rejected.get(part.path, ()):
-            content = contents.get(part.path)
+        path = plain_path(part.source_file if part.is_removed_file else part.target_file)
+        for number in rejected.get(path, ()):
+            content = contents.get(path)
             if content is not None and number <= len(part):
                 hunk = part[number - 1]
                 found.append(
-                    _compare(
-                        file.name, part.path, pin=pin, number=number, hunk=hunk, content=content
-                    )
+                    _compare(file.name, path, pin=pin, number=number, hunk=hunk, content=content)
                 )
     if not found:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()

@@ -98,6 +98,18 @@ def paths(content: bytes) -> list[Touched]:
     return [Touched(path, line) for path, line in found.items()]
 
 
+def plain_path(name: str) -> str:
+    """Return a path as the tree has it, from the way a diff writes it.
+
+    Args:
+        name: As unidiff read it from a Latin-1 text: quoted perhaps, with `a/` or `b/`.
+    """
+    path = _unquote(name.encode("latin-1"))
+    if path.startswith((b"a/", b"b/")):
+        path = path[2:]
+    return path.decode("utf-8", "surrogateescape")
+
+
 def _unquote(path: bytes) -> bytes:
     """Undo git's C-style quoting of a path."""
     if not path.startswith(b'"'):

@@ -59,7 +59,7 @@ class Store:
     """A bare git repository in the cache.
 
     Reading needs no lock: objects are written before the refs that name them.
-    Importing takes `exclusive()`.
+    Writing, be it an import or a commit, takes `exclusive()`.
 
     Args:
         path: The repository's folder; made by `open_store`.

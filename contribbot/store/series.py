@@ -122,9 +122,16 @@ def apply_series(
             "GIT_COMMITTER_EMAIL": "contribbot@localhost",
             "GIT_COMMITTER_DATE": mail.author["GIT_AUTHOR_DATE"],
         }
-        made = store.git(
-            "commit-tree", outcome.tree, "-p", commit, stdin=mail.message.encode(), env=env
-        )
+        try:
+            made = store.git(
+                "commit-tree", outcome.tree, "-p", commit, stdin=mail.message.encode(), env=env
+            )
+        except CommandError as error:
+            # The author or the date of the patch: all else is contribbot's own.
+            raise QueueError(
+                f"{file.name}: {error.stderr.splitlines()[-1]}",
+                hint="write it again with `git format-patch`",
+            ) from error
         commit = made.stdout.decode().strip()
         applied.append(
             Applied(
@@ -157,8 +164,16 @@ def _read_mail(store: Store, file: PatchFile, scratch: Path) -> _Mail:
             f"{file.name}: git cannot read it as a mail: {error.stderr}",
             hint="write it again with `git format-patch`",
         ) from error
+    try:
+        rows = done.stdout.decode("utf-8").splitlines()
+        body = body_path.read_bytes().decode("utf-8").strip("\n")
+    except UnicodeDecodeError as error:
+        raise QueueError(
+            f"{file.name}: its author or message is not UTF-8",
+            hint="write it again with `git format-patch`",
+        ) from error
     head: dict[str, str] = {}
-    for row in done.stdout.decode("utf-8").splitlines():
+    for row in rows:
         key, _, value = row.partition(": ")
         head[key] = value
     for key in ("Author", "Email", "Subject", "Date"):
@@ -167,7 +182,6 @@ def _read_mail(store: Store, file: PatchFile, scratch: Path) -> _Mail:
                 f"{file.name}: no {key.lower()} in its header",
                 hint="write it again with `git format-patch`",
             )
-    body = body_path.read_text(encoding="utf-8").strip("\n")
     message = head["Subject"] + ("\n\n" + body if body else "") + "\n"
     author = {
         "GIT_AUTHOR_NAME": head["Author"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.files import write_atomically
 from contribbot.model.patch import Check, PatchFile
+from contribbot.workspace import cache_folder
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -132,7 +133,7 @@ def run_check(
     argv = [
         "-B", "-m", "pytest", "-p", "contribbot.verify.child", "-p", "no:cacheprovider",
         "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
-        "-q", "--color=no", "--tb=native", str(checks / check.file),
+        "-q", "--color=no", "--tb=native", check.file,
     ]  # fmt: skip
     done = process.supervise(
         [sys.executable, *argv],
@@ -147,9 +148,10 @@ def run_check(
         ),
         timeout=check.timeout,
     )
-    run = _read(folder / _REPORT, done, tree, limit=check.timeout)
-    run.command = process.describe(["python", *argv]).replace(str(folder), "<run>")
-    _keep_log(run, done.output, folder, tree, logs)
+    scrub = _Scrub(tree, folder)
+    run = _read(folder / _REPORT, done, tree, limit=check.timeout, scrub=scrub)
+    run.command = scrub(process.describe(["python", *argv]))
+    _keep_log(run, scrub(done.output.decode("utf-8", "replace")), logs)
     return run
 
 
@@ -182,11 +184,44 @@ def _environment(
     )
 
 
-def _read(report: Path, done: process.Supervised, tree: Path, *, limit: float) -> CheckRun:
+class _Scrub:
+    """Takes the folders of this machine out of what a check wrote.
+
+    Args:
+        tree: The exported tree.
+        folder: The folder of the run.
+    """
+
+    def __init__(self, tree: Path, folder: Path) -> None:
+        named = [
+            (str(tree), "<tree>"),
+            (str(folder), "<run>"),
+            (str(cache_folder()), "<cache>"),
+            (sys.prefix, "<python>"),
+            (sys.base_prefix, "<python>"),
+            (str(Path(__file__).parents[2]), "<contribbot>"),
+            (str(Path.home()), "<home>"),
+        ]
+        # The longest first: one may lie in another. `/` is no folder worth hiding.
+        self._named = sorted(
+            (pair for pair in named if len(pair[0]) > 1), key=lambda pair: -len(pair[0])
+        )
+
+    def __call__(self, text: str) -> str:
+        """Return the text with a placeholder for each folder."""
+        for folder, placeholder in self._named:
+            text = text.replace(folder, placeholder)
+        return text
+
+
+def _read(
+    report: Path, done: process.Supervised, tree: Path, *, limit: float, scrub: _Scrub
+) -> CheckRun:
     """Turn the child's report and its end into a run."""
     run = CheckRun(seconds=done.seconds)
     current, ended, uncollected = "", False, ""
     outcomes: dict[str, str] = {}
+    collected: list[str] = []
     text = report.read_text(encoding="utf-8") if report.is_file() else ""
     for row in text.splitlines():
         try:
@@ -194,12 +229,16 @@ def _read(report: Path, done: process.Supervised, tree: Path, *, limit: float) -
         except json.JSONDecodeError:
             break  # the child died in the middle of this line
         kind = event["event"]
-        if kind == "start":
+        if kind == "collected":
+            collected = event["tests"]
+        elif kind == "start":
             current = event["test"]
         elif kind == "phase":
-            _phase(run, event, outcomes)
+            _phase(run, event, outcomes, scrub)
         elif kind == "uncollected":
-            uncollected = event["message"].strip().splitlines()[-1].removeprefix("E ").strip()
+            uncollected = (
+                scrub(event["message"]).strip().splitlines()[-1].removeprefix("E ").strip()
+            )
         elif kind == "lines":
             path = Path(event["path"]).relative_to(tree).as_posix()
             run.statements[path], run.executed[path] = event["statements"], event["executed"]
@@ -210,14 +249,17 @@ def _read(report: Path, done: process.Supervised, tree: Path, *, limit: float) -
     run.trouble, run.transient = _trouble(
         run, done, current=current, ended=ended, uncollected=uncollected, limit=limit
     )
+    missed = [test for test in collected if test not in outcomes]
+    if missed and not run.trouble:
+        run.trouble = f"stopped before {missed[0]} had run"
     return run
 
 
-def _phase(run: CheckRun, event: dict[str, str], outcomes: dict[str, str]) -> None:
+def _phase(run: CheckRun, event: dict[str, str], outcomes: dict[str, str], scrub: _Scrub) -> None:
     test, outcome = event["test"], event["outcome"]
     if outcome == "failed":
         run.failed.append(
-            Failure(test, event["when"], event.get("message", ""), bool(event.get("broken")))
+            Failure(test, event["when"], scrub(event.get("message", "")), bool(event.get("broken")))
         )
     # A failing teardown outweighs a passed call; nothing outweighs a failure.
     if outcomes.get(test) != "failed":
@@ -244,6 +286,8 @@ def _trouble(
         unfinished = f"crashed{during}: {_signal_name(-done.returncode)}"
     elif not ended or done.returncode not in _PYTEST_ENDS:
         unfinished = f"ended early{during} with exit status {done.returncode}"
+    elif b"No space left on device" in done.output:
+        unfinished = f"the disk is full{during}"
     if unfinished:
         return unfinished, True
     return _unusable(run, uncollected), False
@@ -273,14 +317,9 @@ def _first(message: str) -> str:
     return message.partition("\n")[0]
 
 
-def _keep_log(run: CheckRun, output: bytes, folder: Path, tree: Path, logs: Path) -> None:
-    """Keep the output, without the folders of this run, under its digest."""
-    text = output.decode("utf-8", "replace")
-    text = text.replace(str(tree), "<tree>").replace(str(folder), "<run>")
+def _keep_log(run: CheckRun, text: str, logs: Path) -> None:
+    """Keep the whole output under its digest."""
     content = text.encode()
     run.log = hashlib.sha256(content).hexdigest()
     run.tail = text[-_TAIL:]
-    logs.mkdir(parents=True, exist_ok=True)
-    partial = folder / "log"
-    partial.write_bytes(content)
-    shutil.move(partial, logs / f"{run.log}.log")
+    write_atomically(logs / f"{run.log}.log", content)

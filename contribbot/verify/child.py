@@ -14,6 +14,7 @@ It imports nothing of contribbot, so that what runs is the check.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -56,9 +57,16 @@ class Reporter:
         import coverage  # noqa: PLC0415  only where lines are wanted
 
         self._coverage = coverage.Coverage(
-            data_file=None, include=self._witness, config_file=False, messages=False
+            data_file=None,
+            include=[glob.escape(path) for path in self._witness],
+            config_file=False,
+            messages=False,
         )
         self._coverage.start()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Say which tests there are, so that one that never ran is missed."""
+        self.write("collected", tests=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test starts, so that a crash has a name."""
@@ -86,15 +94,22 @@ class Reporter:
         """Report a file that cannot be collected."""
         if report.failed:
             self.write(
-                "uncollected", test=_short(report.nodeid), message=str(report.longrepr)[-_LONGEST:]
+                "uncollected",
+                test=_short(report.nodeid),
+                message=_plain(str(report.longrepr)[-_LONGEST:]),
             )
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Report the executed lines, then that the end was reached."""
         if self._coverage is not None:
             self._coverage.stop()
+            from coverage.exceptions import CoverageException  # noqa: PLC0415  see above
+
             for path in self._witness:
-                _, statements, _, missing, _ = self._coverage.analysis2(path)
+                try:
+                    _, statements, _, missing, _ = self._coverage.analysis2(path)
+                except CoverageException:
+                    continue  # the base lacks the file, or it is no Python that compiles
                 executed = sorted(set(statements) - set(missing))
                 self.write("lines", path=path, statements=sorted(statements), executed=executed)
         self.write("end", status=int(exitstatus))
@@ -107,16 +122,29 @@ class Reporter:
 def _short(nodeid: str) -> str:
     """Leave out the folder, which differs from run to run."""
     path, separator, rest = nodeid.partition("::")
-    return Path(path).name + separator + rest
+    return _plain(Path(path).name + separator + rest)
+
+
+def _plain(text: str) -> str:
+    """Spell out lone surrogates, which JSON readers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _failure(error: BaseException) -> dict[str, object]:
     text = f"{type(error).__name__}: {error}"
-    return {
-        "message": text[:_LONGEST],
-        # A tree that cannot be imported is broken, not wrong: never the stated reason.
-        "broken": isinstance(error, ImportError | SyntaxError),
-    }
+    return {"message": _plain(text[:_LONGEST]), "broken": _is_broken(error)}
+
+
+def _is_broken(error: BaseException | None) -> bool:
+    """Say whether the tree or the machine is broken, which is never the stated reason.
+
+    What cannot be imported or found (a module, a tool) is not wrong, it is missing.
+    """
+    while error is not None:
+        if isinstance(error, ImportError | SyntaxError | FileNotFoundError):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _die_with_parent(descriptor: int) -> None:

@@ -8,18 +8,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.probe import this_machine
-from contribbot.model.outcome import HOST_TARGETS, Outcome, Verdict
+from contribbot.model.outcome import Outcome, Verdict
 from contribbot.model.report import PatchReport, unmet
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import state_evidence, write_evidence
-from contribbot.verify.pipeline import Options, Watcher, verify
+from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.records import State, judge_record, record_path
 
 _TARGET: Final = re.compile(r"^(?:[a-z]+:)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
@@ -78,10 +77,14 @@ def verify_and_record(
     Raises:
         ContribbotError: See `pipeline.verify`.
     """
-    started = datetime.now(UTC)
     with _terminated_as_interrupted():
         verified = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
-    finished = datetime.now(UTC)
+        records = _record(queue, verified, folder)
+    return Done([one.report for one in verified], records)
+
+
+def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[str, Path]:
+    """Write the records that are due, and return where each patch's is."""
     records = {}
     for one in verified:
         report = one.report
@@ -91,10 +94,10 @@ def verify_and_record(
             if known.state is State.FRESH:
                 records[report.patch] = path
                 continue
-        statement = state_evidence(one, started=started, finished=finished)
+        statement = state_evidence(one)
         if statement is not None:
             records[report.patch] = write_evidence(folder, statement)
-    return Done([one.report for one in verified], records)
+    return records
 
 
 def _all_remembered(report: PatchReport) -> bool:
@@ -127,10 +130,12 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
         reports: What was seen.
         required: Targets that had to be proved.
     """
+    if any(one.details.get("invalid") for report in reports for one in report.stages):
+        return ExitCode.USAGE
     if any(report.verdict is Verdict.REFUTED or unmet(report, required) for report in reports):
         return ExitCode.NO
     could_not = any(
-        one.outcome is Outcome.UNAVAILABLE and one.target in HOST_TARGETS
+        one.outcome is Outcome.UNAVAILABLE and one.target in this_machine().targets
         for report in reports
         for one in report.stages
     )

@@ -19,6 +19,7 @@ from contribbot.model.evidence import (
     Statement,
     TestResult,
     names_of,
+    pin_digest,
     seal_of,
 )
 from contribbot.model.outcome import Outcome
@@ -27,32 +28,34 @@ from contribbot.verify.pipeline import Verified
 from contribbot.verify.records import record_path
 
 
-def state_evidence(
-    verified: Verified, *, started: datetime, finished: datetime
-) -> Statement | None:
+def state_evidence(verified: Verified) -> Statement | None:
     """Make the statement of a verification; None when there was nothing to apply to.
 
     Args:
         verified: What was seen, and of what.
-        started: When the verification started (UTC).
-        finished: When it ended (UTC).
     """
     report, patch = verified.report, verified.patch
     if report.base_commit is None or report.patched_tree is None:
         return None
     base_tree = next(str(one.details["base_tree"]) for one in report.stages if one.stage == "apply")
+    times = sorted(
+        datetime.fromisoformat(str(one.details["seen"]))
+        for one in report.stages
+        if "seen" in one.details
+    )
     details = Details(
         tool=contribbot.__version__,
         tool_sha256=tool_digest(),
         command=f"contribbot verify {patch.name}",
-        started=started,
-        finished=finished,
+        started=times[0],
+        finished=times[-1],
         patch=patch.name,
         patch_sha256=patch.digest,
         checks_sha256=patch.checks_digest,
         below={lower.name: lower.digest for lower in verified.below},
         upstream=report.upstream,
         pin=report.pin,
+        pin_sha256=pin_digest(patch.pin, patch.upstream),
         base_commit=report.base_commit,
         machine=this_machine(),
         verdict=report.verdict,

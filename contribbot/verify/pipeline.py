@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
+
+from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.probe import this_machine
@@ -110,6 +113,10 @@ def verify(
                 job.scratch.mkdir()
                 walk = _Walk(job, cache, units, watcher, force=options.force)
                 futures.append(walks.submit(walk.run))
+            # The first that fails ends all: not the first in the queue's order.
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
             return [
                 Verified(future.result(), patches[name], stacks[name])
                 for name, future in zip(names, futures, strict=True)
@@ -155,7 +162,7 @@ class _Walk:
             pin=job.patch.pin.tag,
             base_commit=job.trees.base_commit or job.trees.pin_commit or None,
             patched_tree=job.trees.patched or None,
-            verdict=judge(everything),
+            verdict=judge(everything, job.machine.targets),
             stages=tuple(everything),
             open=tuple(open_targets(everything)),
         )
@@ -198,7 +205,11 @@ class _Walk:
 
 
 def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageResult:
-    details = finding.details if not unit.label else {"check": unit.label, **finding.details}
+    details: dict[str, JsonValue] = {**finding.details}
+    if unit.label:
+        details["check"] = unit.label
+    if finding.outcome is not Outcome.UNAVAILABLE:
+        details["seen"] = datetime.now(UTC).isoformat(timespec="seconds")
     return StageResult(
         stage=stage,
         target=unit.target,

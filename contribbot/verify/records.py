@@ -16,6 +16,7 @@ from contribbot.model.evidence import (
     Details,
     Statement,
     names_of,
+    pin_digest,
     seal_of,
 )
 from contribbot.model.machine import Machine
@@ -78,7 +79,9 @@ def judge_record(queue: Queue, path: Path) -> Record:
     """
     try:
         document = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        # Also what JSON can say and UTF-8 or this reader cannot.
+        seal_of(document if isinstance(document, dict) else {})
+    except (ValueError, RecursionError) as error:
         return Record(path, State.TAMPERED, f"not JSON: {error}")
     predicate = document.get("predicate") if isinstance(document, dict) else None
     ours = isinstance(predicate, dict) and "contribbot" in predicate
@@ -117,7 +120,10 @@ def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
     predicate, details = statement.predicate, statement.predicate.contribbot
     apply = [one for one in details.stages if one.stage == "apply"]
     told = (
-        (judge(details.stages) is details.verdict, "the verdict is not what its stages say"),
+        (
+            judge(details.stages, details.machine.targets) is details.verdict,
+            "the verdict is not what its stages say",
+        ),
         (tuple(open_targets(details.stages)) == details.open, "the open targets are not its own"),
         (RESULTS[details.verdict] == predicate.result, "the result is not the verdict"),
         (
@@ -150,6 +156,10 @@ def _changed(queue: Queue, details: Details) -> str:
         return f"the patch cannot be read now: {error.message}"
     told = (
         (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
+        (
+            details.pin_sha256 == pin_digest(patch.pin, patch.upstream),
+            "the pin or the upstream's description has changed since",
+        ),
         (details.patch_sha256 == patch.digest, "the patch has changed since"),
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
         (details.below == below, "what it depends on has changed since"),

@@ -79,13 +79,13 @@ def test_finding_is_one_call_of_git(
 
 def test_what_decides_the_tree_decides_the_ref(kit: Kit) -> None:
     spec = kit.sdist(kit.pack(TREE))
-    base = ref_for(kit.pin(spec), spec)
+    base = ref_for(kit.pin(spec), spec, kit.upstream)
     assert base.startswith("refs/pins/v1.0/sdist-")
     moved = spec.model_copy(update={"root": "python"})
     others = {
-        ref_for(kit.pin(moved), moved),
-        ref_for(kit.pin(spec, commit="0" * 40), spec),
-        ref_for(kit.pin(spec, tag="v1.1"), spec),
+        ref_for(kit.pin(moved), moved, kit.upstream),
+        ref_for(kit.pin(spec, commit="0" * 40), spec, kit.upstream),
+        ref_for(kit.pin(spec, tag="v1.1"), spec, kit.upstream),
     }
     assert len(others | {base}) == 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from contribbot.errors import QueueError
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.store.conflict import Conflict
@@ -47,6 +48,20 @@ class ApplyStage:
         trees.patched = str(details["patched_tree"])
 
     def _apply(self, job: Job) -> Finding:
+        # New objects are written: an import beside it would sweep them away as leftovers.
+        with job.store.exclusive():
+            try:
+                return self._stack(job)
+            except QueueError as error:
+                # What is wrong with one patch's files must not end the others' proofs.
+                return Finding(
+                    Outcome.FAILED,
+                    f"{error.message}; {error.hint}",
+                    {"invalid": True},
+                    lasting=False,
+                )
+
+    def _stack(self, job: Job) -> Finding:
         base = job.trees.pin_commit
         for lower in job.below:
             below = _series(job, base, lower)

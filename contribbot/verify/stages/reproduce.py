@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import threading
+from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import StageResult
+from contribbot import process
+from contribbot.model.outcome import HOST_TARGETS, StageResult
 from contribbot.model.patch import Check
 from contribbot.store.trees import changes
 from contribbot.verify.checkrun import CheckRun, run_check
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.redgreen import judge_check
+
+_ACCELERATOR: Final = threading.Lock()
 
 
 class ReproduceStage:
@@ -34,25 +40,31 @@ class ReproduceStage:
             "base": job.trees.base,
             "patched": job.trees.patched,
             "python_roots": list(job.patch.upstream.python_roots),
+            "threads": job.threads,
+            "accelerator": {**process.accelerator_environment()},
         }
+        missing = _missing(job, check)
+        if check.modules and not missing:
+            inputs["modules"] = {**_versions(check.modules)}
         return Unit(
             target=check.target,
             inputs=inputs,
             work=lambda: self._run(job, check),
             label=check.name,
-            missing=_missing(job, check),
+            missing=missing,
         )
 
     def _run(self, job: Job, check: Check) -> Finding:
-        on_base = job.children.submit(_on, job, check, job.trees.base, ())
-        on_patched = job.children.submit(_on, job, check, job.trees.patched, _witnessed(job))
-        base, patched = on_base.result(), on_patched.result()
+        base, patched = _both(job, check)
         outcome, reason = judge_check(check, base, patched)
         details: dict[str, JsonValue] = {
             "check": check.name,
             "file": check.file,
             "expect": check.expect,
             "stated_reason": check.reason,
+            "threads": job.threads,
+            "accelerator": {**process.accelerator_environment()},
+            "modules": {**_versions(check.modules)},
             "base": base.summary(),
             "patched": patched.summary(),
             "statements": {path: list(lines) for path, lines in patched.statements.items()},
@@ -65,6 +77,33 @@ class ReproduceStage:
             lasting=not (base.transient or patched.transient),
             seconds=base.seconds + patched.seconds,
         )
+
+
+def _both(job: Job, check: Check) -> tuple[CheckRun, CheckRun]:
+    """Run a check on the base and on the patched tree.
+
+    Both are witnessed, so that tracing cannot make the difference. On an
+    accelerator they run one after the other and alone: a fault on one side must
+    not reach the other, nor another check.
+    """
+    sides = [(job, check, tree) for tree in (job.trees.base, job.trees.patched)]
+    if check.target in HOST_TARGETS:
+        on_base, on_patched = (job.children.submit(_on, *side) for side in sides)
+        return on_base.result(), on_patched.result()
+    with _ACCELERATOR:
+        return _on(*sides[0]), _on(*sides[1])
+
+
+def _versions(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of the distributions that provide some modules."""
+    if not modules:
+        return {}
+    owners = importlib.metadata.packages_distributions()
+    return {
+        owner: importlib.metadata.version(owner)
+        for module in modules
+        for owner in owners.get(module.partition(".")[0], ())
+    }
 
 
 def _missing(job: Job, check: Check) -> str:
@@ -85,13 +124,13 @@ def _witnessed(job: Job) -> tuple[str, ...]:
     )
 
 
-def _on(job: Job, check: Check, tree: str, witness: tuple[str, ...]) -> CheckRun:
+def _on(job: Job, check: Check, tree: str) -> CheckRun:
     return run_check(
         check,
         job.patch.support,
         tree=job.exported(tree),
         python_roots=job.patch.upstream.python_roots,
-        witness=witness,
+        witness=_witnessed(job),
         threads=job.threads,
         folder=job.fresh_folder(),
         logs=job.logs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from contribbot.errors import NoSpaceError, SourceError
+from contribbot.errors import IntegrityError, SourceError
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.sources import provide
 from contribbot.verify.job import Finding, Job, Unit
@@ -33,8 +33,8 @@ class SourceStage:
         pin = job.patch.pin
         try:
             got = provide(pin, job.patch.upstream, job.store, progress=job.progress)
-        except NoSpaceError:
-            raise
+        except IntegrityError:
+            raise  # it gave something else than the pin names: for a person to look at
         except SourceError as error:
             # It says nothing about the patch: this machine could not look.
             next_step = f"; next: {error.hint}" if error.hint else ""

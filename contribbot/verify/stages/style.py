@@ -28,6 +28,7 @@ class StyleStage:
         inputs: dict[str, JsonValue] = {
             "base_commit": job.trees.base_commit,
             "patched_commit": job.trees.patched_commit,
+            "patch": job.patch.digest,
             "files": [*sorted(job.patch.spec.files)],
             "rules": job.patch.upstream.commits.model_dump(),
         }
@@ -71,10 +72,8 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
     """
     subject = message.partition("\n")[0]
     problems = []
-    if len(subject) > rules.subject_max:
+    if 0 < rules.subject_max < len(subject):
         problems.append(f"the subject has {len(subject)} characters, {rules.subject_max} at most")
-    if subject.endswith("."):
-        problems.append("the subject ends with a full stop")
     if rules.subject_pattern and not re.search(rules.subject_pattern, subject):
         problems.append(f"the subject does not match {rules.subject_pattern}: {subject}")
     if rules.sign_off and not _SIGN_OFF.search(message):

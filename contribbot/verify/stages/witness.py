@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from pydantic import JsonValue
 
 from contribbot.model.outcome import Outcome, StageResult
@@ -12,20 +14,32 @@ from contribbot.verify.job import Finding, Job, Unit
 class WitnessStage:
     """Sets the lines that ran on the patched tree against the lines that the patch adds.
 
-    Only lines that hold a statement count, as coverage.py sees them. Files that
-    are the upstream's tests are told apart: they are not what the patch changes.
+    Only lines that hold a statement count, as coverage.py sees them, and of these
+    not the heads of definitions and the imports, which run when a file is merely
+    imported. Files that are the upstream's tests are told apart: they are not what
+    the patch changes.
     """
 
     name = "witness"
     after = ("reproduce",)
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit over all checks that ran."""
+        """One unit a target: what ran on one says nothing of another."""
         ran = [
             result
             for result in job.results["reproduce"]
             if result.outcome is Outcome.PASSED and "executed" in result.details
         ]
+        targets = dict.fromkeys(result.target for result in ran)
+        return [
+            self._unit(job, target, [one for one in ran if one.target == target])
+            for target in targets
+        ]
+
+    def settle(self, job: Job, results: list[StageResult]) -> None:
+        """Nothing later depends on it."""
+
+    def _unit(self, job: Job, target: str, ran: list[StageResult]) -> Unit:
         inputs: dict[str, JsonValue] = {
             "base": job.trees.base,
             "patched": job.trees.patched,
@@ -33,22 +47,20 @@ class WitnessStage:
             "executed": [result.details["executed"] for result in ran],
             "statements": [result.details["statements"] for result in ran],
         }
-        missing = "" if ran else "no check ran on this machine"
-        return [Unit("cpu", inputs, lambda: self._look(job, ran), missing=missing)]
-
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """Nothing later depends on it."""
+        return Unit(target, inputs, lambda: self._look(job, ran))
 
     def _look(self, job: Job, ran: list[StageResult]) -> Finding:
-        added = added_lines(job.store, job.trees.base, job.trees.patched)
         executed, statements = _union(ran, "executed"), _union(ran, "statements")
         files: dict[str, JsonValue] = {}
         total = seen = 0
-        for path in sorted(added):
-            if not path.endswith(".py") or path not in statements:
+        for path, added in sorted(
+            added_lines(job.store, job.trees.base, job.trees.patched).items()
+        ):
+            if path not in statements:
                 continue
-            lines = set(added[path]) & statements[path]
-            did = lines & executed[path]
+            source = job.store.git("cat-file", "blob", f"{job.trees.patched}:{path}").stdout
+            lines = (set(added) & statements[path]) - import_time_lines(source)
+            did = lines & executed.get(path, set())
             is_test = any(path.startswith(f"{prefix}/") for prefix in job.patch.upstream.tests)
             files[path] = {
                 "test": is_test,
@@ -62,12 +74,30 @@ class WitnessStage:
         details: dict[str, JsonValue] = {"files": files, "added": total, "executed": seen}
         if not total:
             return Finding(
-                Outcome.SKIPPED, "the patch adds no Python statement outside tests", details
+                Outcome.SKIPPED,
+                "the patch adds no Python statement that could be witnessed",
+                details,
             )
         share = f"{seen} of {total} added statements ran ({seen / total:.0%})"
         if not seen:
             return Finding(Outcome.FAILED, f"{share}: the checks never reach the change", details)
         return Finding(Outcome.PASSED, share, details)
+
+
+def import_time_lines(source: bytes) -> set[int]:
+    """Return the lines of definition heads, decorators and imports, wherever they stand.
+
+    Args:
+        source: A Python file that compiles (`style` has seen to it).
+    """
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            lines |= set(range(first, node.body[0].lineno))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
 
 
 def _union(ran: list[StageResult], key: str) -> dict[str, set[int]]:

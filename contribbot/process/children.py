@@ -1,0 +1,155 @@
+"""Starting other programs, knowing which run, and ending them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from contribbot.errors import CommandError, MachineError, NoSpaceError
+from contribbot.process.environment import clean_environment
+
+log: Final = logging.getLogger("contribbot.process")
+
+_children: set[subprocess.Popen[bytes]] = set()
+_children_lock = threading.Lock()
+_stopping = threading.Event()
+
+
+def describe(argv: Sequence[str | Path]) -> str:
+    """Return a command as a person would type it."""
+    return shlex.join(str(part) for part in argv)
+
+
+@contextlib.contextmanager
+def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Know a program while the block runs; after it, the program and its pipes are gone."""
+    with _children_lock:
+        _children.add(child)
+    try:
+        # Started just before `stop()` looked: it must not be missed.
+        if _stopping.is_set():
+            kill_group(child)
+        yield child
+    finally:
+        if child.poll() is None:
+            kill_group(child)
+            child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        with _children_lock:
+            _children.discard(child)
+
+
+def kill_group(child: subprocess.Popen[bytes]) -> None:
+    """Kill the program and whatever it started (each has its own process group)."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def stop() -> None:
+    """End every program that is running, and let none start from now on.
+
+    For a process that was told to end: the threads that wait for programs see
+    them die, and clean up.
+    """
+    _stopping.set()
+    with _children_lock:
+        running = list(_children)
+    for child in running:
+        kill_group(child)
+
+
+def resume() -> None:
+    """Allow programs again after `stop()`, when all that waited for them has ended."""
+    _stopping.clear()
+
+
+def check_stopping() -> None:
+    """Say no when this process was told to end; long loops call it now and then.
+
+    Raises:
+        MachineError: It was.
+    """
+    if _stopping.is_set():
+        raise MachineError("interrupted")
+
+
+@contextlib.contextmanager
+def lifeline() -> Iterator[int]:
+    """Give the reading end of a pipe whose other end is closed when this process ends."""
+    read_end, write_end = os.pipe()
+    try:
+        yield read_end
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def start(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    stdin: int | IO[bytes],
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program in a process group of its own.
+
+    Raises:
+        MachineError: It is not there, may not be run, or this process is ending.
+    """
+    check_stopping()
+    log.debug("run: %s", describe(argv))
+    try:
+        return subprocess.Popen(  # noqa: S603  no shell; argv is a list
+            [str(part) for part in argv],
+            cwd=cwd,
+            env=dict(env) if env is not None else clean_environment(),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and not cwd.is_dir():
+            raise MachineError(f"no such folder: {cwd}") from error
+        raise MachineError(
+            f"{argv[0]}: program not found", hint=f"install {argv[0]} and put it on PATH"
+        ) from error
+    except PermissionError as error:
+        raise MachineError(f"{argv[0]}: not allowed to run it") from error
+
+
+def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandError | NoSpaceError:
+    """Return the error that says how a program failed."""
+    text = stderr.decode("utf-8", "replace").strip()
+    if "No space left on device" in text:
+        return no_space(text.splitlines()[-1])
+    last = text.splitlines()[-1] if text else "it said nothing"
+    how = f"killed by signal {-returncode}" if returncode < 0 else f"exit status {returncode}"
+    return CommandError(f"{describe(argv)}: {how}: {last}", returncode=returncode, stderr=text)
+
+
+def no_space(detail: str) -> NoSpaceError:
+    """Return the error for a full disk.
+
+    Args:
+        detail: What could not be written.
+    """
+    return NoSpaceError(
+        f"the disk is full: {detail}",
+        hint="free some space, or point CONTRIBBOT_CACHE and TMPDIR at a larger disk",
+    )

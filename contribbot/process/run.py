@@ -1,0 +1,153 @@
+"""Running a program to its end, or feeding it while it works."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from contribbot.errors import CommandTimeoutError
+from contribbot.process import lifeline as tether_script
+from contribbot.process.children import describe, fail, kill_group, lifeline, start, tracked
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a program ended.
+
+    Attributes:
+        argv: What was run.
+        returncode: Its exit status (negative: killed by that signal).
+        stdout: What it wrote to standard output.
+        stderr: What it wrote to standard error.
+        seconds: Wall-clock time.
+    """
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    timeout: float = 120.0,
+    accept: Sequence[int] = (0,),
+    tethered: bool = False,
+) -> Completed:
+    """Run a program to its end.
+
+    Args:
+        argv: Program and arguments.
+        cwd: Folder to run it in.
+        env: Its whole environment; by default `clean_environment()`.
+        stdin: What it reads from standard input.
+        timeout: Seconds after which it is killed.
+        accept: Exit statuses that are no error.
+        tethered: Whether it could go on for long by itself (it waits for a network)
+            and must not outlive this process, however that ends.
+
+    Raises:
+        CommandError: It ended with another status.
+        CommandTimeoutError: It ran past the limit.
+        MachineError: It could not be started.
+        NoSpaceError: It failed because a disk is full.
+    """
+    started = time.monotonic()
+    with lifeline() as descriptor:
+        tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
+        child = start(
+            [*tether, *argv] if tethered else argv, cwd=cwd, env=env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            pass_fds=(descriptor,) if tethered else (),
+        )  # fmt: skip
+        with tracked(child):
+            try:
+                stdout, stderr = child.communicate(stdin, timeout=timeout)
+            except subprocess.TimeoutExpired as error:
+                raise CommandTimeoutError(
+                    f"{describe(argv)}: not finished after {timeout:g} s",
+                    hint="try again; if it hangs again, run it by hand",
+                ) from error
+    if child.returncode not in accept:
+        raise fail(argv, child.returncode, stderr)
+    seconds = time.monotonic() - started
+    argv_text = tuple(str(part) for part in argv)
+    return Completed(argv_text, child.returncode, stdout, stderr, seconds)
+
+
+@contextlib.contextmanager
+def feed(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+) -> Iterator[IO[bytes]]:
+    """Run a program and write to its standard input while it works.
+
+    On leaving the block the input is closed and the program is waited for; when
+    the block raises, the program is killed.
+
+    Args:
+        argv: Program and arguments.
+        cwd: Folder to run it in.
+        env: Its whole environment; by default `clean_environment()`.
+        timeout: Seconds that it may take after its input is closed.
+
+    Raises:
+        CommandError: It did not end with 0.
+        CommandTimeoutError: It ran past the limit.
+        NoSpaceError: It failed because a disk is full.
+    """
+    child = start(
+        argv, cwd=cwd, env=env,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    # A program that complains at length must not block on a full pipe while we write.
+    complaint = bytearray()
+    drain = threading.Thread(target=_drain, args=(child.stderr, complaint), daemon=True)
+    with tracked(child):
+        drain.start()
+        stdin = child.stdin
+        assert stdin is not None  # noqa: S101  asked for with PIPE above
+        try:
+            yield stdin
+            stdin.close()
+        except BrokenPipeError:
+            # The program ended early; its own words, below, say why.
+            pass
+        except BaseException:
+            # Kill first: closing the pipe would tell the program that all was written.
+            kill_group(child)
+            with contextlib.suppress(BrokenPipeError):
+                stdin.close()
+            raise
+        try:
+            child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise CommandTimeoutError(
+                f"{describe(argv)}: not finished after {timeout:g} s"
+            ) from error
+        drain.join(timeout)
+    if child.returncode != 0:
+        raise fail(argv, child.returncode, bytes(complaint))
+
+
+def _drain(stream: IO[bytes] | None, into: bytearray) -> None:
+    if stream is None:
+        return
+    with stream:
+        for chunk in iter(lambda: stream.read(65536), b""):
+            into += chunk

@@ -1,0 +1,108 @@
+"""Running a program that may crash, hang or shout."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contribbot.process.children import kill_group, lifeline, start, tracked
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """How a program that may crash, hang or shout came to its end.
+
+    Attributes:
+        returncode: Its exit status (negative: killed by that signal).
+        timed_out: Whether it was killed for running past its limit.
+        flooded: Whether it was killed for writing more than was allowed.
+        output: Standard output and error together, as written.
+        seconds: Wall-clock time.
+    """
+
+    returncode: int
+    timed_out: bool
+    flooded: bool
+    output: bytes
+    seconds: float
+
+
+def supervise(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    max_output: int = 16 * 2**20,
+) -> Supervised:
+    """Run a program that is not trusted to end well, and end it when it must.
+
+    The program gets, as a file descriptor named by the variable
+    `CONTRIBBOT_LIFELINE`, the reading end of a pipe whose other end dies with this
+    process: when it reads the end of file there, nobody waits for it any more.
+
+    Args:
+        argv: Program and arguments.
+        cwd: Folder to run it in.
+        env: Its whole environment.
+        timeout: Seconds after which it and all that it started are killed.
+        max_output: Bytes of output after which they are killed.
+
+    Raises:
+        MachineError: It could not be started.
+    """
+    started = time.monotonic()
+    deadline = started + timeout
+    with lifeline() as descriptor:
+        child = start(
+            argv, cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor)},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=(descriptor,),
+        )  # fmt: skip
+        with tracked(child):
+            output = bytearray()
+            ended = _collect(child, output, deadline=deadline, max_output=max_output)
+            # Also after a good end: what the program left running is of no use to anyone.
+            kill_group(child)
+            child.wait()
+    return Supervised(
+        returncode=child.returncode,
+        timed_out=ended == "late",
+        flooded=ended == "flood",
+        output=bytes(output),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _collect(
+    child: subprocess.Popen[bytes], output: bytearray, *, deadline: float, max_output: int
+) -> str:
+    """Read until the program ends, is late or floods; return which."""
+    stream = child.stdout
+    assert stream is not None  # noqa: S101  asked for with PIPE by the caller
+    with stream, selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "late"
+            # The short wait notices a program that ended while a grandchild keeps the pipe open.
+            if selector.select(min(left, 0.1)):
+                chunk = os.read(stream.fileno(), 65536)
+                if not chunk:
+                    break
+                output += chunk
+                if len(output) > max_output:
+                    return "flood"
+            elif child.poll() is not None:
+                return "ended"
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return "late"
+    return "ended"
