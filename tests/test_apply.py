@@ -12,7 +12,7 @@ from contribbot.model.patch import PatchFile
 from contribbot.store.conflict import nearest
 from contribbot.store.repository import open_store
 from contribbot.store.series import apply_series
-from contribbot.store.trees import added_lines, changes, export
+from contribbot.store.trees import added_lines, altered, changes, export
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
@@ -162,11 +162,14 @@ def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
 
     assert applied.tree == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
     folder = tmp_path / "exported"
-    export(store, applied.tree, folder, scratch=tmp_path / "scratch")
+    export(store, applied.tree, folder, index=tmp_path / "index")
     assert (folder / "blob.bin").read_bytes() == bytes(range(256))
     assert (folder / "latin.txt").read_bytes() == b"caf\xe9\n"
     assert (folder / "link").readlink() == Path("src/toy/area.py")
     assert (folder / "src/toy/area.py").stat().st_mode & 0o100
+    assert altered(store, folder, index=tmp_path / "index") == ""
+    (folder / "blob.bin").write_bytes(bytes(256))
+    assert altered(store, folder, index=tmp_path / "index") == "blob.bin"
 
 
 def test_the_users_git_configuration_has_no_effect(

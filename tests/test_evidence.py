@@ -98,7 +98,8 @@ def test_a_changed_pin_makes_a_record_stale(record: Path, toy: Toy, program: Pro
 def test_messages_and_logs_hold_no_folder_of_this_machine(toy: Toy, program: Program) -> None:
     telling = (
         "import os, sys, pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
-        "    where = [os.environ['CONTRIBBOT_TREE'], sys.prefix, os.getcwd(), pathlib.Path.home()]\n"
+        "    tree, home = os.environ['CONTRIBBOT_TREE'], pathlib.Path.home()\n"
+        "    where = [tree, sys.prefix, os.getcwd(), home]\n"
         "    assert rectangle(2, 3) == 6, f'red at {where}'\n"
     )
     toy.put_patch(checks=one_check(reason="red at"), check_files={"test_red.py": telling})

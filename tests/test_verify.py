@@ -380,7 +380,8 @@ def test_a_check_cannot_tell_which_side_it_is_on(toy: Toy, program: Program) -> 
     telling = (
         "import os, sys\n\n\ndef test_it():\n    named = {k for k in os.environ}\n"
         "    raw = open('/proc/self/environ').read().split('\\0')\n"
-        "    seen = (sorted(named), 'coverage' in sys.modules, sorted(x.split('=')[0] for x in raw))\n"
+        "    raw = sorted(x.split('=')[0] for x in raw)\n"
+        "    seen = (sorted(named), 'coverage' in sys.modules, raw)\n"
         "    raise ValueError(repr(seen))\n"
     )
     toy.put_patch(checks=one_check(reason="ValueError"), check_files={"test_red.py": telling})
@@ -391,6 +392,37 @@ def test_a_check_cannot_tell_which_side_it_is_on(toy: Toy, program: Program) -> 
     details = ran.stages()["reproduce red"].details
     sides = [dig(details, side, "failed", 0, "message") for side in ("base", "patched")]
     assert sides[0] == sides[1]
+
+
+def test_a_check_that_writes_into_the_tree_proves_nothing(toy: Toy, program: Program) -> None:
+    meddling = (
+        "import os, pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        "    pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'src/toy/area.py').write_text('')\n"
+        "    assert rectangle(2, 3) == 6\n"
+    )
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": meddling})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "red: on the base: wrote into the tree: src/toy/area.py" in ran.out
+
+
+def test_a_patch_cannot_excuse_its_own_lines(toy: Toy, program: Program) -> None:
+    excused = AREA + "\n\ndef never():  # pragma: no cover\n    return 1\n"
+    exists = "import toy.area\n\n\ndef test_it():\n    assert hasattr(toy.area, 'never'), 'lacks'\n"
+    toy.put_patch(
+        patch=toy.format_patch({"src/toy/area.py": excused}),
+        checks=one_check(reason="lacks"),
+        check_files={"test_red.py": exists},
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "0 of 1 added statements ran" in ran.out
 
 
 def test_an_outcome_is_not_remembered_for_another_accelerator(toy: Toy, program: Program) -> None:
@@ -407,7 +439,8 @@ def test_an_outcome_is_not_remembered_for_another_accelerator(toy: Toy, program:
 
 def test_one_invalid_patch_does_not_end_the_proof_of_another(toy: Toy, program: Program) -> None:
     toy.put_patch("area")
-    corrupt = toy.format_patch({"src/toy/area.py": FIXED}).replace(b"@@ -7,8", b"@@ -7,80")
+    right = toy.format_patch({"src/toy/area.py": FIXED})
+    corrupt = re.sub(rb"@@ -(\d+),\d+ ", rb"@@ -\1,80 ", right)
     toy.put_patch("broken", patch=corrupt)
     toy.put_queue(["area", "broken"])
 
@@ -415,7 +448,7 @@ def test_one_invalid_patch_does_not_end_the_proof_of_another(toy: Toy, program: 
 
     assert ran.code == 2
     assert ran.report(0).verdict == "proved"
-    assert "0001-change.patch: " in ran.stages(1)["apply"].reason
+    assert "patches/broken/0001-change.patch: " in ran.stages(1)["apply"].reason
     assert "corrupt patch" in ran.stages(1)["apply"].reason
 
 
@@ -443,9 +476,9 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
     ran = program(
         "verify",
         "area",
-        GITHUB_TOKEN="SECRET",
+        GITHUB_TOKEN="SECRET",  # noqa: S106  a secret for the test
         AWS_KEY="SECRET",
-        CUDA_KEY="SECRET",  # noqa: S106  not one
+        CUDA_KEY="SECRET",
     )
 
     assert ran.code == 0, ran.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -62,4 +63,10 @@ app.add_typer(evidence.app, name="evidence")
 
 def main() -> None:
     """Run the program."""
+    # With a standard stream closed, the next file that is opened would take its place.
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     app()

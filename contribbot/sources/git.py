@@ -80,8 +80,10 @@ class GitRemote:
     """Fetches one commit of the upstream's history, as it is there."""
 
     def detail(self, job: Job) -> str:
-        """Return the remote and the tag."""
-        return f"{redact(remote_url(job))} tag {job.pin.tag}"
+        """Return the remote, and the commit or, where none is pinned, the tag."""
+        # A remote may have a pinned commit and lack the tag: then only the commit was seen.
+        what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
+        return f"{redact(remote_url(job))} {what}"
 
     def bring(self, job: Job) -> bool:
         """Fetch the commit; see `Source.bring`."""

@@ -113,7 +113,9 @@ def apply_series(
     commit = base
     for file in files:
         mail = _read_mail(store, file, scratch)
-        outcome = _apply_one(store, commit, file, pin=pin, scratch=scratch)
+        # What mailinfo took out of the mail: it may have been encoded for the way.
+        diff = PatchFile(file.name, mail.diff)
+        outcome = _apply_one(store, commit, diff, pin=pin, scratch=scratch)
         if isinstance(outcome, tuple):
             return Series(base, tuple(applied), outcome)
         env = {
@@ -146,6 +148,7 @@ class _Mail:
     subject: str
     message: str
     author: dict[str, str]
+    diff: bytes
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,7 @@ def _read_mail(store: Store, file: PatchFile, scratch: Path) -> _Mail:
         "GIT_AUTHOR_EMAIL": head["Email"],
         "GIT_AUTHOR_DATE": head["Date"],
     }
-    return _Mail(head["Subject"], message, author)
+    return _Mail(head["Subject"], message, author, diff_path.read_bytes())
 
 
 def _apply_one(

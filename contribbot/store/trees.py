@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from contribbot.store.patchtext import plain_path
 from contribbot.store.repository import Store
 
 
@@ -65,26 +66,44 @@ def added_lines(store: Store, base: str, patched: str) -> dict[str, list[int]]:
             if line.is_added and line.target_line_no is not None
         ]
         if numbers:
-            path = part.path.encode("latin-1").decode("utf-8", "surrogateescape")
-            found[path] = numbers
+            found[plain_path(part.target_file)] = numbers
     return found
 
 
-def export(store: Store, tree: str, folder: Path, *, scratch: Path) -> None:
+def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
     """Write a tree to an empty folder, bytes as they are.
 
     Args:
         store: Holds the tree.
         tree: A tree or commit.
         folder: Where to; made when it is not there.
-        scratch: A folder for temporary files, outside `folder`.
+        index: Where to keep git's index of it, outside `folder`, for `altered`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    index = {"GIT_INDEX_FILE": str(scratch / f"{folder.name}.index")}
-    store.git("read-tree", tree, env=index)
+    env = {"GIT_INDEX_FILE": str(index)}
+    store.git("read-tree", tree, env=env)
     # As many writers as cores (0): creating thousands of files waits for the kernel.
     workers = ("-c", "checkout.workers=0")
     store.git(
-        *workers, f"--work-tree={folder}", "checkout-index", "--all", "--force",
-        env=index, cwd=folder,
+        *workers, f"--work-tree={folder}", "checkout-index", "--all", "--force", "--index",
+        env=env, cwd=folder,
     )  # fmt: skip
+
+
+def altered(store: Store, folder: Path, *, index: Path) -> str:
+    """Return a path of an exported tree that is not as it was exported, or nothing.
+
+    Args:
+        store: Holds the tree.
+        folder: Where it was exported to.
+        index: The index that `export` kept.
+    """
+    if not folder.is_dir():
+        return "."
+    for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):
+        said = store.git(
+            f"--work-tree={folder}", *ask, env={"GIT_INDEX_FILE": str(index)}, cwd=folder
+        ).stdout
+        if said:
+            return said.partition(b"\0")[0].decode("utf-8", "replace")
+    return ""

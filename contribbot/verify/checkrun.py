@@ -171,7 +171,7 @@ def _environment(
             **check.env,
             "CONTRIBBOT_TREE": str(tree),
             "CONTRIBBOT_REPORT": str(folder / _REPORT),
-            "CONTRIBBOT_WITNESS": os.pathsep.join(str(tree / path) for path in witness),
+            "CONTRIBBOT_WITNESS": json.dumps([str(tree / path) for path in witness]),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(str(tree / root) for root in python_roots),
@@ -219,84 +219,106 @@ def _read(
 ) -> CheckRun:
     """Turn the child's report and its end into a run."""
     run = CheckRun(seconds=done.seconds)
-    current, ended, uncollected = "", False, ""
-    outcomes: dict[str, str] = {}
-    collected: list[str] = []
-    text = report.read_text(encoding="utf-8") if report.is_file() else ""
-    for row in text.splitlines():
-        try:
-            event = json.loads(row)
-        except json.JSONDecodeError:
-            break  # the child died in the middle of this line
-        kind = event["event"]
-        if kind == "collected":
-            collected = event["tests"]
-        elif kind == "start":
-            current = event["test"]
-        elif kind == "phase":
-            _phase(run, event, outcomes, scrub)
-        elif kind == "uncollected":
-            uncollected = (
-                scrub(event["message"]).strip().splitlines()[-1].removeprefix("E ").strip()
-            )
-        elif kind == "lines":
-            path = Path(event["path"]).relative_to(tree).as_posix()
-            run.statements[path], run.executed[path] = event["statements"], event["executed"]
-        elif kind == "end":
-            ended = True
-    run.passed = [test for test, outcome in outcomes.items() if outcome == "passed"]
-    run.skipped = [test for test, outcome in outcomes.items() if outcome == "skipped"]
-    run.trouble, run.transient = _trouble(
-        run, done, current=current, ended=ended, uncollected=uncollected, limit=limit
-    )
-    missed = [test for test in collected if test not in outcomes]
-    if missed and not run.trouble:
-        run.trouble = f"stopped before {missed[0]} had run"
+    told = _Told()
+    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
+    try:
+        for row in text.splitlines():
+            _take(run, told, json.loads(row), tree, scrub)
+    except (ValueError, TypeError, KeyError):
+        # The child died in the middle of a line, or a check wrote into the report.
+        told.status = None
+    run.passed = [test for test, outcome in told.outcomes.items() if outcome == "passed"]
+    run.skipped = [test for test, outcome in told.outcomes.items() if outcome == "skipped"]
+    run.trouble, run.transient = _trouble(run, done, told, limit=limit)
     return run
 
 
-def _phase(run: CheckRun, event: dict[str, str], outcomes: dict[str, str], scrub: _Scrub) -> None:
-    test, outcome = event["test"], event["outcome"]
-    if outcome == "failed":
-        run.failed.append(
-            Failure(test, event["when"], scrub(event.get("message", "")), bool(event.get("broken")))
-        )
-    # A failing teardown outweighs a passed call; nothing outweighs a failure.
-    if outcomes.get(test) != "failed":
-        outcomes[test] = outcome
+@dataclass
+class _Told:
+    """What the child has told of its session.
+
+    Attributes:
+        collected: The tests that there are.
+        outcomes: What became of each test that has ended.
+        current: The test that started last.
+        uncollected: Why a file could not be collected, or empty.
+        status: pytest's exit status, when the end was reached.
+    """
+
+    collected: list[str] = field(default_factory=list)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    current: str = ""
+    uncollected: str = ""
+    status: int | None = None
+
+
+def _take(
+    run: CheckRun, told: _Told, event: dict[str, JsonValue], tree: Path, scrub: _Scrub
+) -> None:
+    """Take over one line of the report.
+
+    Raises:
+        KeyError: It lacks something.
+        ValueError: It is no path of the tree.
+    """
+    kind, test = event["event"], str(event.get("test", ""))
+    if kind == "collected":
+        told.collected = [str(one) for one in _list(event["tests"])]
+    elif kind == "start":
+        told.current = test
+    elif kind == "phase":
+        outcome, when = str(event["outcome"]), str(event["when"])
+        if outcome == "failed":
+            message = scrub(str(event.get("message", "")))
+            run.failed.append(Failure(test, when, message, event.get("broken") is True))
+        # A failing teardown outweighs a passed call; nothing outweighs a failure.
+        if told.outcomes.get(test) != "failed":
+            told.outcomes[test] = outcome
+    elif kind == "uncollected":
+        last = scrub(str(event["message"])).strip().splitlines()[-1]
+        told.uncollected = last.removeprefix("E ").strip()
+    elif kind == "lines":
+        path = Path(str(event["path"])).relative_to(tree).as_posix()
+        run.statements[path] = [one for one in _list(event["statements"]) if isinstance(one, int)]
+        run.executed[path] = [one for one in _list(event["executed"]) if isinstance(one, int)]
+    elif kind == "end":
+        told.status = int(str(event["status"]))
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value
 
 
 def _trouble(
-    run: CheckRun,
-    done: process.Supervised,
-    *,
-    current: str,
-    ended: bool,
-    uncollected: str,
-    limit: float,
+    run: CheckRun, done: process.Supervised, told: _Told, *, limit: float
 ) -> tuple[str, bool]:
     """Say why a run cannot be believed, and whether that may pass."""
-    during = f" in {current}" if current else ""
+    during = f" in {told.current}" if told.current else ""
     unfinished = ""
     if done.timed_out:
         unfinished = f"hung{during}: killed after {limit:g} s"
     elif done.flooded:
         unfinished = f"wrote too much output{during}: killed"
-    elif not ended and done.returncode < 0:
-        unfinished = f"crashed{during}: {_signal_name(-done.returncode)}"
-    elif not ended or done.returncode not in _PYTEST_ENDS:
-        unfinished = f"ended early{during} with exit status {done.returncode}"
     elif b"No space left on device" in done.output:
         unfinished = f"the disk is full{during}"
+    elif done.returncode < 0:
+        unfinished = f"crashed{during}: {_signal_name(-done.returncode)}"
+    elif told.status != done.returncode or done.returncode not in _PYTEST_ENDS:
+        unfinished = f"ended early{during} with exit status {done.returncode}"
     if unfinished:
         return unfinished, True
-    return _unusable(run, uncollected), False
+    return _unusable(run, told), False
 
 
-def _unusable(run: CheckRun, uncollected: str) -> str:
+def _unusable(run: CheckRun, told: _Told) -> str:
     """Say why a run that reached its end shows nothing, or nothing."""
-    if uncollected:
-        return f"could not be collected: {uncollected}"
+    if told.uncollected:
+        return f"could not be collected: {told.uncollected}"
+    missed = [test for test in told.collected if test not in told.outcomes]
+    if missed:
+        return f"stopped before {missed[0]} had run"
     for failure in run.failed:
         if failure.when != "call":
             return f"error in {failure.when} of {failure.test}: {_first(failure.message)}"

@@ -4,8 +4,8 @@ It is loaded with `-p contribbot.verify.child` and told what to do by variables:
 
 - `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
   happen, so that a crash leaves what came before it.
-- `CONTRIBBOT_WITNESS`: paths of Python files, separated by the path separator,
-  whose executed lines are reported.
+- `CONTRIBBOT_WITNESS`: a JSON list of paths of Python files whose executed lines
+  are reported.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone.
 
@@ -14,10 +14,11 @@ It imports nothing of contribbot, so that what runs is the check.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
+import re
 import signal
+import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 #: An error message may hold a tensor; a report need not.
 _LONGEST = 4000
+#: Bytes that one file may grow to; pytest keeps what a test prints in a file.
+_LARGEST = 2 * 2**30
+#: Linux, prctl(2).
+_PR_SET_PDEATHSIG = 1
 
 
 class Reporter:
@@ -50,18 +55,21 @@ class Reporter:
         self._file.write(json.dumps({"event": event, **fields}) + "\n")
         self._file.flush()
 
-    def pytest_sessionstart(self) -> None:
-        """Start measuring before any check file is imported."""
+    def measure(self) -> None:
+        """Start to see which lines run."""
         if not self._witness:
             return
         import coverage  # noqa: PLC0415  only where lines are wanted
 
         self._coverage = coverage.Coverage(
             data_file=None,
-            include=[glob.escape(path) for path in self._witness],
+            # coverage takes patterns and knows no escapes: `?` stands for what would be one.
+            include=[re.sub(r"[][*!{}]", "?", path) for path in self._witness],
             config_file=False,
             messages=False,
         )
+        # A patch may not excuse its own lines with a comment.
+        self._coverage.clear_exclude()
         self._coverage.start()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -140,11 +148,15 @@ def _is_broken(error: BaseException | None) -> bool:
 
     What cannot be imported or found (a module, a tool) is not wrong, it is missing.
     """
-    while error is not None:
-        if isinstance(error, ImportError | SyntaxError | FileNotFoundError):
-            return True
-        error = error.__cause__
-    return False
+    if error is None:
+        return False
+    if isinstance(error, ImportError | SyntaxError | FileNotFoundError):
+        return True
+    if isinstance(error, BaseExceptionGroup) and any(map(_is_broken, error.exceptions)):
+        return True
+    return _is_broken(
+        error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    )
 
 
 def _die_with_parent(descriptor: int) -> None:
@@ -154,13 +166,30 @@ def _die_with_parent(descriptor: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Read the variables and start."""
+def _set_limits() -> None:
+    """Bound what this process may do to its machine."""
+    import resource  # noqa: PLC0415  not on every platform
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft == resource.RLIM_INFINITY or soft > _LARGEST:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415  only here
+
+        # The thread below needs the interpreter; native code that hangs does not give it.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Read the variables and start, before anything of the check is imported."""
     lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
     if lifeline:
+        _set_limits()
         threading.Thread(target=_die_with_parent, args=(int(lifeline),), daemon=True).start()
     report = os.environ.pop("CONTRIBBOT_REPORT", "")
-    witness = os.environ.pop("CONTRIBBOT_WITNESS", "")
+    witness = json.loads(os.environ.pop("CONTRIBBOT_WITNESS", "[]"))
     if report:
-        reporter = Reporter(Path(report), [path for path in witness.split(os.pathsep) if path])
-        config.pluginmanager.register(reporter, "contribbot-reporter")
+        reporter = Reporter(Path(report), witness)
+        reporter.measure()
+        early_config.pluginmanager.register(reporter, "contribbot-reporter")

@@ -19,9 +19,9 @@ from contribbot.model.report import PatchReport, unmet
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import state_evidence, write_evidence
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
-from contribbot.verify.records import State, judge_record, record_path
+from contribbot.verify.records import Record, State, judge_record, record_path
 
-_TARGET: Final = re.compile(r"^(?:[a-z]+:)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
+_TARGET: Final = re.compile(r"^(?:compile:|reproduce:)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,22 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
         path = record_path(folder, report.patch, this_machine())
         if _all_remembered(report) and path.is_file():
             known = judge_record(queue, path)
-            if known.state is State.FRESH:
+            if known.state is State.FRESH and _is_about(known, report):
                 records[report.patch] = path
                 continue
         statement = state_evidence(one)
         if statement is not None:
             records[report.patch] = write_evidence(folder, statement)
     return records
+
+
+def _is_about(known: Record, report: PatchReport) -> bool:
+    """Say whether a record is of the same trees as a report."""
+    if known.statement is None:
+        return False
+    made = known.statement.subject[1].digest.gitTree
+    base = known.statement.predicate.contribbot.base_commit
+    return (base, made) == (report.base_commit, report.patched_tree)
 
 
 def _all_remembered(report: PatchReport) -> bool:
@@ -108,7 +117,7 @@ def _all_remembered(report: PatchReport) -> bool:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Clean up on SIGTERM, which CI sends to a cancelled job, as on Ctrl-C."""
+    """Clean up as on Ctrl-C when CI cancels the job (SIGTERM) or the terminal goes (SIGHUP)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -116,11 +125,13 @@ def _terminated_as_interrupted() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in ends]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(ends, before, strict=True):
+            signal.signal(number, handler)
 
 
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:

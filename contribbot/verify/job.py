@@ -17,7 +17,7 @@ from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.sources import Progress
 from contribbot.store.repository import Store
-from contribbot.store.trees import export
+from contribbot.store.trees import altered, export
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class _Export:
     """A tree on its way to a folder."""
 
     folder: Path
+    index: Path
     lock: threading.Lock = field(default_factory=threading.Lock)
     done: bool = False
 
@@ -148,13 +149,22 @@ class Job:
             tree: The tree's id.
         """
         with self._lock:
-            wanted = self._exports.setdefault(tree, _Export(self.scratch / uuid.uuid4().hex))
+            folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
+            wanted = self._exports.setdefault(tree, _Export(folder, index))
         # A lock a tree: the two sides are written side by side.
         with wanted.lock:
             if not wanted.done:
-                export(self.store, tree, wanted.folder, scratch=self.scratch)
+                export(self.store, tree, wanted.folder, index=wanted.index)
                 wanted.done = True
         return wanted.folder
+
+    def altered(self, tree: str) -> str:
+        """Return a path of an exported tree that some check has changed, or nothing.
+
+        Args:
+            tree: The tree's id.
+        """
+        return altered(self.store, self._exports[tree].folder, index=self._exports[tree].index)
 
 
 class Stage(Protocol):

@@ -56,7 +56,7 @@ class ApplyStage:
                 # What is wrong with one patch's files must not end the others' proofs.
                 return Finding(
                     Outcome.FAILED,
-                    f"{error.message}; {error.hint}",
+                    f"patches/{job.patch.name}/{error.message}; {error.hint}",
                     {"invalid": True},
                     lasting=False,
                 )

@@ -125,7 +125,7 @@ def _witnessed(job: Job) -> tuple[str, ...]:
 
 
 def _on(job: Job, check: Check, tree: str) -> CheckRun:
-    return run_check(
+    run = run_check(
         check,
         job.patch.support,
         tree=job.exported(tree),
@@ -135,3 +135,8 @@ def _on(job: Job, check: Check, tree: str) -> CheckRun:
         folder=job.fresh_folder(),
         logs=job.logs,
     )
+    meddled = job.altered(tree)
+    if meddled and not run.trouble:
+        # What other checks saw from then on is not the tree: this run decides nothing.
+        run.trouble, run.transient = f"wrote into the tree: {meddled}", True
+    return run

@@ -11,7 +11,7 @@ from contribbot.sources import provide
 from contribbot.verify.job import Finding, Job, Unit
 
 #: The record's details hold digests in full; a line for people need not.
-_DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+_DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 _SHORT: Final = r"\1"
 
 

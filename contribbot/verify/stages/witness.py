@@ -56,12 +56,16 @@ class WitnessStage:
         for path, added in sorted(
             added_lines(job.store, job.trees.base, job.trees.patched).items()
         ):
-            if path not in statements:
+            if not path.endswith(".py"):
                 continue
-            source = job.store.git("cat-file", "blob", f"{job.trees.patched}:{path}").stdout
-            lines = (set(added) & statements[path]) - import_time_lines(source)
-            did = lines & executed.get(path, set())
             is_test = any(path.startswith(f"{prefix}/") for prefix in job.patch.upstream.tests)
+            if path not in statements and not is_test:
+                return Finding(
+                    Outcome.FAILED, f"{path}: no lines of it were reported", lasting=False
+                )
+            source = job.store.git("cat-file", "blob", f"{job.trees.patched}:{path}").stdout
+            lines = (set(added) & statements.get(path, set())) - import_time_lines(source)
+            did = lines & executed.get(path, set())
             files[path] = {
                 "test": is_test,
                 "added_statements": [*sorted(lines)],
