@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ log: Final = logging.getLogger(__name__)
 
 #: Longer than any import on a slow disk; a lock dies with the process that holds it.
 _PATIENCE: Final = 1800.0
+
+_registry: Final = threading.Lock()
+_threads: Final[dict[Path, threading.Lock]] = {}
 
 
 def _wait(guard: filelock.BaseFileLock, path: Path, what: str) -> None:
@@ -56,12 +60,19 @@ def lock(path: Path, what: str) -> Iterator[None]:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     guard = filelock.FileLock(path)
-    try:
-        guard.acquire(timeout=0)
-    except filelock.Timeout:
-        log.warning("waiting for another contribbot to finish with %s", what)
-        _wait(guard, path, what)
-    try:
-        yield
-    finally:
-        guard.release()
+    # The threads of this process line up among themselves, without a word.
+    with _thread_lock(path):
+        try:
+            guard.acquire(timeout=0)
+        except filelock.Timeout:
+            log.warning("waiting for another contribbot to finish with %s", what)
+            _wait(guard, path, what)
+        try:
+            yield
+        finally:
+            guard.release()
+
+
+def _thread_lock(path: Path) -> threading.Lock:
+    with _registry:
+        return _threads.setdefault(path.resolve(), threading.Lock())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.locks import lock
 
@@ -30,7 +30,12 @@ def cache_folder() -> Path:
             hint="name another folder",
         )
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise UsageError(
+                f"CONTRIBBOT_CACHE={chosen}: no such home", hint="name another folder"
+            ) from error
     import platformdirs  # noqa: PLC0415  only needed where the variable is not set
 
     return Path(platformdirs.user_cache_dir("contribbot", appauthor=False))
@@ -64,7 +69,7 @@ def run_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        process.remove_tree(folder)
         _lock_path(folder).unlink(missing_ok=True)
         guard.release()
 
@@ -79,7 +84,7 @@ def _sweep(runs: Path) -> None:
             guard.acquire(timeout=0)
         except filelock.Timeout:
             continue
-        shutil.rmtree(lock_path.with_suffix(""), ignore_errors=True)
+        process.remove_tree(lock_path.with_suffix(""))
         lock_path.unlink(missing_ok=True)
         guard.release()
 

@@ -129,6 +129,40 @@ def test_a_cache_that_cannot_be_written(toy: Toy, program: Program) -> None:
     assert "Traceback" not in ran.err
 
 
+def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    run = f"{sys.executable} -m contribbot verify area --force"
+    for command in (f"{run} 0<&-", f"{run} 0<&- 2>&-", f"{run} | true"):
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=toy.queue, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (command, done)
+        assert "Traceback" not in done.stderr
+
+
+def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:
+    folder = toy.put_patch()
+    toy.put_queue(["area"])
+    # A check file whose name no text can hold.
+    Path(os.fsdecode(os.fsencode(folder / "checks") + b"/\xff.py")).write_text("x = 1\n")
+    assert program("verify", "area").code == 0
+    assert program("show", "area", COLUMNS="1").code == 0
+    assert program("--queue", toy.queue, "list", CONTRIBBOT_CACHE="~nobody-here/x").code == 0
+    ran = program("verify", "area", CONTRIBBOT_CACHE="~nobody-here/x")
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+
+
+def test_the_threads_of_one_run_wait_in_silence(toy: Toy, program: Program) -> None:
+    for name in ("one", "two", "three", "four"):
+        toy.put_patch(name)
+    toy.put_queue(["one", "two", "three", "four"])
+    ran = program("verify", "--all")
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_an_upstream_that_cannot_be_reached(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_queue(["area"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,9 +195,25 @@ def test_a_tampered_record(record: Path, program: Program, name: str) -> None:
     assert said in rest
 
 
-def test_a_record_that_is_cut_off(record: Path, program: Program) -> None:
-    record.write_text(record.read_text()[:200])
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, "9" * 5000, '{"a": "\\ud800"}'])
+def test_a_record_that_cannot_be_read(record: Path, program: Program, content: str) -> None:
+    record.write_text(content)
     assert check(program)[:2] == (1, "tampered")
+
+
+def test_a_record_that_is_no_file(record: Path, program: Program) -> None:
+    record.unlink()
+    os.mkfifo(record)
+    code, state, rest = check(program)
+    assert (code, state) == (1, "foreign")
+    assert "not a file" in rest
+
+
+def test_a_proof_whose_base_did_not_fail_is_tampered(record: Path, program: Program) -> None:
+    rewrite(record, (*DETAILS, "stages", 3, "details", "base", "failed"), [], seal=True)
+    code, state, rest = check(program)
+    assert (code, state) == (1, "tampered")
+    assert "did not fail on the base" in rest
 
 
 def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
@@ -205,7 +222,11 @@ def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
     record.rename(other)
     code, state, rest = check(program)
     assert (code, state) == (1, "foreign")
-    assert "about area, which is no patch of this queue" in rest
+    assert f"its place is area/{record.name}" in rest
+    toy.put_patch("volume")
+    toy.put_queue(["volume"])
+    (toy.queue / "patches/area/patch.toml").unlink()
+    assert "about area, which is no patch of this queue" in check(program)[2]
     other.write_text(json.dumps({"_type": "https://in-toto.io/Statement/v1", "predicate": {}}))
     assert check(program)[1:] == (
         "foreign",

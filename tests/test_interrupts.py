@@ -101,6 +101,54 @@ def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
+def test_after_sigkill_a_check_that_hangs_in_native_code_dies(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    marker = tmp_path / "marker"
+    hanging = SLOW.replace("time.sleep(60)", "__import__('re').match(r'(a+)+$', 'a' * 60 + 'b')")
+    toy.put_patch(
+        checks=one_check(), check_files={"test_red.py": hanging.format(marker=str(marker))}
+    )
+    toy.put_queue(["area"])
+    running = program.start("verify", "area")
+    pid = wait_for(marker)
+
+    running.kill()
+    running.communicate()
+
+    wait_until_dead(pid)
+
+
+def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_path: Path) -> None:
+    marker, ssh = tmp_path / "marker", tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho $$ > {marker}.new; mv {marker}.new {marker}; sleep 60\n")
+    ssh.chmod(0o755)
+    toy.put_patch()
+    toy.put_queue(["area"])
+    queue = toy.queue / "patches/queue.toml"
+    queue.write_text(queue.read_text().replace(toy.upstream.as_uri(), "ssh://localhost/toy"))
+    program.env["GIT_SSH"] = str(ssh)
+    running = program.start("verify", "area")
+    pid = wait_for(marker)
+
+    running.kill()
+    running.communicate()
+
+    wait_until_dead(pid)
+
+
+def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path) -> None:
+    digging = (
+        "import os\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        "    os.chdir(os.environ['TMPDIR'])\n    for _ in range(1500):\n"
+        "        os.mkdir('d')\n        os.chdir('d')\n    assert rectangle(2, 3) == 6\n"
+    )
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": digging})
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    assert list((tmp_path / "cache/runs").iterdir()) == []
+
+
 def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch()
     toy.put_queue(["area"])

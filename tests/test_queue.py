@@ -129,6 +129,8 @@ def test_dependencies_stand_first_and_on_the_same_pin(good: Toy) -> None:
     ("change", "said"),
     [
         (lambda text: text.replace(b"\n", b"\r\n"), "0001-change.patch:1: CRLF line endings"),
+        (lambda text: text.replace(b"area.py\n@@", b"area.py\r\n@@"), "CRLF line endings"),
+        (lambda text: text.replace(b"b/src/toy/area.py", b'"b/\\377.py"'), "is not UTF-8"),
         (lambda text: text.rstrip(b"\n"), "no newline at the end"),
         (lambda text: text.replace(b"Adding", b"Add\xefng"), ":6: the message is not UTF-8"),
         (lambda text: text.replace(b"b/src/toy/area.py", b"b/../area.py"), "'../area.py' leaves"),
@@ -179,6 +181,27 @@ def test_a_patch_folder_names_its_queue(good: Toy, program: Program) -> None:
         ran = program("show", good.queue / place, cwd=good.root)
         assert ran.code == 0, ran.err
         assert "Multiply the sides" in ran.out
+
+
+def test_toml_that_nobody_can_read(good: Toy) -> None:
+    path = good.queue / "patches/queue.toml"
+    path.write_text("a = " + "[" * 5000)
+    refused(good, "queue.toml")
+    path.write_text("a = " + "9" * 5000)
+    refused(good, "queue.toml")
+
+
+def test_an_empty_queue(toy: Toy, program: Program) -> None:
+    del toy
+    ran = program("verify", "--all")
+    assert ran.code == 2
+    assert "the queue has no patches" in ran.err
+    assert program("list").out == "the queue is empty\n"
+
+
+def test_an_upstream_file_with_another_name(good: Toy) -> None:
+    edit(good, 'name = "toy"', 'name = "other"', "upstreams/toy.toml")
+    refused(good, "toy.toml: name is other, and the file's is toy")
 
 
 @pytest.mark.usefixtures("good")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import typer
 
-from contribbot.errors import ContribbotError, ExitCode, MachineError
+from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -119,15 +119,17 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     chosen = settings_of(context).queue
     if chosen is not None:
         if not (chosen / "patches" / "queue.toml").is_file():
-            from contribbot.errors import UsageError  # noqa: PLC0415  only on this way out
-
             raise UsageError(f"{chosen}: no patches/queue.toml in it")
         return load_queue(chosen)
     for place in places:
         path = Path(place).absolute()
         if any((folder / "patch.toml").is_file() for folder in (path, path.parent)):
             return load_queue(find_queue(path))
-    return load_queue(find_queue(Path.cwd()))
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the current folder is gone", hint="cd to one that is there") from error
+    return load_queue(find_queue(here))
 
 
 def print_json(model: BaseModel) -> None:

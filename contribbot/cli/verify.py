@@ -64,9 +64,9 @@ def verify(
             folder=evidence or queue.evidence,
             watcher=lines,
         )
-    _report(done.reports, as_json=as_json, junit=junit)
     for line in closing_lines(done.reports, done.records, required):
         out.print(line)
+    _report(done.reports, as_json=as_json, junit=junit)
     return exit_code(done.reports, required)
 
 
@@ -75,10 +75,10 @@ def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) ->
     from contribbot.report.junit import write_junit  # noqa: PLC0415  start-up time
     from contribbot.report.summary import append_summary  # noqa: PLC0415  start-up time
 
+    if as_json:
+        print_json(VerifyReport(patches=tuple(reports)))
     if junit is not None:
         write_junit(junit, reports)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         append_summary(Path(summary), reports)
-    if as_json:
-        print_json(VerifyReport(patches=tuple(reports)))

@@ -17,7 +17,9 @@ class Model(BaseModel):
 
 
 #: A line of text with something on it.
-Line = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\r\n]*\S[^\r\n]*$")]
+Line = Annotated[
+    str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$")
+]
 #: Prose with something in it.
 Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 #: A name that is safe as a folder, a ref and an argument.

@@ -16,11 +16,15 @@ from contribbot.model.pin import Pin, Upstream
 
 #: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
 Requirement = Annotated[
-    str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_][\w.]*)$")
+    str,
+    StringConstraints(
+        pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$"
+    ),
 ]
 #: A pytest file directly inside `checks/`.
 CheckFile = Annotated[str, StringConstraints(pattern=r"^test_[A-Za-z0-9_]+\.py$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 #: `owner/name#number`.
 Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
 
@@ -51,7 +55,7 @@ class Check(Model):
     reason: Pattern = ""
     requires: Annotated[tuple[Requirement, ...], Field(strict=False, min_length=1)] = ("cpu",)
     timeout: float = Field(default=120.0, gt=0, le=86_400, strict=False)
-    env: dict[VariableName, str] = Field(default_factory=dict)
+    env: dict[VariableName, VariableValue] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _reason_fits(self) -> Check:

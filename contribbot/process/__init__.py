@@ -6,12 +6,19 @@ inherited by accident, and a log line for each command (`--debug` shows them).
 
 from __future__ import annotations
 
-from contribbot.process.children import check_stopping, describe, no_space, resume, stop
+from contribbot.process.children import (
+    check_stopping,
+    describe,
+    no_space,
+    remove_tree,
+    resume,
+    stop,
+)
 from contribbot.process.environment import accelerator_environment, clean_environment
 from contribbot.process.run import Completed, feed, run
 from contribbot.process.supervise import Supervised, supervise
 
 __all__ = [
     "Completed", "Supervised", "accelerator_environment", "check_stopping", "clean_environment",
-    "describe", "feed", "no_space", "resume", "run", "stop", "supervise",
+    "describe", "feed", "no_space", "remove_tree", "resume", "run", "stop", "supervise",
 ]  # fmt: skip

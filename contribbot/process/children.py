@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -136,7 +137,7 @@ def start(
 def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandError | NoSpaceError:
     """Return the error that says how a program failed."""
     text = stderr.decode("utf-8", "replace").strip()
-    if "No space left on device" in text:
+    if re.search(r"no space left on device|out of diskspace", text, re.IGNORECASE):
         return no_space(text.splitlines()[-1])
     last = text.splitlines()[-1] if text else "it said nothing"
     how = f"killed by signal {-returncode}" if returncode < 0 else f"exit status {returncode}"
@@ -153,3 +154,23 @@ def no_space(detail: str) -> NoSpaceError:
         f"the disk is full: {detail}",
         hint="free some space, or point CONTRIBBOT_CACHE and TMPDIR at a larger disk",
     )
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, however deep; errors are passed over.
+
+    It works also when no other program may start any more.
+
+    Args:
+        folder: The folder; need not be there.
+    """
+    if not folder.is_dir():
+        return
+    # Not shutil.rmtree: it fails on folders that are nested some hundred deep.
+    with contextlib.suppress(OSError):
+        subprocess.run(  # noqa: S603  no shell; the folder is one that contribbot made
+            ["rm", "-rf", "--", folder],  # noqa: S607  POSIX has it
+            env=clean_environment(),
+            check=False,
+            capture_output=True,
+        )

@@ -220,6 +220,8 @@ def _patch_files(folder: Path) -> tuple[PatchFile, ...]:
                 f"{path}: not a name that git format-patch gives (NNNN-subject.patch)",
                 hint="rename it",
             )
+        if not path.is_file():
+            raise QueueError(f"{path}: not a file", hint="move it out of the patch's folder")
         content = path.read_bytes()
         check_form(str(path), content)
         found.append(PatchFile(path.name, content))
@@ -252,6 +254,8 @@ def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> 
     Raises:
         UsageError: A patch is not there, or none is named.
     """
+    if not queue.specs:
+        raise UsageError(f"{queue.folder}: the queue has no patches", hint="add one to its order")
     if not wanted and not everything:
         raise UsageError(
             "no patch named", hint=f"name one of {', '.join(queue.specs)}, or use --all"

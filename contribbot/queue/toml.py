@@ -41,6 +41,8 @@ def read_model(path: Path, model: type[M]) -> M:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise QueueError(*_syntax(path, text, str(error))) from error
+    except (RecursionError, ValueError) as error:
+        raise QueueError(f"{path}: not TOML that can be read: {error}") from error
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -37,7 +37,7 @@ def console(*, stderr: bool = False) -> Console:
         stderr: Whether it writes to standard error.
     """
     quiet = bool(os.environ.get("CI"))
-    return Console(
+    return _Console(
         stderr=stderr,
         soft_wrap=True,
         highlight=False,
@@ -45,6 +45,14 @@ def console(*, stderr: bool = False) -> Console:
         emoji=False,
         force_terminal=False if quiet else None,
     )
+
+
+class _Console(Console):
+    """A console whose reader may go away: the work goes on, only nobody is told."""
+
+    def on_broken_pipe(self) -> None:
+        """Write nothing more."""
+        self.quiet = True
 
 
 class _WhenSized(ProgressColumn):

@@ -54,9 +54,11 @@ class RecordList(Model):
 
 
 def _inside(queue: Queue, record: Record) -> str:
-    if record.path.is_relative_to(queue.folder):
-        return record.path.relative_to(queue.folder).as_posix()
-    return str(record.path)
+    path = record.path
+    if path.is_relative_to(queue.folder):
+        path = path.relative_to(queue.folder)
+    # A name that is no UTF-8 is spelled out.
+    return str(path).encode("utf-8", "backslashreplace").decode()
 
 
 def check_lines(queue: Queue, records: list[Record]) -> list[str]:

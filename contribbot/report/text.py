@@ -80,8 +80,16 @@ def closing_lines(
             lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
         record = records.get(report.patch)
         if record is not None:
-            lines.append(f"{report.patch}: record in {os.path.relpath(record)}")
+            lines.append(f"{report.patch}: record in {_near(record)}")
     return lines
+
+
+def _near(path: Path) -> str:
+    """Return a path as seen from the current folder, where there is one."""
+    try:
+        return os.path.relpath(path)
+    except FileNotFoundError:
+        return str(path)
 
 
 def conflict_lines(result: StageResult) -> list[str]:

@@ -114,8 +114,10 @@ def explain(
                     _compare(file.name, path, pin=pin, number=number, hunk=hunk, content=content)
                 )
     if not found:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        found.append(Conflict(file.name, "", pin, 0, said[-1] if said else "git gave no reason"))
+        said = done.stderr.decode("utf-8", "replace").splitlines()
+        errors = [row.removeprefix("error: ") for row in said if row.startswith("error: ")]
+        path = plain_path(parts[0].target_file) if len(parts) else "the patch"
+        found.append(Conflict(file.name, path, pin, 0, (errors or ["git gives no reason"])[0]))
     return tuple(found)
 
 

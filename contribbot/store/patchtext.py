@@ -16,6 +16,8 @@ from contribbot.errors import QueueError
 if TYPE_CHECKING:
     from unidiff.patch import PatchSet
 
+#: How the lines start that give a diff its structure.
+_STRUCTURE: Final = (b"diff --git ", b"--- a/", b"+++ b/", b"@@ -")
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
 #: Lines of a diff's header that name a path, with the side's prefix where git writes one.
 _NAMED: Final = re.compile(
@@ -65,14 +67,27 @@ def check_form(name: str, content: bytes) -> None:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=again) from error
-    for touched in paths(content):
-        parts = touched.path.split("/")
-        if touched.path.startswith("/") or {"..", ".", ""} & set(parts):
+    for number, row in enumerate(content.split(b"\n"), start=1):
+        if row.endswith(b"\r") and row.startswith(_STRUCTURE):
             raise QueueError(
-                f"{name}:{touched.line}: the path {touched.path!r} leaves the tree", hint=again
+                f"{name}:{number}: CRLF line endings", hint=f"{again}, core.autocrlf off"
             )
-        if any(part.lower() == ".git" for part in parts):
-            raise QueueError(f"{name}:{touched.line}: the path {touched.path!r} is git's own")
+    for touched in paths(content):
+        fault = _path_fault(touched.path)
+        if fault:
+            raise QueueError(
+                f"{name}:{touched.line}: the path {touched.path!a} {fault}", hint=again
+            )
+
+
+def _path_fault(path: str) -> str:
+    """Say why a path of a patch is refused, or nothing."""
+    parts = path.split("/")
+    if path.startswith("/") or {"..", ".", ""} & set(parts):
+        return "leaves the tree"
+    if any(part.lower() == ".git" for part in parts):
+        return "is git's own"
+    return "" if path.isprintable() else "is not UTF-8, or not printable"
 
 
 def paths(content: bytes) -> list[Touched]:

@@ -20,7 +20,7 @@ from contribbot.model.evidence import (
     seal_of,
 )
 from contribbot.model.machine import Machine
-from contribbot.model.outcome import Outcome, judge, open_targets
+from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
 from contribbot.queue.load import Queue
 
 
@@ -77,6 +77,8 @@ def judge_record(queue: Queue, path: Path) -> Record:
         queue: What it is judged against.
         path: The record.
     """
+    if not path.is_file():
+        return Record(path, State.FOREIGN, "not a file")
     try:
         document = json.loads(path.read_bytes())
         # Also what JSON can say and UTF-8 or this reader cannot.
@@ -104,8 +106,10 @@ def _worth(
     details = statement.predicate.contribbot
     if problem := _contradiction(statement, document):
         return State.TAMPERED, problem
-    if details.patch != path.parent.name or details.patch not in queue.specs:
+    if details.patch not in queue.specs:
         return State.FOREIGN, f"about {details.patch}, which is no patch of this queue"
+    if (path.parent.name, path.stem) != (details.patch, details.machine.slug):
+        return State.FOREIGN, f"its place is {details.patch}/{details.machine.slug}.json"
     if details.upstream != queue.specs[details.patch].upstream:
         return State.FOREIGN, f"about a patch for {details.upstream}"
     if changed := _changed(queue, details):
@@ -119,7 +123,14 @@ def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
         return "its content does not match its seal"
     predicate, details = statement.predicate, statement.predicate.contribbot
     apply = [one for one in details.stages if one.stage == "apply"]
+    red = all(
+        _went_red_to_green(one)
+        for one in details.stages
+        if one.outcome is Outcome.PASSED and one.details.get("expect") == "fail-to-pass"
+    )
     told = (
+        (red, "a check that went from red to green did not fail on the base"),
+        (details.started <= details.finished, "it ended before it started"),
         (
             judge(details.stages, details.machine.targets) is details.verdict,
             "the verdict is not what its stages say",
@@ -145,6 +156,16 @@ def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
         ),
     )
     return next((problem for holds, problem in told if not holds), "")
+
+
+def _went_red_to_green(result: StageResult) -> bool:
+    """Say whether the runs of a passed fail-to-pass check are what that means."""
+    base, patched = result.details.get("base"), result.details.get("patched")
+    if not isinstance(base, dict) or not isinstance(patched, dict):
+        return False
+    return bool(base.get("failed") and patched.get("passed")) and not (
+        base.get("passed") or patched.get("failed")
+    )
 
 
 def _changed(queue: Queue, details: Details) -> str:

@@ -126,7 +126,7 @@ def _python(job: Job) -> list[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)
                 compile(source, change.path, "exec", dont_inherit=True)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 0
             problems.append(f"{change.path}:{line}: does not compile: {error}")
     return problems
