@@ -144,6 +144,35 @@ def test_a_missing_file_and_a_file_that_is_there_already(
     assert there.headline.endswith("the pin has this file already")
 
 
+def test_a_conflict_in_a_file_with_an_odd_name(toy: Toy, store: Store, tmp_path: Path) -> None:
+    name = 'src/ä "b".py'
+    toy.write(name, "one\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-qm", "Odd")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    patch = toy.format_patch({name: "two\n"})
+    toy.write(name, "three\n")
+    git(toy.upstream, "commit", "-qam", "Odder")
+    store.git("fetch", "-q", str(toy.upstream), "main:refs/heads/odd")
+    base = store.resolve("refs/heads/odd")
+    assert base is not None
+
+    (conflict,) = apply(store, base, tmp_path, patch).conflicts
+
+    assert (conflict.path, conflict.hunk, conflict.found) == (name, 1, ("three",))
+
+
+def test_a_mail_that_is_encoded_for_the_way(toy: Toy, store: Store, tmp_path: Path) -> None:
+    plain = toy.format_patch({"src/toy/area.py": FIXED})
+    head, _, body = plain.partition(b"\n\n")
+    way = b"\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: quoted-printable"
+    encoded = head + way + b"\n\n" + body.replace(b"=", b"=3D")
+
+    assert apply(store, toy.commit, tmp_path, encoded).applied[0].tree == (
+        apply(store, toy.commit, tmp_path, plain).applied[0].tree
+    )
+
+
 def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
     toy: Toy, store: Store, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
-def wait_until_dead(pid: int) -> None:
+def assert_dead(pid: int) -> None:
     """Wait for a process to end, for a few seconds at most."""
     deadline = time.monotonic() + 10
     while is_alive(pid) and time.monotonic() < deadline:
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_all_and_leaves_nothing(
 
     assert running.returncode == 130
     assert err.splitlines() == ["interrupted"]
-    wait_until_dead(pid)
+    assert_dead(pid)
     assert list((tmp_path / "cache/runs").iterdir()) == []
     assert not (toy.queue / "evidence").exists()
 
@@ -94,7 +94,7 @@ def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
     running.kill()
     running.communicate()
 
-    wait_until_dead(pid)
+    assert_dead(pid)
     toy.put_patch()
     ran = program("verify", "area")
     assert ran.code == 0, ran.err
@@ -116,7 +116,7 @@ def test_after_sigkill_a_check_that_hangs_in_native_code_dies(
     running.kill()
     running.communicate()
 
-    wait_until_dead(pid)
+    assert_dead(pid)
 
 
 def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
     running.kill()
     running.communicate()
 
-    wait_until_dead(pid)
+    assert_dead(pid)
 
 
 def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.toy import Toy
 
 
-def refused(toy: Toy, *said: str) -> None:
+def assert_refused(toy: Toy, *said: str) -> None:
     """The queue, or its patch `area`, is refused with all of this in one line."""
     with pytest.raises(QueueError) as caught:
         load_queue(toy.queue).patch("area")
@@ -47,7 +47,7 @@ def good(toy: Toy) -> Toy:
 
 def test_malformed_toml_gives_line_and_key(good: Toy) -> None:
     edit(good, 'pin = "v1.0"', 'pin = "v1.0')
-    refused(good, "patches/area/patch.toml:3: not TOML", "in the value of pin")
+    assert_refused(good, "patches/area/patch.toml:3: not TOML", "in the value of pin")
 
 
 @pytest.mark.parametrize(
@@ -70,43 +70,43 @@ def test_malformed_toml_gives_line_and_key(good: Toy) -> None:
 )
 def test_a_patch_toml_that_is_not_right(good: Toy, old: str, new: str, said: str) -> None:
     edit(good, old, new)
-    refused(good, "patches/area/patch.toml:", said)
+    assert_refused(good, "patches/area/patch.toml:", said)
 
 
 def test_requirements_name_one_hardware(good: Toy) -> None:
     edit(good, 'name = "same"', 'name = "same"\nrequires = ["cpu", "gfx942"]')
-    refused(good, "name exactly one of cpu, cuda or a gfx target")
+    assert_refused(good, "name exactly one of cpu, cuda or a gfx target")
 
 
 def test_not_utf8_toml(good: Toy) -> None:
     path = good.queue / "patches/area/patch.toml"
     path.write_bytes(path.read_bytes().replace(b"A plus.", b"A pl\xfcs."))
-    refused(good, "patch.toml:6: not UTF-8")
+    assert_refused(good, "patch.toml:6: not UTF-8")
 
 
 def test_unknown_upstream_pin_patch_and_check_file(good: Toy) -> None:
     edit(good, 'upstream = "toy"', 'upstream = "tay"')
-    refused(good, "patch.toml: unknown upstream tay (did you mean toy?)")
+    assert_refused(good, "patch.toml: unknown upstream tay (did you mean toy?)")
     edit(good, 'upstream = "tay"', 'upstream = "toy"')
     edit(good, 'pin = "v1.0"', 'pin = "v1.1"')
-    refused(good, "patch.toml: unknown pin v1.1 of toy (did you mean v1.0?)")
+    assert_refused(good, "patch.toml: unknown pin v1.1 of toy (did you mean v1.0?)")
     edit(good, 'pin = "v1.1"', 'pin = "v1.0"')
     (good.queue / "patches/area/checks/test_same.py").unlink()
-    refused(good, "the check same names test_same.py")
+    assert_refused(good, "the check same names test_same.py")
 
 
 def test_unknown_upstream_of_a_pin(good: Toy) -> None:
     edit(good, 'upstream = "toy"', 'upstream = "vlm"', "patches/queue.toml")
-    refused(good, "queue.toml: pins: unknown upstream vlm (did you mean vllm?)")
+    assert_refused(good, "queue.toml: pins: unknown upstream vlm (did you mean vllm?)")
 
 
 def test_order_and_folders_must_agree(good: Toy) -> None:
     good.put_queue(["area", "volume"])
-    refused(good, "order names volume")
+    assert_refused(good, "order names volume")
     good.put_queue([])
-    refused(good, "order does not name area")
+    assert_refused(good, "order does not name area")
     good.put_queue(["area", "area"])
-    refused(good, "area is there twice")
+    assert_refused(good, "area is there twice")
 
 
 def test_a_cycle_in_depends_on(good: Toy) -> None:
@@ -114,15 +114,15 @@ def test_a_cycle_in_depends_on(good: Toy) -> None:
     good.put_queue(["area", "two"])
     load_queue(good.queue)
     edit(good, 'A times."\n', 'A times."\ndepends_on = ["two"]\n')
-    refused(good, "depends_on goes in a circle: ", "area", "two")
+    assert_refused(good, "depends_on goes in a circle: ", "area", "two")
 
 
 def test_dependencies_stand_first_and_on_the_same_pin(good: Toy) -> None:
     good.put_patch("two", extra='depends_on = ["area"]')
     good.put_queue(["two", "area"])
-    refused(good, "two stands before area, on which it depends")
+    assert_refused(good, "two stands before area, on which it depends")
     edit(good, 'depends_on = ["area"]', 'depends_on = ["aera"]', "patches/two/patch.toml")
-    refused(good, "no such patch aera (did you mean area?)")
+    assert_refused(good, "no such patch aera (did you mean area?)")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_patch_file_that_is_not_right(good: Toy, change: object, said: str) ->
     path = good.queue / "patches/area/0001-change.patch"
     assert callable(change)
     path.write_bytes(change(path.read_bytes()))
-    refused(good, said)
+    assert_refused(good, said)
 
 
 def test_quoted_paths_are_read_as_git_writes_them(toy: Toy) -> None:
@@ -157,9 +157,9 @@ def test_quoted_paths_are_read_as_git_writes_them(toy: Toy) -> None:
 
 def test_a_patch_without_patch_files(good: Toy) -> None:
     (good.queue / "patches/area/0001-change.patch").rename(good.queue / "patches/area/x.patch")
-    refused(good, "not a name that git format-patch gives")
+    assert_refused(good, "not a name that git format-patch gives")
     (good.queue / "patches/area/x.patch").unlink()
-    refused(good, "no NNNN-*.patch in it")
+    assert_refused(good, "no NNNN-*.patch in it")
 
 
 def test_no_such_patch_and_no_queue(good: Toy, program: Program) -> None:
@@ -186,9 +186,9 @@ def test_a_patch_folder_names_its_queue(good: Toy, program: Program) -> None:
 def test_toml_that_nobody_can_read(good: Toy) -> None:
     path = good.queue / "patches/queue.toml"
     path.write_text("a = " + "[" * 5000)
-    refused(good, "queue.toml")
+    assert_refused(good, "queue.toml")
     path.write_text("a = " + "9" * 5000)
-    refused(good, "queue.toml")
+    assert_refused(good, "queue.toml")
 
 
 def test_an_empty_queue(toy: Toy, program: Program) -> None:
@@ -201,7 +201,7 @@ def test_an_empty_queue(toy: Toy, program: Program) -> None:
 
 def test_an_upstream_file_with_another_name(good: Toy) -> None:
     edit(good, 'name = "toy"', 'name = "other"', "upstreams/toy.toml")
-    refused(good, "toy.toml: name is other, and the file's is toy")
+    assert_refused(good, "toy.toml: name is other, and the file's is toy")
 
 
 @pytest.mark.usefixtures("good")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.model.patch import PatchFile
-from contribbot.store.patchtext import parse, plain_path
+from contribbot.store.patchtext import parse, plain_path, unquote
 from contribbot.store.repository import Store, git_environment
 
 if TYPE_CHECKING:
-    from unidiff.patch import Hunk
+    from unidiff.patch import Hunk, PatchedFile
 
 _FILE: Final = re.compile(
     r"^(?:Checking|Applying) patch (?P<path>.+?)(?: with \d+ rejects?)?\.\.\.$"
@@ -77,35 +77,18 @@ def explain(
     contents: dict[str, bytes] = {}
     parts = parse(file.name, file.content)
     for part in parts:
-        after = plain_path(part.target_file)
-        before = after if part.is_added_file else plain_path(part.source_file)
+        before = plain_path(part.target_file if part.is_added_file else part.source_file)
         content = _lay_out(store, commit, before, trial)
         if part.is_added_file and content is not None:
             found.append(Conflict(file.name, before, pin, 0, "the pin has this file already"))
         elif not part.is_added_file and content is None:
             found.append(Conflict(file.name, before, pin, 0, "the pin has no such file"))
         elif content is not None:
-            contents[after if not part.is_removed_file else before] = content
-    done = process.run(
-        [
-            "git",
-            "-c",
-            "core.quotePath=false",
-            "apply",
-            "--reject",
-            "--verbose",
-            "--whitespace=nowarn",
-            "-",
-        ],
-        cwd=trial,
-        # Neither a repository around the scratch folder nor one in it concerns this.
-        env=git_environment({"GIT_CEILING_DIRECTORIES": str(trial.parent)}),
-        stdin=file.content,
-        accept=(0, 1, 128),
-    )
-    rejected = _rejected(done.stderr.decode("utf-8", "replace"))
+            contents[_named(part)] = content
+    said = _try(file, trial)
+    rejected = _rejected(said)
     for part in parts:
-        path = plain_path(part.source_file if part.is_removed_file else part.target_file)
+        path = _named(part)
         for number in rejected.get(path, ()):
             content = contents.get(path)
             if content is not None and number <= len(part):
@@ -114,11 +97,33 @@ def explain(
                     _compare(file.name, path, pin=pin, number=number, hunk=hunk, content=content)
                 )
     if not found:
-        said = done.stderr.decode("utf-8", "replace").splitlines()
-        errors = [row.removeprefix("error: ") for row in said if row.startswith("error: ")]
-        path = plain_path(parts[0].target_file) if len(parts) else "the patch"
+        errors = [
+            row.removeprefix("error: ") for row in said.splitlines() if row.startswith("error: ")
+        ]
+        path = _named(parts[0]) if len(parts) else "the patch"
         found.append(Conflict(file.name, path, pin, 0, (errors or ["git gives no reason"])[0]))
     return tuple(found)
+
+
+def _named(part: PatchedFile) -> str:
+    """Return the path by which `git apply` calls a part of a patch."""
+    return plain_path(part.source_file if part.is_removed_file else part.target_file)
+
+
+def _try(file: PatchFile, trial: Path) -> str:
+    """Apply what fits in the trial folder, and return what git says."""
+    done = process.run(
+        [
+            "git", "-c", "core.quotePath=false", "apply",
+            "--reject", "--verbose", "--whitespace=nowarn", "-",
+        ],
+        cwd=trial,
+        # Neither a repository around the scratch folder nor one in it concerns this.
+        env=git_environment({"GIT_CEILING_DIRECTORIES": str(trial.parent)}),
+        stdin=file.content,
+        accept=(0, 1, 128),
+    )  # fmt: skip
+    return done.stderr.decode("utf-8", "replace")
 
 
 def _lay_out(store: Store, commit: str, path: str, trial: Path) -> bytes | None:
@@ -139,7 +144,7 @@ def _rejected(said: str) -> dict[str, list[int]]:
     path = ""
     for row in said.splitlines():
         if file := _FILE.match(row):
-            path = file["path"]
+            path = unquote(file["path"].encode()).decode("utf-8", "surrogateescape")
         elif hunk := _REJECTED.match(row):
             rejected.setdefault(path, []).append(int(hunk["hunk"]))
     return rejected

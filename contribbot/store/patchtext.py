@@ -104,7 +104,7 @@ def paths(content: bytes) -> list[Touched]:
         elif row.startswith(b"@@ "):
             in_header = False
         elif in_header and (named := _NAMED.match(row)):
-            path = _unquote(named["path"])
+            path = unquote(named["path"])
             if path == b"/dev/null":
                 continue
             if row.startswith((b"--- ", b"+++ ")):
@@ -119,14 +119,18 @@ def plain_path(name: str) -> str:
     Args:
         name: As unidiff read it from a Latin-1 text: quoted perhaps, with `a/` or `b/`.
     """
-    path = _unquote(name.encode("latin-1"))
+    path = unquote(name.encode("latin-1"))
     if path.startswith((b"a/", b"b/")):
         path = path[2:]
     return path.decode("utf-8", "surrogateescape")
 
 
-def _unquote(path: bytes) -> bytes:
-    """Undo git's C-style quoting of a path."""
+def unquote(path: bytes) -> bytes:
+    """Undo git's C-style quoting of a path.
+
+    Args:
+        path: As git wrote it; without quotes it is returned as it is.
+    """
     if not path.startswith(b'"'):
         return path
     return _ESCAPE.sub(

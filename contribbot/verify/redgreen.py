@@ -6,7 +6,7 @@ import re
 
 from contribbot.model.outcome import Outcome
 from contribbot.model.patch import Check
-from contribbot.verify.checkrun import CheckRun, Failure
+from contribbot.verify.childreport import CheckRun, Failure
 
 
 def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:

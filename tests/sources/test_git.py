@@ -67,7 +67,7 @@ def test_a_tag_gives_the_upstreams_own_commit(
 ) -> None:
     found = bring(kit, f"{scheme}{remote.path}", tag=tag, commit=remote.commit)
     assert (found.commit, found.tree, found.fresh) == (remote.commit, remote.tree, True)
-    assert found.detail == f"{scheme}{remote.path} tag {tag}"
+    assert found.detail == f"{scheme}{remote.path} commit {remote.commit}"
     assert not bring(kit, f"{scheme}{remote.path}", tag=tag, commit=remote.commit).fresh
 
 

@@ -13,7 +13,8 @@ from contribbot import process
 from contribbot.model.outcome import HOST_TARGETS, StageResult
 from contribbot.model.patch import Check
 from contribbot.store.trees import changes
-from contribbot.verify.checkrun import CheckRun, run_check
+from contribbot.verify.checkrun import run_check
+from contribbot.verify.childreport import CheckRun
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.redgreen import judge_check
 
