@@ -198,15 +198,16 @@ def test_waiting_for_the_store_can_be_interrupted(
     try:
         time.sleep(0.3)
         running = program.start("verify", "area")
-        time.sleep(2)
+        assert running.stderr is not None
+        said = running.stderr.readline()
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=10)
+        running.communicate(timeout=10)
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
         holder.wait()
 
     assert running.returncode == 130
-    assert "waiting for another contribbot to finish with the store toy.git" in err
+    assert "waiting for another contribbot to finish with the store toy.git" in said
 
 
 def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
