@@ -632,3 +632,19 @@ def on_terminal(program: Program, *args: str) -> str:
         os.close(ours)
     assert running.returncode == 0, written
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
+
+
+def test_an_upstream_test_that_does_not_compile_is_a_matter_of_style(
+    toy: Toy, program: Program
+) -> None:
+    toy.put_patch(
+        patch=toy.format_patch({"src/toy/area.py": FIXED, "tests/test_new.py": "def f(:\n"}),
+        files=("src/toy/area.py", "tests/test_new.py"),
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 1, ran.err
+    assert "tests/test_new.py:1: does not compile" in ran.stages()["style"].reason
+    assert ran.stages()["witness"].outcome == "passed"
