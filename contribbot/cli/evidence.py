@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from contribbot.cli.shell import command, open_queue, print_json
+from contribbot.cli.shell import JsonOption, PatchArgument, command, open_queue, print_json
 
 app = typer.Typer(help="Look at the records of verifications.", no_args_is_help=True)
 
@@ -15,8 +13,8 @@ app = typer.Typer(help="Look at the records of verifications.", no_args_is_help=
 @command
 def show(
     context: typer.Context,
-    patch: Annotated[str, typer.Argument(help="Name of a patch, or its folder.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    patch: PatchArgument,
+    as_json: JsonOption = False,
 ) -> int:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
@@ -38,7 +36,7 @@ def show(
 @command
 def check(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """Tell fresh records from stale, tampered and foreign ones; say no unless all are fresh."""
     from contribbot.report.records import RecordList, check_lines  # noqa: PLC0415  start-up time

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from contribbot.cli.shell import command, open_queue, print_json
+from contribbot.cli.shell import JsonOption, command, open_queue, print_json
 
 
 @command
 def list_patches(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List the patches of the queue, in its order."""
     from contribbot.report.queue import PatchList, list_lines  # noqa: PLC0415  start-up time

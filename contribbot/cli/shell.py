@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from contribbot.queue.load import Queue
 
 P = ParamSpec("P")
+
+#: The patch that a command is about, and its `--json`: the same words everywhere.
+PatchArgument = Annotated[str, typer.Argument(help="Name of a patch, or its folder.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @dataclass(frozen=True)

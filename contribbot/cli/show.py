@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from typing import Annotated
 
 import typer
 
-from contribbot.cli.shell import command, open_queue, print_json
+from contribbot.cli.shell import JsonOption, PatchArgument, command, open_queue, print_json
 
 
 @command
 def show(
     context: typer.Context,
-    patch: Annotated[str, typer.Argument(help="Name of a patch, or its folder.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    patch: PatchArgument,
+    as_json: JsonOption = False,
 ) -> int:
     """Show what a patch is for, what it touches and what proves it."""
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contribbot.cli.shell import command, open_queue, print_json
+from contribbot.cli.shell import JsonOption, command, open_queue, print_json
 
 if TYPE_CHECKING:
     from contribbot.model.report import PatchReport
@@ -33,7 +33,7 @@ def verify(
         int | None,
         typer.Option(min=1, help="Checks that run at the same time.", show_default="cores"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: JsonOption = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outcomes as JUnit XML.")
     ] = None,

@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +21,14 @@ class Completed:
     """How a program ended.
 
     Attributes:
-        argv: What was run.
         returncode: Its exit status (negative: killed by that signal).
         stdout: What it wrote to standard output.
         stderr: What it wrote to standard error.
-        seconds: Wall-clock time.
     """
 
-    argv: tuple[str, ...]
     returncode: int
     stdout: bytes
     stderr: bytes
-    seconds: float
 
 
 def run(
@@ -64,7 +59,6 @@ def run(
         MachineError: It could not be started.
         NoSpaceError: It failed because a disk is full.
     """
-    started = time.monotonic()
     with lifeline() as descriptor:
         tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
         child = start(
@@ -82,9 +76,7 @@ def run(
                 ) from error
     if child.returncode not in accept:
         raise fail(argv, child.returncode, stderr)
-    seconds = time.monotonic() - started
-    argv_text = tuple(str(part) for part in argv)
-    return Completed(argv_text, child.returncode, stdout, stderr, seconds)
+    return Completed(child.returncode, stdout, stderr)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from contribbot.errors import IntegrityError
-from contribbot.sources.gunzip import PIECE, Gunzip
+from contribbot.sources.gunzip import Gunzip, in_pieces
 from contribbot.store.fastimport import Mode
 
 #: The largest member, the most members and the largest sum that a source tree can
@@ -260,15 +260,5 @@ def _read_zip(file: IO[bytes], guard: _Guard, advance: Callable[[int], None]) ->
                 guard.take(info.filename, path, info.file_size)
                 mode = Mode.EXECUTABLE if attributes & stat.S_IXUSR else Mode.FILE
                 with bundle.open(info) as content:
-                    yield Member(path, mode, info.file_size, _chunks(content, info.file_size))
+                    yield Member(path, mode, info.file_size, in_pieces(content, info.file_size))
             advance(info.compress_size)
-
-
-def _chunks(content: IO[bytes], size: int) -> Iterator[bytes]:
-    """Yield the content of a zip's member, exactly as much as it announced."""
-    while size > 0:
-        piece = content.read(min(size, PIECE))
-        if not piece:
-            raise EOFError("a member is cut short")
-        size -= len(piece)
-        yield piece

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from contribbot.errors import IntegrityError
 
@@ -16,6 +16,31 @@ PIECE: Final = 2**20
 _READ: Final = 2**16
 #: What tarfile may step back over: the header it has just read.
 _KEEP: Final = 1024
+
+
+class Readable(Protocol):
+    """What content can be read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes; none only at the end."""
+
+
+def in_pieces(content: Readable, size: int) -> Iterator[bytes]:
+    """Yield the next bytes of a file, exactly as many as were announced.
+
+    Args:
+        content: The file.
+        size: How many bytes.
+
+    Raises:
+        EOFError: There are not as many.
+    """
+    while size > 0:
+        piece = content.read(min(size, PIECE))
+        if not piece:
+            raise EOFError("a member is cut short")
+        size -= len(piece)
+        yield piece
 
 
 class Gunzip(io.RawIOBase):
@@ -83,17 +108,12 @@ class Gunzip(io.RawIOBase):
         return content
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the next bytes in pieces.
+        """Return the next bytes in pieces.
 
         Raises:
             EOFError: There are not as many.
         """
-        while size > 0:
-            piece = self.read(min(size, PIECE))
-            if not piece:
-                raise EOFError("a member is cut short")
-            size -= len(piece)
-            yield piece
+        return in_pieces(self, size)
 
     def drain(self) -> None:
         """Read to the end of the gzip file, which holds its check sum.

@@ -27,7 +27,7 @@ class Failure:
         test: The test.
         when: `setup`, `call` or `teardown`.
         message: `ExceptionType: message`.
-        broken: Whether the tree or the check could not even be imported.
+        broken: Whether something could not be imported or found.
     """
 
     test: str

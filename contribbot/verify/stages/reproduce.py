@@ -59,7 +59,6 @@ class ReproduceStage:
         base, patched = _both(job, check)
         outcome, reason = judge_check(check, base, patched)
         details: dict[str, JsonValue] = {
-            "check": check.name,
             "file": check.file,
             "expect": check.expect,
             "stated_reason": check.reason,
@@ -87,7 +86,8 @@ def _both(job: Job, check: Check) -> tuple[CheckRun, CheckRun]:
     accelerator they run one after the other and alone: a fault on one side must
     not reach the other, nor another check.
     """
-    sides = [(job, check, tree) for tree in (job.trees.base, job.trees.patched)]
+    witness = _witnessed(job)
+    sides = [(job, check, tree, witness) for tree in (job.trees.base, job.trees.patched)]
     if check.target in HOST_TARGETS:
         on_base, on_patched = (job.children.submit(_on, *side) for side in sides)
         return on_base.result(), on_patched.result()
@@ -125,13 +125,13 @@ def _witnessed(job: Job) -> tuple[str, ...]:
     )
 
 
-def _on(job: Job, check: Check, tree: str) -> CheckRun:
+def _on(job: Job, check: Check, tree: str, witness: tuple[str, ...]) -> CheckRun:
     run = run_check(
         check,
         job.patch.support,
         tree=job.exported(tree),
         python_roots=job.patch.upstream.python_roots,
-        witness=_witnessed(job),
+        witness=witness,
         threads=job.threads,
         folder=job.fresh_folder(),
         logs=job.logs,

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.pin import CommitRules
-from contribbot.store.trees import changes
+from contribbot.store.trees import Change, changes
 from contribbot.verify.job import Finding, Job, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
@@ -38,12 +38,13 @@ class StyleStage:
         """Nothing later depends on it."""
 
     def _look(self, job: Job) -> Finding:
+        changed = changes(job.store, job.trees.base, job.trees.patched)
         problems = [
             *_messages(job),
             *_whitespace(job),
-            *_declared(job),
+            *_declared(job, changed),
             *_encoding(job),
-            *_python(job),
+            *_python(job, changed),
         ]
         details: dict[str, JsonValue] = {"problems": list(problems)}
         if problems:
@@ -91,8 +92,8 @@ def _whitespace(job: Job) -> list[str]:
     ]
 
 
-def _declared(job: Job) -> list[str]:
-    touched = {change.path for change in changes(job.store, job.trees.base, job.trees.patched)}
+def _declared(job: Job, changed: list[Change]) -> list[str]:
+    touched = {change.path for change in changed}
     declared = set(job.patch.spec.files)
     outside = [
         f"{path}: touched, but not in `files` of patch.toml" for path in sorted(touched - declared)
@@ -115,9 +116,9 @@ def _encoding(job: Job) -> list[str]:
     return problems
 
 
-def _python(job: Job) -> list[str]:
+def _python(job: Job, changed: list[Change]) -> list[str]:
     problems = []
-    for change in changes(job.store, job.trees.base, job.trees.patched):
+    for change in changed:
         if not change.path.endswith(".py") or not change.mode.startswith("100"):
             continue
         source = job.store.read(change.blob)
