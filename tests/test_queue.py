@@ -63,7 +63,7 @@ def test_malformed_toml_gives_line_and_key(good: Toy) -> None:
         ('reason = "^AssertionError: assert 5 == "', 'reason = "."', "matches every failure"),
         ('reason = "^AssertionError: assert 5 == "', 'reason = "("', "not a regular expression"),
         ('reason = "^AssertionError: assert 5 == "', "", "must state why the base fails"),
-        ('name = "same"', 'name = "red"', "two checks have the name red"),
+        ('name = "same"', 'name = "red"', "checks: two have the name red"),
         ('files = ["src/toy/area.py"]', 'files = ["/etc/passwd"]', "files[0]: "),
         ('files = ["src/toy/area.py"]', 'files = ["a/../../b"]', "files[0]: "),
     ],

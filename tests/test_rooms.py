@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
     "errors", "process", "files", "locks", "workspace", "model", "schemas", "store", "upstreams",
-    "sources", "queue", "hardware", "verify", "report", "cli", "__main__",
+    "sources", "queue", "hardware", "numerics", "bench", "compiling", "building",
+    "verify", "report", "cli", "__main__",
 )  # fmt: skip
 
 

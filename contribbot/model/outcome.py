@@ -78,14 +78,25 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
     return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
 
 
+#: Stages whose target is hardware that something ran on. `compile` has targets too, and
+#: says nothing of the hardware.
+ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
+
 #: Targets that every machine has.
 HOST_TARGETS = frozenset({"any", "cpu"})
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets on which something was asked for and could not run here."""
+    """Return the targets on which something was asked for and could not run here.
+
+    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`:
+    that another thing ran on the target, or did not, is another matter.
+
+    Args:
+        results: The results.
+    """
     seen = dict.fromkeys(
-        result.target
+        result.target if result.stage in ON_HARDWARE else f"{result.stage}:{result.target}"
         for result in results
         # `any` is no target: what fails there is this machine, not a lack of hardware.
         if result.outcome is Outcome.UNAVAILABLE and result.target != "any"

@@ -4,87 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from contribbot.model.base import Line, Model, Name, Names, Pattern, Prose, Tag, TreePaths
+from contribbot.model.base import Line, Model, Name, Names, Prose, Tag, TreePaths
+from contribbot.model.check import Check
 from contribbot.model.pin import Pin, Upstream
+from contribbot.model.proofs import Bench, Build, Compile, Hipify, Numerics
 
-#: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
-Requirement = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$"
-    ),
-]
-#: A pytest file directly inside `checks/`.
-CheckFile = Annotated[str, StringConstraints(pattern=r"^test_[A-Za-z0-9_]+\.py$")]
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 #: `owner/name#number`.
 Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
-
-#: A failure of no particular kind; a stated reason must tell itself from it.
-_NO_REASON: Final = "Error: x"
-Expectation = Literal["fail-to-pass", "pass-to-pass"]
-
-
-class Check(Model):
-    """A pytest file of a patch, run on the base tree and on the patched tree.
-
-    Attributes:
-        name: How outcomes call it.
-        file: The file in `checks/`.
-        expect: `fail-to-pass`: every test fails on the base for the stated
-            reason and passes on the patched tree. `pass-to-pass`: every test
-            passes on both.
-        reason: Regular expression, searched in `ExceptionType: message` of each
-            failure on the base. Only for fail-to-pass, and required there.
-        requires: What must be there for it to run.
-        timeout: Seconds that one run may take.
-        env: Environment variables for it.
-    """
-
-    name: Name
-    file: CheckFile
-    expect: Expectation
-    reason: Pattern = ""
-    requires: Annotated[tuple[Requirement, ...], Field(strict=False, min_length=1)] = ("cpu",)
-    timeout: float = Field(default=120.0, gt=0, le=86_400, strict=False)
-    env: dict[VariableName, VariableValue] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _reason_fits(self) -> Check:
-        if self.expect == "pass-to-pass":
-            if self.reason:
-                raise ValueError("reason: only a fail-to-pass check states why the base fails")
-            return self
-        if not self.reason:
-            raise ValueError("reason: a fail-to-pass check must state why the base fails")
-        if re.search(self.reason, "") or re.search(self.reason, _NO_REASON):
-            raise ValueError("reason: matches every failure, so it states no reason")
-        return self
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Check:
-        hardware = [need for need in self.requires if not need.startswith("python:")]
-        if len(hardware) != 1:
-            raise ValueError("requires: name exactly one of cpu, cuda or a gfx target")
-        return self
-
-    @property
-    def target(self) -> str:
-        """The hardware that it runs on: `cpu`, `cuda` or a gfx target."""
-        return next(need for need in self.requires if not need.startswith("python:"))
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The Python modules that must be importable."""
-        return tuple(need[7:] for need in self.requires if need.startswith("python:"))
 
 
 class Expiry(Model):
@@ -121,7 +54,12 @@ class PatchSpec(Model):
         root_cause: Why (Markdown).
         solution: What the patch does about it (Markdown).
         expires_when: Conditions of which any makes it unnecessary.
-        checks: What proves it.
+        checks: Tests that prove it.
+        hipify: What the upstream's hipify step must do.
+        compile: Kernels that are compiled for AMD targets.
+        build: What is compiled for the checks to load.
+        numerics: Checks that are judged against a reference of higher precision.
+        bench: What its speed must be.
     """
 
     title: Line
@@ -134,18 +72,51 @@ class PatchSpec(Model):
     root_cause: Prose
     solution: Prose
     expires_when: Annotated[tuple[Expiry, ...], Field(strict=False)] = ()
-    checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1)]
+    checks: Annotated[tuple[Check, ...], Field(strict=False)] = ()
+    hipify: Hipify | None = None
+    compile: Annotated[tuple[Compile, ...], Field(strict=False)] = ()
+    build: Annotated[tuple[Build, ...], Field(strict=False)] = ()
+    numerics: Annotated[tuple[Numerics, ...], Field(strict=False)] = ()
+    bench: Annotated[tuple[Bench, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
-    def _checks_differ(self) -> PatchSpec:
-        for field in ("name", "file"):
-            seen: set[str] = set()
-            for check in self.checks:
-                value: str = getattr(check, field)
-                if value in seen:
-                    raise ValueError(f"checks: two checks have the {field} {value}")
-                seen.add(value)
+    def _something_proves_it(self) -> PatchSpec:
+        if not any((self.checks, self.hipify, self.compile, self.build, self.numerics)):
+            raise ValueError("checks: nothing is stated that could prove it")
         return self
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> PatchSpec:
+        for table, names in (
+            ("checks", [check.name for check in self.checks]),
+            ("compile", [entry.name for entry in self.compile]),
+            ("build", [entry.name for entry in self.build]),
+            ("numerics", [entry.name for entry in self.numerics]),
+            ("bench", [entry.name for entry in self.bench]),
+            ("files of checks", [one.file for one in (*self.checks, *self.numerics)]),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{table}: two have the name {twice[0]}")
+        return self
+
+    @model_validator(mode="after")
+    def _builds_are_there(self) -> PatchSpec:
+        known = {entry.name for entry in self.build}
+        users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
+        for one in users:
+            if one.build and one.build not in known:
+                raise ValueError(f"{one.name}: build names {one.build}, and there is no such build")
+        return self
+
+    def needed_files(self) -> Iterator[tuple[str, str]]:
+        """Yield what names a file in `checks/`, and the file."""
+        files: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
+        for one in files:
+            yield f"the check {one.name}", one.file
+        for build in self.build:
+            if build.binding:
+                yield f"the build {build.name}", build.binding
 
 
 class QueueSpec(Model):
@@ -211,8 +182,10 @@ class Patch:
 
     @property
     def checks_digest(self) -> str:
-        """SHA-256 over the check files and what `patch.toml` says of the checks."""
-        stated = "\n".join(check.model_dump_json() for check in self.spec.checks)
+        """SHA-256 over the check files and what `patch.toml` states to be proved."""
+        stated = self.spec.model_dump_json(
+            include={"checks", "hipify", "compile", "build", "numerics", "bench"}
+        )
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
 

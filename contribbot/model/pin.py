@@ -17,6 +17,7 @@ from contribbot.model.base import (
     TreePath,
     TreePaths,
 )
+from contribbot.model.recipes import BuildRecipe, CompileRecipe, HipifyRecipe
 
 #: The name of a distribution on a package index (PyPA name specification).
 Distribution = Annotated[
@@ -120,6 +121,11 @@ class Upstream(Model):
         python_roots: Folders of its tree that go on Python's path, in order.
         tests: Prefixes of the paths that hold its tests.
         commits: What it asks of a commit.
+        overlay: Packages of which the tree holds the Python files alone: the
+            installed package runs, with the tree's files over its own.
+        hipify: Its own hipify step.
+        compile: How its HIP sources are compiled.
+        build: Its own way to build all of itself.
     """
 
     name: Name
@@ -127,3 +133,7 @@ class Upstream(Model):
     python_roots: Annotated[tuple[TreePath | Literal["."], ...], Field(strict=False)] = (".",)
     tests: TreePaths = ()
     commits: CommitRules = CommitRules()
+    overlay: TreePaths = ()
+    hipify: HipifyRecipe | None = None
+    compile: CompileRecipe = CompileRecipe()
+    build: BuildRecipe | None = None

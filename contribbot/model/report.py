@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from contribbot.model.base import Model
-from contribbot.model.outcome import Outcome, StageResult, Verdict
+from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict
 
 
 class PatchReport(Model):
@@ -55,17 +55,13 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
     missing = []
     for need in required:
         stage, _, target = need.rpartition(":")
-        outcomes = {
-            result.outcome
+        there = [
+            result
             for result in report.stages
-            if result.target == target and (stage or "reproduce") == result.stage
-        }
-        shown = stage or any(
-            result.target == target
-            and result.outcome is Outcome.PASSED
-            and result.details.get("expect") == "fail-to-pass"
-            for result in report.stages
-        )
-        if outcomes != {Outcome.PASSED} or not shown:
+            if result.target == target
+            and (result.stage == stage if stage else result.stage in ON_HARDWARE)
+        ]
+        shown = stage or any(result.details.get("expect") == "fail-to-pass" for result in there)
+        if {result.outcome for result in there} != {Outcome.PASSED} or not shown:
             missing.append(need)
     return missing

@@ -67,10 +67,10 @@ class Queue:
         files = _patch_files(folder)
         support = _check_files(folder / "checks")
         present = {file.name for file in support}
-        for check in spec.checks:
-            if check.file not in present:
+        for what, file in spec.needed_files():
+            if file not in present:
                 raise QueueError(
-                    f"{folder / 'patch.toml'}: the check {check.name} names {check.file}, "
+                    f"{folder / 'patch.toml'}: {what} names {file}, "
                     f"and {folder / 'checks'} has no such file"
                 )
         return Patch(

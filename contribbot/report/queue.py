@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from contribbot.model.base import Model
-from contribbot.model.patch import Check, Patch, PatchSpec
+from contribbot.model.check import Check
+from contribbot.model.patch import Patch, PatchSpec
+from contribbot.model.proofs import Bench, Build, Compile
 from contribbot.queue.load import Queue
 from contribbot.report.text import clean
 
@@ -121,8 +123,14 @@ def show_lines(view: PatchView, *, width: int) -> list[str]:
                 clean(row), width - 2, break_long_words=False, break_on_hyphens=False
             )
             lines += [f"  {part}" for part in wrapped] or [""]
-    lines += ["", "Checks"]
-    lines += [f"  {_check_line(check)}" for check in spec.checks]
+    for title, rows in (
+        ("Checks", [_check_line(check) for check in spec.checks]),
+        ("Compiled", [_compile_line(entry) for entry in spec.compile]),
+        ("Built", [_build_line(entry) for entry in spec.build]),
+        ("Numerics", [_check_line(entry) for entry in spec.numerics]),
+        ("Bench", [_bench_line(entry) for entry in spec.bench]),
+    ):
+        lines += ["", title, *(f"  {row}" for row in rows)] if rows else []
     return lines
 
 
@@ -133,3 +141,16 @@ def _listed(title: str, items: tuple[str, ...]) -> list[str]:
 def _check_line(check: Check) -> str:
     needs = ", ".join(check.requires)
     return f"{check.name}: {check.expect}, needs {needs}"
+
+
+def _compile_line(entry: Compile) -> str:
+    return f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
+
+
+def _build_line(entry: Build) -> str:
+    return f"{entry.name}: {entry.way}, for {', '.join(entry.targets)}"
+
+
+def _bench_line(entry: Bench) -> str:
+    needs = ", ".join(entry.requires)
+    return f"{entry.name}: at least {entry.at_least:g} times the base's speed, needs {needs}"

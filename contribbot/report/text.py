@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import Outcome, StageResult, Verdict
+from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict
 from contribbot.model.report import PatchReport, unmet
 
 #: Rich styles. Red and green alone say nothing to some; the word is always there.
@@ -43,12 +43,7 @@ def columns(patch: str, result: StageResult) -> tuple[str, str, str, str, str, s
 def verdict_line(report: PatchReport) -> str:
     """Say in one line what was shown, where, and what is open."""
     if report.verdict is Verdict.PROVED:
-        on = dict.fromkeys(
-            one.target
-            for one in report.stages
-            if one.stage == "reproduce" and one.outcome is Outcome.PASSED
-        )
-        text = f"{report.patch}: proved on {', '.join(on)}"
+        text = f"{report.patch}: proved {_where(report)}"
     elif report.verdict is Verdict.REFUTED:
         failed = dict.fromkeys(one.stage for one in report.stages if one.outcome is Outcome.FAILED)
         text = f"{report.patch}: refuted by {', '.join(failed)}"
@@ -60,6 +55,24 @@ def verdict_line(report: PatchReport) -> str:
     if report.open:
         text += f"; not run: {', '.join(report.open)}"
     return text
+
+
+def _where(report: PatchReport) -> str:
+    """Say where a patch was shown to go from red to green: what ran apart from what compiled."""
+    shown = [
+        one
+        for one in report.stages
+        if one.outcome is Outcome.PASSED and one.details.get("expect") == "fail-to-pass"
+    ]
+    ran = dict.fromkeys(one.target for one in shown if one.stage in ON_HARDWARE)
+    made = dict.fromkeys(one.target for one in shown if one.stage == "compile")
+    others = dict.fromkeys(one.stage for one in shown if one.stage not in {*ON_HARDWARE, "compile"})
+    parts = [
+        *([f"on {', '.join(ran)}"] if ran else []),
+        *([f"by compiling for {', '.join(made)}"] if made else []),
+        *([f"by {', '.join(others)}"] if others else []),
+    ]
+    return " and ".join(parts)
 
 
 def closing_lines(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from contribbot import process
 from contribbot.files import write_atomically
-from contribbot.model.patch import Check, PatchFile
+from contribbot.model.check import Check
+from contribbot.model.patch import PatchFile
 from contribbot.verify.childreport import CheckRun, Scrub, read_report
+from contribbot.verify.places import Place
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -24,21 +25,19 @@ def run_check(
     check: Check,
     support: Sequence[PatchFile],
     *,
-    tree: Path,
-    python_roots: Sequence[str],
-    witness: Sequence[str],
+    place: Place,
+    env: Mapping[str, str],
     threads: int,
     folder: Path,
     logs: Path,
 ) -> CheckRun:
-    """Run a check on an exported tree.
+    """Run a check on a tree.
 
     Args:
         check: The check.
         support: The files of the patch's `checks/`; written afresh for each run.
-        tree: The exported tree.
-        python_roots: Folders of the tree that go on Python's path.
-        witness: Paths in the tree whose executed lines are wanted.
+        place: Where the tree lies.
+        env: Variables beside the check's own.
         threads: Threads that numerical libraries may use.
         folder: An empty folder for this run.
         logs: Where the whole output is kept, named by its digest.
@@ -46,13 +45,7 @@ def run_check(
     Raises:
         MachineError: The child could not be started.
     """
-    checks = folder / "checks"
-    for file in support:
-        target = checks / file.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
-    for name in ("home", "tmp"):
-        (folder / name).mkdir()
+    checks = lay_out(folder, support)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     argv = [
         "-B", "-m", "pytest", "-p", "contribbot.verify.child", "-p", "no:cacheprovider",
@@ -62,48 +55,75 @@ def run_check(
     done = process.supervise(
         [sys.executable, *argv],
         cwd=checks,
-        env=_environment(
-            check,
-            tree=tree,
-            python_roots=python_roots,
-            witness=witness,
+        env=child_environment(
+            place,
+            {**check.env, **env},
             threads=threads,
             folder=folder,
+            more={
+                "CONTRIBBOT_REPORT": str(folder / _REPORT),
+                "CONTRIBBOT_WITNESS": json.dumps(list(place.witnessed)),
+                # Only what contribbot depends on may take part, not what else is installed.
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            },
         ),
         timeout=check.timeout,
     )
-    scrub = Scrub(tree, folder)
-    run = read_report(folder / _REPORT, done, tree, limit=check.timeout, scrub=scrub)
+    scrub = Scrub(place.tree, folder, *place.python)
+    run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", *argv]))
     _keep_log(run, scrub(done.output.decode("utf-8", "replace")), logs)
     return run
 
 
-def _environment(
-    check: Check,
+def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
+    """Write what a run may use into its folder, and return the folder of the checks.
+
+    Args:
+        folder: An empty folder.
+        support: The files of the patch's `checks/`.
+    """
+    checks = folder / "checks"
+    for file in support:
+        target = checks / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+    for name in ("home", "tmp"):
+        (folder / name).mkdir()
+    return checks
+
+
+def child_environment(
+    place: Place,
+    stated: Mapping[str, str],
     *,
-    tree: Path,
-    python_roots: Sequence[str],
-    witness: Sequence[str],
     threads: int,
     folder: Path,
+    more: Mapping[str, str],
 ) -> dict[str, str]:
+    """Return the whole environment of something that runs on a tree.
+
+    Args:
+        place: Where the tree lies.
+        stated: What the patch wants it to be.
+        threads: Threads that numerical libraries may use.
+        folder: The run's folder, laid out.
+        more: Variables that nothing stated may change.
+    """
     return process.clean_environment(
         {
             # Checks run side by side: each gets its share of the cores.
             "OMP_NUM_THREADS": str(threads),
-            **check.env,
-            "CONTRIBBOT_TREE": str(tree),
-            "CONTRIBBOT_REPORT": str(folder / _REPORT),
-            "CONTRIBBOT_WITNESS": json.dumps([str(tree / path) for path in witness]),
+            **stated,
+            **place.env,
+            "CONTRIBBOT_TREE": str(place.tree),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
-            "PYTHONPATH": os.pathsep.join(str(tree / root) for root in python_roots),
+            "PYTHONPATH": place.python_path,
             "PYTHONDONTWRITEBYTECODE": "1",
             # What a check prints must be out before it crashes.
             "PYTHONUNBUFFERED": "1",
-            # Only what contribbot depends on may take part, not what else is installed.
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            **more,
         }
     )
 

@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 _LONGEST = 4000
 #: Bytes that one file may grow to; pytest keeps what a test prints in a file.
 _LARGEST = 2 * 2**30
+_NO_MEMORY = re.compile(
+    r"(?:CUDA|HIP)(?: error:)? out of memory"
+    r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
+)
+#: What the CUDA and HIP runtimes say of a GPU that is not there (any more), or is broken.
+_NO_DEVICE = re.compile(
+    r"no (?:CUDA|ROCm)-capable device|[Nn]o (?:CUDA|HIP) GPUs are available"
+    r"|device\(s\) is/are busy or unavailable|device is unavailable"
+    r"|uncorrectable ECC error|GPU is lost|(?:cuda|hip)ErrorNoDevice"
+    r"|(?:CUDA|HIP) driver (?:initialization failed|version is insufficient)"
+)
 #: Linux, prctl(2).
 _PR_SET_PDEATHSIG = 1
 
@@ -140,7 +151,23 @@ def _plain(text: str) -> str:
 
 def _failure(error: BaseException) -> dict[str, object]:
     text = f"{type(error).__name__}: {error}"
-    return {"message": _plain(text[:_LONGEST]), "broken": _is_broken(error)}
+    return {
+        "message": _plain(text[:_LONGEST]),
+        "broken": _is_broken(error),
+        "fault": _machine_fault(error),
+    }
+
+
+def _machine_fault(error: BaseException) -> str:
+    """Say what the machine, not the code, could not do: `memory`, `device`; or nothing.
+
+    torch names the one by a type and by words, the other by the words of the runtime
+    below (CUDA, HIP) alone.
+    """
+    names = {one.__name__ for one in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
+        return "memory"
+    return "device" if _NO_DEVICE.search(str(error)) else ""
 
 
 def _is_broken(error: BaseException | None) -> bool:
@@ -152,6 +179,8 @@ def _is_broken(error: BaseException | None) -> bool:
         return False
     if isinstance(error, ImportError | SyntaxError | FileNotFoundError):
         return True
+    if getattr(error, "contribbot_broken", False) is True:
+        return True  # a library for checks says so of its own errors
     if isinstance(error, BaseExceptionGroup) and any(map(_is_broken, error.exceptions)):
         return True
     return _is_broken(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,12 +29,14 @@ class Failure:
         when: `setup`, `call` or `teardown`.
         message: `ExceptionType: message`.
         broken: Whether something could not be imported or found.
+        fault: What this machine could not do (`memory`, `device`), or empty.
     """
 
     test: str
     when: str
     message: str
     broken: bool
+    fault: str = ""
 
 
 @dataclass
@@ -94,10 +97,12 @@ class Scrub:
     Args:
         tree: The exported tree.
         folder: The folder of the run.
+        more: Other folders that stand for the tree.
     """
 
-    def __init__(self, tree: Path, folder: Path) -> None:
+    def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
         named = [
+            *((str(one), "<tree>") for one in more),
             (str(tree), "<tree>"),
             (str(folder), "<run>"),
             (str(cache_folder()), "<cache>"),
@@ -119,14 +124,19 @@ class Scrub:
 
 
 def read_report(
-    report: Path, done: process.Supervised, tree: Path, *, limit: float, scrub: Scrub
+    report: Path,
+    done: process.Supervised,
+    witnessed: Mapping[str, str],
+    *,
+    limit: float,
+    scrub: Scrub,
 ) -> CheckRun:
     """Turn the child's report and its end into a run.
 
     Args:
         report: The file that the child wrote; need not be there.
         done: How the child ended.
-        tree: The tree that it ran on.
+        witnessed: Where each witnessed file lies, and its path in the tree.
         limit: Seconds that it had.
         scrub: Takes folders out of messages.
     """
@@ -135,7 +145,7 @@ def read_report(
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
         for row in text.splitlines():
-            _take(run, told, json.loads(row), tree, scrub)
+            _take(run, told, json.loads(row), witnessed, scrub)
     except (ValueError, TypeError, KeyError):
         # The child died in the middle of a line, or a check wrote into the report.
         told.status = None
@@ -165,13 +175,16 @@ class _Told:
 
 
 def _take(
-    run: CheckRun, told: _Told, event: dict[str, JsonValue], tree: Path, scrub: Scrub
+    run: CheckRun,
+    told: _Told,
+    event: dict[str, JsonValue],
+    witnessed: Mapping[str, str],
+    scrub: Scrub,
 ) -> None:
     """Take over one line of the report.
 
     Raises:
-        KeyError: It lacks something.
-        ValueError: It is no path of the tree.
+        KeyError: It lacks something, or is about a file that nobody asked about.
     """
     kind, test = event["event"], str(event.get("test", ""))
     if kind == "collected":
@@ -182,7 +195,8 @@ def _take(
         outcome, when = str(event["outcome"]), str(event["when"])
         if outcome == "failed":
             message = scrub(str(event.get("message", "")))
-            run.failed.append(Failure(test, when, message, event.get("broken") is True))
+            broken, fault = event.get("broken") is True, str(event.get("fault", ""))
+            run.failed.append(Failure(test, when, message, broken, fault))
         # A failing teardown outweighs a passed call; nothing outweighs a failure.
         if told.outcomes.get(test) != "failed":
             told.outcomes[test] = outcome
@@ -190,7 +204,7 @@ def _take(
         last = scrub(str(event["message"])).strip().splitlines()[-1]
         told.uncollected = last.removeprefix("E ").strip()
     elif kind == "lines":
-        path = Path(str(event["path"])).relative_to(tree).as_posix()
+        path = witnessed[str(event["path"])]
         run.statements[path] = [one for one in _list(event["statements"]) if isinstance(one, int)]
         run.executed[path] = [one for one in _list(event["executed"]) if isinstance(one, int)]
     elif kind == "end":
@@ -232,7 +246,7 @@ def _unusable(run: CheckRun, told: _Told) -> str:
     if missed:
         return f"stopped before {missed[0]} had run"
     for failure in run.failed:
-        if failure.when != "call":
+        if failure.when != "call" and not failure.fault:
             return f"error in {failure.when} of {failure.test}: {_first(failure.message)}"
     if not run.ran:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""

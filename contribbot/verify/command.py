@@ -21,7 +21,9 @@ from contribbot.verify.evidence import state_evidence, write_evidence
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.records import Record, State, judge_record, record_path
 
-_TARGET: Final = re.compile(r"^(?:compile:|reproduce:)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$")
+_TARGET: Final = re.compile(
+    r"^(?:(?:build|compile|reproduce|numerics|bench):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
+)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -18,6 +18,9 @@ from contribbot.model.patch import Patch
 from contribbot.sources import Progress
 from contribbot.store.repository import Store
 from contribbot.store.trees import altered, export
+from contribbot.verify.memo import Memo
+from contribbot.verify.overlay import Overlay
+from contribbot.verify.slots import Slots
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,12 @@ class Trees:
     patched: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Export:
-    """A tree on its way to a folder."""
+    """A tree in a folder, and git's index of it."""
 
     folder: Path
     index: Path
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    done: bool = False
 
 
 class Job:
@@ -100,7 +101,8 @@ class Job:
         below: The patches that it depends on, lowest first.
         store: The object store of its upstream.
         machine: What this machine is.
-        children: Runs checks, as many at a time as this machine shall bear.
+        children: Runs checks and compiles, as many at a time as this machine shall bear.
+        slots: Keeps what measures time apart from all other work.
         threads: Threads that one check may use.
         scratch: A folder of its own, gone after the run.
         logs: Where the output of checks is kept.
@@ -115,6 +117,7 @@ class Job:
         store: Store,
         machine: Machine,
         children: Executor,
+        slots: Slots,
         threads: int,
         scratch: Path,
         logs: Path,
@@ -125,14 +128,15 @@ class Job:
         self.store = store
         self.machine = machine
         self.children = children
+        self.slots = slots
         self.threads = threads
         self.scratch = scratch
         self.logs = logs
         self.progress = progress
         self.trees = Trees()
         self.results: dict[str, list[StageResult]] = {}
-        self._exports: dict[str, _Export] = {}
-        self._lock = threading.Lock()
+        self.overlays: Memo[Overlay] = Memo()
+        self._exports: Memo[_Export] = Memo()
 
     def fresh_folder(self) -> Path:
         """Make a folder whose name says nothing of what it will hold."""
@@ -148,15 +152,23 @@ class Job:
         Args:
             tree: The tree's id.
         """
-        with self._lock:
-            folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
-            wanted = self._exports.setdefault(tree, _Export(folder, index))
-        # A lock a tree: the two sides are written side by side.
-        with wanted.lock:
-            if not wanted.done:
-                export(self.store, tree, wanted.folder, index=wanted.index)
-                wanted.done = True
-        return wanted.folder
+        return self._exported(tree).folder
+
+    def _exported(self, tree: str) -> _Export:
+        return self._exports.get(tree, lambda: self._export(tree))
+
+    def _export(self, tree: str) -> _Export:
+        folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
+        export(self.store, tree, folder, index=index)
+        return _Export(folder, index)
+
+    def busy(self) -> contextlib.AbstractContextManager[None]:
+        """Work on this machine beside others; for work in `children`."""
+        return self.slots.busy()
+
+    def quiet(self) -> contextlib.AbstractContextManager[None]:
+        """Work on this machine alone; not within `busy`, nor in `children`."""
+        return self.slots.quiet()
 
     def altered(self, tree: str) -> str:
         """Return a path of an exported tree that some check has changed, or nothing.
@@ -164,7 +176,8 @@ class Job:
         Args:
             tree: The tree's id.
         """
-        return altered(self.store, self._exports[tree].folder, index=self._exports[tree].index)
+        one = self._exported(tree)
+        return altered(self.store, one.folder, index=one.index)
 
 
 class Stage(Protocol):

@@ -21,6 +21,7 @@ from contribbot.sources import Progress
 from contribbot.store.repository import open_store
 from contribbot.verify.cache import OutcomeCache
 from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.slots import Slots
 from contribbot.verify.stages import STAGES
 from contribbot.workspace import run_folder, stores_folder
 
@@ -90,6 +91,7 @@ def verify(
     patches = {name: queue.patch(name) for name in names}
     stacks = {name: tuple(queue.patch(low) for low in queue.below(name)) for name in names}
     cache = OutcomeCache(queue.local / "outcomes", machine)
+    slots = Slots()
     with (
         run_folder() as scratch,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
@@ -105,6 +107,7 @@ def verify(
                     store=open_store(stores_folder(), patches[name].upstream.name),
                     machine=machine,
                     children=children,
+                    slots=slots,
                     threads=max(1, machine.cores // options.jobs),
                     scratch=scratch / name,
                     logs=queue.local / "logs",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from contribbot.model.check import Check
 from contribbot.model.outcome import Outcome
-from contribbot.model.patch import Check
 from contribbot.verify.childreport import CheckRun, Failure
 
 
@@ -20,6 +20,8 @@ def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcom
     for side, run in (("base", base), ("patched tree", patched)):
         if run.trouble:
             return Outcome.FAILED, f"on the {side}: {run.trouble}"
+    if fault := _machine_fault(base, patched):
+        return fault
     wrong = _wrong_on_base(check, base) or _wrong_on_patched(base, patched)
     if wrong:
         return Outcome.FAILED, wrong
@@ -28,6 +30,24 @@ def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcom
     if check.expect == "fail-to-pass":
         return Outcome.PASSED, f"{tests}: fail on the base as stated, pass on the patched tree"
     return Outcome.PASSED, f"{tests}: pass on the base and on the patched tree"
+
+
+def _machine_fault(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str] | None:
+    """Return the outcome when this machine gave up, which says nothing of the patch.
+
+    Memory that lacks on the patched tree alone is the patch's doing.
+    """
+    for side, run in (("base", base), ("patched tree", patched)):
+        for failure in run.failed:
+            if not failure.fault:
+                continue
+            run.transient = True
+            what = "ran out of memory" if failure.fault == "memory" else "lost its device"
+            said = f"on the {side}, this machine {what}: {_name(failure)}"
+            if failure.fault == "memory" and run is patched:
+                return Outcome.FAILED, f"{said}; the base did not"
+            return Outcome.UNAVAILABLE, said
+    return None
 
 
 def _wrong_on_base(check: Check, base: CheckRun) -> str:

@@ -27,7 +27,8 @@ class WitnessStage:
         """One unit a target: what ran on one says nothing of another."""
         ran = [
             result
-            for result in job.results["reproduce"]
+            for stage in ("reproduce", "numerics")
+            for result in job.results.get(stage, ())
             if result.outcome is Outcome.PASSED and "executed" in result.details
         ]
         targets = dict.fromkeys(result.target for result in ran)

@@ -1,0 +1,169 @@
+"""What a patch states to be proved beside its checks: hipify, compile, numerics, bench, build."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, JsonValue, StringConstraints, model_validator
+
+from contribbot.model.base import Line, Lines, Name, Pattern, Prose, TreePath, TreePaths
+from contribbot.model.check import Check, Environment, GfxTarget, Needy, Seconds, Stated
+
+#: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
+DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+
+GfxTargets = Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
+#: A mnemonic of the AMDGPU instruction set.
+Mnemonic = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+Mnemonics = Annotated[tuple[Mnemonic, ...], Field(strict=False)]
+#: A bench file directly inside `checks/`.
+BenchFile = Annotated[str, StringConstraints(pattern=r"^bench_[A-Za-z0-9_]+\.py$")]
+#: A path inside `checks/`.
+SupportPath = TreePath
+Positive = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
+#: The name of a dtype of torch, such as `bfloat16`.
+DtypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Hipify(Stated):
+    """What the upstream's hipify step must do.
+
+    Attributes:
+        sources: Sources that are hipified beyond those that the patch touches.
+    """
+
+    expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
+    sources: TreePaths = ()
+
+
+class Compile(Stated):
+    """A kernel source that is compiled for AMD targets, on the base and on the patched tree.
+
+    `reason` is searched in the base's failure: the compiler's first error, or the
+    expectation that the base's listing does not meet.
+
+    Attributes:
+        name: How outcomes call it.
+        kind: `hip`: a C++ source; `triton`: a function under `triton.jit`.
+        source: The file in the tree.
+        targets: The AMD targets.
+        kernels: A regular expression; only kernels whose demangled name it is
+            found in count. Empty: all.
+        instructions: Mnemonics that every counted kernel must hold, by target.
+        fewer_instructions: Targets for which the patched kernels must have fewer
+            instructions in all, and none of them more.
+        no_spills: Whether the patched kernels may not spill more than the base's.
+        include: Include roots in the tree, beside the upstream's.
+        defines: Macros, as `NAME` or `NAME=VALUE`, beside the upstream's.
+        timeout: Seconds that one compile may take.
+        function: kind triton: the function.
+        signature: kind triton: the type of each parameter, such as `*bf16`, `i32`, `constexpr`.
+        constants: kind triton: the value of each constexpr.
+        num_warps: kind triton: wavefronts a program.
+    """
+
+    name: Name
+    kind: Literal["hip", "triton"] = "hip"
+    source: TreePath
+    targets: GfxTargets = DEFAULT_TARGETS
+    kernels: Pattern = ""
+    instructions: dict[GfxTarget, Mnemonics] = Field(default_factory=dict)
+    fewer_instructions: Annotated[tuple[GfxTarget, ...], Field(strict=False)] = ()
+    no_spills: bool = False
+    include: TreePaths = ()
+    defines: Lines = ()
+    timeout: Seconds = 300.0
+    function: Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z_]\w*)?$")] = ""
+    signature: dict[str, Line] = Field(default_factory=dict)
+    constants: dict[str, JsonValue] = Field(default_factory=dict)
+    num_warps: Annotated[int, Field(ge=1, le=32)] = 4
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Compile:
+        if (self.kind == "triton") != bool(self.function):
+            raise ValueError("function: kind triton names one, kind hip has none")
+        for target in (*self.instructions, *self.fewer_instructions):
+            if target not in self.targets:
+                raise ValueError(f"{target} is expected something of and not among the targets")
+        return self
+
+
+class Numerics(Check):
+    """A check whose results are judged against a reference of higher precision.
+
+    Attributes:
+        fudge: How many times the error of a same-precision reference is allowed.
+        floor: The absolute error below which that reference's own error is not
+            believed; one number, or one for each dtype.
+        why: Why these, in words.
+    """
+
+    fudge: Positive
+    floor: Positive | dict[DtypeName, Positive]
+    why: Prose
+
+
+class Bench(Needy):
+    """A bench file, measured on the base and on the patched tree in turns.
+
+    Attributes:
+        name: How outcomes call it.
+        file: The file in `checks/`.
+        build: The `[[build]]` whose product it loads, or empty.
+        cases: A regular expression; only cases whose name it is found in count. Empty: all.
+        at_least: What the base's time divided by the patched tree's must reach, in every case.
+        memory_at_most: What the patched tree's peak memory divided by the base's may
+            reach; only on a GPU.
+        rounds: Pairs of measurements at first; three times as many when they do not decide.
+        timeout: Seconds that the whole may take.
+        env: Environment variables for it.
+    """
+
+    name: Name
+    file: BenchFile
+    build: Name | Literal[""] = ""
+    cases: Pattern = ""
+    at_least: Positive
+    memory_at_most: Positive | None = None
+    rounds: Annotated[int, Field(ge=6, le=200)] = 9
+    timeout: Seconds = 600.0
+    env: Environment = Field(default_factory=dict)
+
+
+class Build(Stated):
+    """Something that is compiled from the base and from the patched tree, for checks to load.
+
+    Attributes:
+        name: How checks call it.
+        way: `extension`: these sources alone, with torch's cpp_extension. `full`:
+            the upstream's own recipe.
+        sources: extension: sources in the tree.
+        binding: extension: the file in `checks/` that registers the kernels.
+        include: extension: include roots in the tree.
+        defines: extension: macros.
+        flags: extension: flags for the compiler.
+        targets: The hardware that it is built for.
+        timeout: Seconds that one side may take.
+    """
+
+    name: Name
+    way: Literal["extension", "full"]
+    expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
+    sources: TreePaths = ()
+    binding: SupportPath | Literal[""] = ""
+    include: TreePaths = ()
+    defines: Lines = ()
+    flags: Lines = ()
+    targets: Annotated[
+        tuple[Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")], ...],
+        Field(strict=False, min_length=1),
+    ]
+    timeout: Seconds = 1800.0
+
+    @model_validator(mode="after")
+    def _fits_its_way(self) -> Build:
+        if self.way == "extension" and not self.sources:
+            raise ValueError("sources: an extension is made of some")
+        if self.way == "full" and (self.sources or self.binding):
+            raise ValueError("sources: the upstream's recipe knows its own")
+        return self

@@ -1,0 +1,180 @@
+"""One check as a unit of work: run on the base and on the patched tree, then judged."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot import process
+from contribbot.model.check import Check, Needy
+from contribbot.model.outcome import HOST_TARGETS, Outcome
+from contribbot.verify.checkrun import run_check
+from contribbot.verify.childreport import CheckRun
+from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.places import (
+    OverlayError,
+    overlay_details,
+    overlay_note,
+    place,
+    unplaceable,
+)
+from contribbot.verify.redgreen import judge_check
+
+_ACCELERATOR: Final = threading.Lock()
+
+Judge = Callable[[Check, CheckRun, CheckRun], tuple[Outcome, str]]
+More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a stage runs its checks.
+
+    Attributes:
+        judge: Says what two runs, on the base and on the patched tree, come to.
+        env: Variables for the check, beside its own.
+        details: What the record keeps beside what it keeps of every check.
+    """
+
+    judge: Judge = judge_check
+    env: Mapping[str, str] = field(default_factory=dict)
+    details: More = lambda _base, _patched: {}
+
+
+def check_unit(job: Job, check: Check, way: Way) -> Unit:
+    """Return the unit of work for a check.
+
+    Args:
+        job: The verification.
+        check: The check.
+        way: How its stage runs it.
+    """
+    missing = missing_here(job, check) or unplaceable(job, check)
+    inputs: dict[str, JsonValue] = {
+        "check": check.model_dump_json(),
+        "checks": job.patch.checks_digest,
+        "env": {**way.env},
+        **place_inputs(job),
+    }
+    if check.modules and not missing:
+        inputs["modules"] = {**_versions(check.modules)}
+    return Unit(
+        target=check.target,
+        inputs=inputs,
+        work=lambda: _run(job, check, way),
+        label=check.name,
+        missing=missing,
+    )
+
+
+def place_inputs(job: Job) -> dict[str, JsonValue]:
+    """Return what everything that runs on the two trees depends on."""
+    return {
+        "base": job.trees.base,
+        "patched": job.trees.patched,
+        "python_roots": list(job.patch.upstream.python_roots),
+        "overlay": list(job.patch.upstream.overlay),
+        "threads": job.threads,
+        "accelerator": {**process.accelerator_environment()},
+    }
+
+
+def missing_here(job: Job, what: Needy) -> str:
+    """Say what this machine lacks for something, or nothing.
+
+    Args:
+        job: The verification.
+        what: What shall run.
+    """
+    if what.target not in job.machine.targets:
+        return f"no {what.target} on this machine"
+    for module in what.modules:
+        if importlib.util.find_spec(module.partition(".")[0]) is None:
+            return f"the Python module {module} is not installed"
+    return ""
+
+
+def _run(job: Job, check: Check, way: Way) -> Finding:
+    try:
+        base, patched = _both(job, check, way)
+    except OverlayError as error:
+        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
+    outcome, reason = way.judge(check, base, patched)
+    note = overlay_note(job)
+    details: dict[str, JsonValue] = {
+        "file": check.file,
+        "expect": check.expect,
+        "stated_reason": check.reason,
+        "threads": job.threads,
+        "accelerator": {**process.accelerator_environment()},
+        "modules": {**_versions(check.modules)},
+        **overlay_details(job),
+        "base": base.summary(),
+        "patched": patched.summary(),
+        "statements": {path: list(lines) for path, lines in patched.statements.items()},
+        "executed": {path: list(lines) for path, lines in patched.executed.items()},
+        **way.details(base, patched),
+    }
+    return Finding(
+        outcome,
+        f"{reason} ({note})" if note else reason,
+        details,
+        lasting=not (base.transient or patched.transient),
+        seconds=base.seconds + patched.seconds,
+    )
+
+
+def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun]:
+    """Run a check on the base and on the patched tree.
+
+    Both are witnessed, so that tracing cannot make the difference. On an
+    accelerator they run one after the other and alone: a fault on one side must
+    not reach the other, nor another check.
+    """
+
+    def start(tree: str) -> Future[CheckRun]:
+        return job.children.submit(_on, job, check, way, tree)
+
+    trees = job.trees
+    if check.target in HOST_TARGETS:
+        on_base, on_patched = start(trees.base), start(trees.patched)
+        return on_base.result(), on_patched.result()
+    with _ACCELERATOR:
+        return start(trees.base).result(), start(trees.patched).result()
+
+
+def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    with job.busy():
+        run = run_check(
+            check,
+            job.patch.support,
+            place=place(job, check, tree),
+            env=way.env,
+            threads=job.threads,
+            folder=job.fresh_folder(),
+            logs=job.logs,
+        )
+    meddled = job.altered(tree)
+    if meddled and not run.trouble:
+        # What other checks saw from then on is not the tree: this run decides nothing.
+        run.trouble, run.transient = f"wrote into the tree: {meddled}", True
+    return run
+
+
+def _versions(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of the distributions that provide some modules."""
+    if not modules:
+        return {}
+    owners = importlib.metadata.packages_distributions()
+    return {
+        owner: importlib.metadata.version(owner)
+        for module in modules
+        for owner in owners.get(module.partition(".")[0], ())
+    }
