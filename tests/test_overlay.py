@@ -1,0 +1,126 @@
+"""A tree of Python files is run over the installed package that has the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.toy import AREA, Toy, git, one_check
+
+#: What no tree has: in the field, what is compiled.
+NATIVE = "def multiply(left, right):\n    return left * right\n"
+CHECK = """\
+from src.native import multiply
+from src.toy import area
+
+
+def test_rectangle():
+    assert area.rectangle(2, 3) == multiply(2, 3)
+    assert "site" not in area.__file__
+"""
+
+
+@pytest.fixture
+def over(toy: Toy, program: Program) -> Toy:
+    """A toy whose upstream is put over an installed package `src`, release 1.0."""
+    text = (
+        'name = "toy"\nrepository = "example/toy"\npython_roots = ["."]\noverlay = ["src"]\n'
+        'tests = ["tests"]\n'
+    )
+    toy.put("upstreams/toy.toml", text)
+    install(toy, AREA, release="1.0")
+    program.env["PYTHONPATH"] = str(site(toy))
+    toy.put_patch(checks=one_check(reason="assert 5 == 6"), check_files={"test_red.py": CHECK})
+    toy.put_queue(["area"])
+    return toy
+
+
+def site(toy: Toy) -> Path:
+    return toy.root / "site"
+
+
+def install(toy: Toy, area: str, *, release: str) -> None:
+    """Install a release of the package: its Python files, and one that no tree has."""
+    metadata = f"Metadata-Version: 2.1\nName: toy\nVersion: {release}\n"
+    for path, content in {
+        "src/__init__.py": "",
+        "src/native.py": NATIVE,
+        "src/toy/__init__.py": "",
+        "src/toy/area.py": area,
+        f"toy-{release}.dist-info/METADATA": metadata,
+        f"toy-{release}.dist-info/top_level.txt": "src\n",
+    }.items():
+        target = site(toy) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content, encoding="utf-8")
+
+
+def test_the_trees_files_stand_before_the_installed_ones(over: Toy, program: Program) -> None:
+    ran = program("verify", "area", "--json")
+    assert ran.report().verdict == "proved", ran.out
+    check = ran.stages()["reproduce red"]
+    assert check.reason == "red: 1 test: fail on the base as stated, pass on the patched tree"
+    assert check.details["over"] == "src 1.0"
+    assert check.details["merged"] == []
+    assert ran.stages()["witness"].reason == "2 of 2 added statements ran (100%)"
+    assert (site(over) / "src/toy/area.py").read_text(encoding="utf-8") == AREA
+
+
+def test_another_release_below_is_said(over: Toy, program: Program) -> None:
+    (site(over) / "toy-1.0.dist-info/top_level.txt").unlink()
+    (site(over) / "toy-1.0.dist-info/METADATA").unlink()
+    (site(over) / "toy-1.0.dist-info").rmdir()
+    install(over, AREA.replace("side * side", "side**2"), release="2.0+cpu")
+    check = program("verify", "area", "--json").stages()["reproduce red"]
+    assert check.outcome == "passed", check.reason
+    assert check.reason.endswith("(over src 2.0+cpu, not the pin's)")
+    assert check.details["merged"] == ["src/toy/area.py"]
+
+
+def test_a_change_that_does_not_fit_what_is_installed_is_unavailable(
+    over: Toy, program: Program
+) -> None:
+    install(over, AREA.replace("width + height", "height + width"), release="1.0")
+    ran = program("verify", "area", "--json")
+    assert ran.code == 3
+    check = ran.stages()["reproduce red"]
+    assert check.outcome == "unavailable"
+    assert check.reason == (
+        "red: src/toy/area.py: the installed file is not the pin's, and the change conflicts"
+    )
+
+
+@pytest.mark.usefixtures("over")
+def test_a_package_that_is_not_installed_is_unavailable(program: Program) -> None:
+    program.env["PYTHONPATH"] = ""
+    check = program("verify", "area", "--json").stages()["reproduce red"]
+    assert (check.outcome, check.reason) == (
+        "unavailable",
+        "red: the Python package src is not installed",
+    )
+
+
+def test_files_that_come_and_go_are_real_ones(over: Toy, program: Program) -> None:
+    over.write("src/toy/old.py", "SIDES = 3\n")
+    git(over.upstream, "add", "-A")
+    git(over.upstream, "commit", "-q", "-m", "Toy 1.0, with old.py")
+    git(over.upstream, "tag", "-f", "v1.0")
+    over.commit = git(over.upstream, "rev-parse", "HEAD").decode().strip()
+    (site(over) / "src/toy/old.py").write_text("SIDES = 3\n", encoding="utf-8")
+    git(over.upstream, "mv", "src/toy/old.py", "src/toy/new.py")
+    change = over.format_patch({"src/toy/new.py": "SIDES = 4\n"})
+    over.put_patch(
+        patch=change,
+        files=("src/toy/new.py", "src/toy/old.py"),
+        checks=one_check(reason="assert 3 == 4"),
+        check_files={
+            "test_red.py": "import importlib.util\n\n\ndef test_sides():\n"
+            "    name = 'old' if importlib.util.find_spec('src.toy.old') else 'new'\n"
+            "    assert importlib.import_module('src.toy.' + name).SIDES == 4\n"
+        },
+    )
+    over.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert ran.stages()["reproduce red"].outcome == "passed", ran.out
