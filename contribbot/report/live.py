@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from contribbot import process
-from contribbot.model.outcome import StageResult
+from contribbot.model.outcome import HOST_TARGETS, StageResult
 from contribbot.report.text import STYLES, columns, conflict_lines
 
 #: Widths that keep the usual names in columns; longer ones push the rest.
@@ -83,7 +83,7 @@ class Lines:
         # Lines and progress on one terminal must go through one console, or they mix.
         live = out if out.is_terminal else console(stderr=True)
         self._lock = threading.Lock()
-        self._tasks: dict[tuple[str, str, str], TaskID] = {}
+        self._tasks: dict[tuple[str, str, str, str], TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -101,16 +101,17 @@ class Lines:
         with self._progress:
             yield
 
-    def started(self, patch: str, stage: str, label: str) -> None:
+    def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Show that some work has started."""
+        on = "" if target in HOST_TARGETS else target
+        name = " ".join(part for part in (f"{patch}:", stage, label, on) if part)
         with self._lock:
-            name = f"{patch}: {stage} {label}".rstrip()
-            self._tasks[patch, stage, label] = self._progress.add_task(name, total=None)
+            self._tasks[patch, stage, target, label] = self._progress.add_task(name, total=None)
 
     def ended(self, patch: str, result: StageResult) -> None:
         """Print an outcome."""
         check = result.details.get("check")
-        key = (patch, result.stage, check if isinstance(check, str) else "")
+        key = (patch, result.stage, result.target, check if isinstance(check, str) else "")
         with self._lock:
             task = self._tasks.pop(key, None)
             if task is not None:

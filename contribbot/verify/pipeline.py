@@ -32,7 +32,7 @@ _UNITS: Final = 16
 class Watcher(Protocol):
     """Sees what happens while it happens. Called from several threads."""
 
-    def started(self, patch: str, stage: str, label: str) -> None:
+    def started(self, patch: str, stage: str, target: str, label: str) -> None:
         """Some work of a stage has started."""
 
     def ended(self, patch: str, result: StageResult) -> None:
@@ -197,7 +197,7 @@ class _Walk:
             remembered = self._cache.get(key)
             if remembered is not None and unit.usable(remembered):
                 return remembered
-        self._watcher.started(self._job.patch.name, stage, unit.label)
+        self._watcher.started(self._job.patch.name, stage, unit.target, unit.label)
         started = time.monotonic()
         finding = unit.work()
         elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds

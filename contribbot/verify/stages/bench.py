@@ -1,0 +1,154 @@
+"""Stage `bench`: the speed of base and patched tree, measured in turns, against a claim."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot import process
+from contribbot.bench import DEVICE_VARIABLE
+from contribbot.bench.session import measure
+from contribbot.bench.summary import case_details, ceiling_details, conclude
+from contribbot.bench.verdict import Claim
+from contribbot.bench.worker import Side, arguments
+from contribbot.files import write_atomically
+from contribbot.model.outcome import HOST_TARGETS, Outcome, StageResult
+from contribbot.model.proofs import Bench
+from contribbot.verify.checkrun import child_environment, lay_out
+from contribbot.verify.checkunit import missing_here, place_inputs
+from contribbot.verify.childreport import Scrub
+from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.places import (
+    OverlayError,
+    overlay_details,
+    overlay_note,
+    place,
+    unplaceable,
+)
+
+#: What a record keeps of an output; the whole is in the log file.
+_TAIL: Final = 2000
+
+
+class BenchStage:
+    """Measures each bench file in two children, with nothing else of this run at work."""
+
+    name = "bench"
+    after = ("apply",)
+
+    def units(self, job: Job) -> list[Unit]:
+        """One unit an entry."""
+        return [self._unit(job, entry) for entry in job.patch.spec.bench]
+
+    def settle(self, job: Job, results: list[StageResult]) -> None:
+        """Nothing later depends on it."""
+
+    def _unit(self, job: Job, entry: Bench) -> Unit:
+        inputs: dict[str, JsonValue] = {
+            **place_inputs(job),
+            "bench": entry.model_dump_json(),
+            "checks": job.patch.checks_digest,
+            # However many checks run side by side: a bench has the machine for itself.
+            "threads": job.machine.cores,
+        }
+        return Unit(
+            target=entry.target,
+            inputs=inputs,
+            work=lambda: _run(job, entry),
+            label=entry.name,
+            missing=missing_here(job, entry) or unplaceable(job, entry),
+        )
+
+
+def _run(job: Job, entry: Bench) -> Finding:
+    claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
+    try:
+        # What has to be built first is built before the machine falls quiet.
+        base, patched = (_Spot(job, entry, tree) for tree in (job.trees.base, job.trees.patched))
+    except OverlayError as error:
+        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
+    sides = base.side("base"), patched.side("patched tree")
+    with job.quiet():
+        started = time.monotonic()
+        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout)
+        seconds = time.monotonic() - started
+    outcome, reason, lasting = conclude(result, claim)
+    meddled = job.altered(job.trees.base) or job.altered(job.trees.patched)
+    if meddled:
+        outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False
+    note = overlay_note(job)
+    details: dict[str, JsonValue] = {
+        "file": entry.file,
+        "at_least": entry.at_least,
+        "memory_at_most": entry.memory_at_most,
+        "threads": job.machine.cores,
+        "accelerator": {**process.accelerator_environment()},
+        **overlay_details(job),
+        "ceilings": ceiling_details(result.ceilings),
+        "cases": [
+            _scrubbed(case_details(one, result.ceilings), base, patched) for one in result.cases
+        ],
+        "base": base.kept(job.logs),
+        "patched": patched.kept(job.logs),
+    }
+    reason = base.scrub(patched.scrub(reason))
+    return Finding(
+        outcome, f"{reason} ({note})" if note else reason, details, lasting=lasting, seconds=seconds
+    )
+
+
+class _Spot:
+    """The folder and the place of one side.
+
+    Args:
+        job: The verification.
+        entry: The bench.
+        tree: The side's tree.
+
+    Raises:
+        OverlayError: The tree's files cannot be put over what is installed.
+    """
+
+    def __init__(self, job: Job, entry: Bench, tree: str) -> None:
+        where = place(job, entry, tree)
+        folder = job.fresh_folder()
+        self._checks = lay_out(folder, job.patch.support)
+        self._log = folder / "log"
+        self._file = entry.file
+        self._env = child_environment(
+            where,
+            entry.env,
+            threads=job.machine.cores,
+            folder=folder,
+            more={DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda"},
+        )
+        self.scrub = Scrub(where.tree, folder, *where.python)
+
+    def side(self, name: str) -> Side:
+        """Return what the child of this side is started with."""
+        return Side(name, self._checks, self._env, self._log)
+
+    def kept(self, logs: Path) -> dict[str, JsonValue]:
+        """Keep the output under its digest, and return what the record says of this side."""
+        written = self._log.read_bytes() if self._log.is_file() else b""
+        text = self.scrub(written.decode("utf-8", "replace"))
+        content = text.encode()
+        digest = hashlib.sha256(content).hexdigest()
+        write_atomically(logs / f"{digest}.log", content)
+        return {
+            "command": self.scrub(process.describe(["python", *arguments(self._file)])),
+            "log_sha256": digest,
+            "log_tail": text[-_TAIL:],
+        }
+
+
+def _scrubbed(details: dict[str, JsonValue], *spots: _Spot) -> dict[str, JsonValue]:
+    """Take this machine's folders out of what an exception said."""
+    text = str(details["text"])
+    for spot in spots:
+        text = spot.scrub(text)
+    return {**details, "text": text}
