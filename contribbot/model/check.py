@@ -18,6 +18,8 @@ Requirement = Annotated[
 ]
 #: An LLVM AMDGPU target.
 GfxTarget = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]{3,5}$")]
+#: Hardware that something is built for or runs on.
+Target = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")]
 #: A pytest file directly inside `checks/`.
 CheckFile = Annotated[str, StringConstraints(pattern=r"^test_[A-Za-z0-9_]+\.py$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

@@ -7,7 +7,15 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from contribbot.model.base import Line, Lines, Name, Pattern, Prose, TreePath, TreePaths
-from contribbot.model.check import Check, Environment, GfxTarget, Needy, Seconds, Stated
+from contribbot.model.check import (
+    Check,
+    Environment,
+    GfxTarget,
+    Needy,
+    Seconds,
+    Stated,
+    Target,
+)
 
 #: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
@@ -16,6 +24,9 @@ GfxTargets = Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
 #: A mnemonic of the AMDGPU instruction set.
 Mnemonic = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 Mnemonics = Annotated[tuple[Mnemonic, ...], Field(strict=False)]
+#: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
+_CPP: Final = (".cpp", ".cc", ".cxx")
+_KERNELS: Final = (".cu", ".hip")
 #: A bench file directly inside `checks/`.
 BenchFile = Annotated[str, StringConstraints(pattern=r"^bench_[A-Za-z0-9_]+\.py$")]
 #: A path inside `checks/`.
@@ -141,9 +152,11 @@ class Build(Stated):
         binding: extension: the file in `checks/` that registers the kernels.
         include: extension: include roots in the tree.
         defines: extension: macros.
-        flags: extension: flags for the compiler.
+        flags: extension: flags for what compiles the kernels (nvcc, hipcc; for cpu the
+            C++ compiler). Of these `-std=` and `-O` reach the C++ compiler too.
         targets: The hardware that it is built for.
-        timeout: Seconds that one side may take.
+        timeout: Seconds that one side may take. By default half an hour, and what the
+            recipe says for `full`.
     """
 
     name: Name
@@ -154,16 +167,24 @@ class Build(Stated):
     include: TreePaths = ()
     defines: Lines = ()
     flags: Lines = ()
-    targets: Annotated[
-        tuple[Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")], ...],
-        Field(strict=False, min_length=1),
-    ]
-    timeout: Seconds = 1800.0
+    targets: Annotated[tuple[Target, ...], Field(strict=False, min_length=1)]
+    timeout: Seconds | None = None
 
     @model_validator(mode="after")
     def _fits_its_way(self) -> Build:
+        stated = (self.sources, self.binding, self.include, self.defines, self.flags)
+        if self.way == "full" and any(stated):
+            raise ValueError(
+                "way full: the upstream's recipe knows its sources, binding, include, defines"
+                " and flags"
+            )
         if self.way == "extension" and not self.sources:
             raise ValueError("sources: an extension is made of some")
-        if self.way == "full" and (self.sources or self.binding):
-            raise ValueError("sources: the upstream's recipe knows its own")
+        for source in (*self.sources, *((self.binding,) if self.binding else ())):
+            if not source.endswith((*_CPP, *_KERNELS)):
+                raise ValueError(
+                    f"{source}: cpp_extension compiles {', '.join((*_CPP, *_KERNELS))}"
+                )
+            if "cpu" in self.targets and not source.endswith(_CPP):
+                raise ValueError(f"{source}: for cpu, sources are {', '.join(_CPP)}")
         return self

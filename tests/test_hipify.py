@@ -1,0 +1,421 @@
+"""The stage `hipify`: a toy upstream with a script of its own, and vLLM's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.hardware.probe import this_machine
+from contribbot.model.outcome import Verdict
+from contribbot.model.pin import Pin, SdistSource
+from contribbot.queue.load import load_queue
+from contribbot.sources import Silent
+from contribbot.sources.download import obtain
+from contribbot.store.repository import open_store
+from contribbot.verify.hipified import hipified, sources_of
+from contribbot.verify.job import Job
+from contribbot.verify.slots import Slots
+from contribbot.workspace import stores_folder
+from tests.conftest import REAL_CACHE, Program, dig
+from tests.toy import git
+
+if TYPE_CHECKING:
+    from contribbot.model.outcome import StageResult
+    from tests.toy import Toy
+
+ROOT = Path(__file__).parent.parent
+
+#: A hipify step as a project would write it, over torch's; it leaves unchanged sources out.
+REAL = """\
+import os
+import shutil
+import sys
+
+from torch.utils.hipify.hipify_python import hipify
+
+_, _, project, _, output, *sources = sys.argv
+shutil.copytree(project, output)
+hipify(
+    project_directory=project, output_directory=output, includes=["*"],
+    extra_files=[os.path.abspath(one) for one in sources], show_detailed=True,
+    header_include_dirs=[], is_pytorch_extension=True, hipify_extra_files_only=True,
+)
+"""
+#: The same, with what it lacks.
+MENDED = (
+    REAL.replace("header_include_dirs=[]", "header_include_dirs=['.']")
+    + """\
+for one in sources:
+    wanted = one.replace(".cu", ".hip")
+    if not os.path.exists(wanted):
+        shutil.copy2(one, wanted)
+"""
+)
+#: Quick, without torch: for tests of everything around it.
+QUICK = """\
+import pathlib
+import shutil
+import sys
+
+_, _, project, _, output, *sources = sys.argv
+shutil.copytree(project, output)
+for one in sources:
+    text = pathlib.Path(one).read_text().replace("cuda_runtime.h", "hip/hip_runtime.h")
+    pathlib.Path(one).with_suffix(".hip").write_text(text)
+"""
+RECIPE = """
+[hipify]
+script = "tools/hipify.py"
+project = "csrc"
+renames = [['\\.cu$', ".hip"]]
+cuda_sources = ["nvidia"]
+cuda_only = ['^cuda\\w*\\.h$']
+defined = ["USE_ROCM"]
+timeout = 60
+"""
+KERNEL = '#include "common.h"\n#include <cuda_runtime.h>\n__global__ void k() {}\n'
+GUARDED = "#ifndef USE_ROCM\n#include <cuda_fp8.h>\n#endif\n"
+BASE = {
+    "tools/hipify.py": QUICK,
+    "csrc/k.cu": KERNEL,
+    "csrc/other.cu": "int other();\n",
+    "csrc/common.h": GUARDED,
+    "csrc/nvidia.cu": "#include <cuda_fp8.h>\n",
+}
+
+
+def grow(toy: Toy, files: dict[str, str], recipe: str = RECIPE) -> None:
+    """Make the upstream's pinned release hold these files, and say how it is hipified."""
+    for path, content in files.items():
+        toy.write(path, content)
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "Toy 1.0")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    toy.put("upstreams/toy.toml", toy.upstream_toml() + recipe)
+
+
+def patch(toy: Toy, changes: dict[str, str], hipify: str = "") -> None:
+    """Make the queue hold one patch; `hipify` is the content of its table."""
+    toy.put_patch(
+        patch=toy.format_patch({**changes}),
+        files=tuple(changes),
+        checks=f"[hipify]\n{hipify}\n",
+        check_files={},
+    )
+    toy.put_queue(["area"])
+
+
+def verified(program: Program) -> StageResult:
+    """Return what the stage said of the only patch."""
+    ran = program("verify", "area", "--json")
+    assert "Traceback" not in ran.err
+    return ran.stages()["hipify"]
+
+
+def stated(reason: str, sources: str = "") -> str:
+    """Return the table of a fail-to-pass step."""
+    return f"expect = \"fail-to-pass\"\nreason = '{reason}'\nsources = [{sources}]"
+
+
+def test_a_script_that_is_mended_goes_from_red_to_green(toy: Toy, program: Program) -> None:
+    header = '#include "deep/common.h"\n__global__ void k() {}\n'
+    grow(toy, {**BASE, "tools/hipify.py": REAL, "csrc/deep/x.cu": header,
+               "csrc/deep/common.h": "#include <cuda_runtime.h>\n"})  # fmt: skip
+    reason = r"csrc/other.cu has no output csrc/other.hip|deep/common.h:1 includes cuda_runtime.h"
+    sources = '"csrc/k.cu", "csrc/other.cu", "csrc/deep/x.cu"'
+    patch(toy, {"tools/hipify.py": MENDED}, stated(reason, sources))
+
+    seen = verified(program)
+
+    assert seen.outcome == "passed", seen.reason
+    assert seen.reason.startswith("fails on the base as stated; 3 outputs where the build looks")
+    failed = dig(seen.details, "base", "failed")
+    assert isinstance(failed, list)
+    assert [dig(one, "message") for one in failed] == [
+        "csrc/other.cu has no output csrc/other.hip",
+        "csrc/deep/common.h:1 includes cuda_runtime.h",
+    ]
+    assert dig(seen.details, "patched", "outputs") == {
+        "csrc/deep/x.cu": "csrc/deep/x.hip",
+        "csrc/k.cu": "csrc/k.hip",
+        "csrc/other.cu": "csrc/other.hip",
+    }
+    evidence = program("evidence", "check")
+    assert evidence.code == 0, evidence.out
+    log = toy.queue / f".contribbot/logs/{dig(seen.details, 'base', 'log')}.log"
+    assert "[skipped, no changes]" in log.read_text()
+
+
+def test_what_the_base_lacks_is_what_the_patch_mends(toy: Toy, program: Program) -> None:
+    lacking = QUICK.replace("sources:", "sources[1:]:")
+    grow(toy, {**BASE, "tools/hipify.py": lacking, "csrc/common.h": "#include <cuda.h>\n"})
+    changes = {"tools/hipify.py": QUICK, "csrc/common.h": GUARDED, "csrc/new.cu": KERNEL}
+    patch(toy, changes, 'sources = ["csrc/k.cu", "csrc/other.cu"]')
+
+    seen = verified(program)
+
+    assert seen.outcome == "passed", seen.reason
+    # k.cu is the first and has no output there; so nothing reaches the header.
+    assert seen.reason == (
+        "3 outputs where the build looks, no CUDA-only include left; the base lacks 1 of 2 outputs"
+    )
+    assert seen.details["expect"] == "pass-to-pass"
+
+
+def test_a_cuda_only_include_refutes(toy: Toy, program: Program) -> None:
+    grow(toy, BASE)
+    patch(toy, {"csrc/common.h": "\n#include <cuda_bf16.h>\n", "csrc/k.cu": KERNEL + "int k2;\n"})
+
+    seen = verified(program)
+
+    assert seen.outcome == "failed"
+    assert seen.reason == "on the patched tree: csrc/common.h:2 includes cuda_bf16.h"
+
+
+def test_touched_sources_are_hipified_without_a_table(toy: Toy, program: Program) -> None:
+    grow(toy, BASE)
+    changes = {"csrc/k.cu": KERNEL + "int k2;\n", "csrc/nvidia.cu": "#include <cuda.h>\n"}
+    toy.put_patch(patch=toy.format_patch({**changes}), files=tuple(changes))
+    toy.put_queue(["area"])
+
+    seen = verified(program)
+
+    # The other one is for CUDA alone.
+    assert dig(seen.details, "patched", "outputs") == {"csrc/k.cu": "csrc/k.hip"}
+    assert seen.outcome == "passed", seen.reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("has no output", "for another reason than stated: csrc/common.h:1 includes cuda.h"),
+        ("includes cuda", "fails on the base as stated"),
+    ],
+)
+def test_the_reason_must_be_the_stated_one(
+    toy: Toy, program: Program, reason: str, said: str
+) -> None:
+    grow(toy, {**BASE, "csrc/common.h": "#include <cuda.h>\n"})
+    patch(toy, {"csrc/common.h": GUARDED}, stated(reason, '"csrc/k.cu"'))
+    seen = verified(program)
+    assert said in seen.reason
+    assert (seen.outcome == "passed") == (reason == "includes cuda")
+
+
+def test_a_base_that_is_fine_shows_nothing(toy: Toy, program: Program) -> None:
+    grow(toy, BASE)
+    patch(toy, {"csrc/common.h": "\n" + GUARDED}, stated("has no output", '"csrc/k.cu"'))
+    seen = verified(program)
+    assert seen.outcome == "failed"
+    assert seen.reason.startswith("passes on the base, so it shows nothing")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("raise SystemExit('no such flag')\n", "exit status 1: no such flag"),
+        ("import os\nos.kill(os.getpid(), 11)\n", "killed by signal 11"),
+        ("import time\ntime.sleep(600)\n", "not finished after 4 s"),
+        ("while True: print('x' * 4096)\n", "it never stopped writing"),
+        ("print(1 / 0)\n", "ZeroDivisionError: division by zero"),
+        ("import sys\nsys.stdout.buffer.write(b'\\xff\\x00' * 99)\n",
+         "csrc/k.cu has no output csrc/k.hip (and 1 more)"),
+        ("import pathlib, sys\n(pathlib.Path(sys.argv[2]) / 'k.hip').write_text('')\n",
+         "tools/hipify.py wrote into the tree: csrc/k.hip"),
+    ],
+    ids=["exit", "signal", "hang", "flood", "exception", "garbage", "meddles"],
+)  # fmt: skip
+def test_a_bad_script(toy: Toy, program: Program, script: str, said: str) -> None:
+    grow(toy, BASE, RECIPE.replace("timeout = 60", "timeout = 4") + 'module = "json"\n')
+    patch(toy, {"tools/hipify.py": script}, 'sources = ["csrc/k.cu", "csrc/other.cu"]')
+
+    seen = verified(program)
+
+    assert seen.outcome == "failed"
+    assert seen.reason.startswith("on the patched tree: ")
+    assert said in seen.reason
+    assert str(toy.root) not in seen.reason
+
+
+def test_garbage_beside_the_outputs_does_no_harm(toy: Toy, program: Program) -> None:
+    grow(toy, BASE)
+    shouting = QUICK + "sys.stdout.buffer.write(b'\\xff\\x1b[2J\\x00')\n"
+    patch(toy, {"tools/hipify.py": shouting}, 'sources = ["csrc/k.cu"]')
+    assert verified(program).outcome == "passed"
+
+
+def test_a_script_that_only_the_patch_has(toy: Toy, program: Program) -> None:
+    grow(toy, {name: text for name, text in BASE.items() if name != "tools/hipify.py"})
+    patch(toy, {"tools/hipify.py": QUICK}, 'sources = ["csrc/k.cu"]')
+    seen = verified(program)
+    assert seen.outcome == "passed"
+    assert seen.reason.endswith("on the base: tools/hipify.py is not in the tree")
+
+
+def test_the_build_file_says_where_the_script_runs(toy: Toy, program: Program) -> None:
+    where = "build_file = 'build.txt'\nin_tree = 'in the tree'\n"
+    grow(toy, {**BASE, "build.txt": "runs in the build folder\n"}, RECIPE + where)
+    in_tree = QUICK.replace("pathlib.Path(one)", "(pathlib.Path(output).parent / one)")
+    in_tree += "assert all((pathlib.Path(project).parent / one).samefile(one) for one in sources)\n"
+    changes = {"tools/hipify.py": in_tree, "build.txt": "runs in the tree\n"}
+    patch(toy, changes, 'sources = ["csrc/k.cu"]')
+    seen = verified(program)
+    assert seen.outcome == "passed", seen.reason
+    assert dig(seen.details, "base", "failed") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("csrc/gone.cu", "csrc/gone.cu is not in the patched tree"),
+        ("csrc/common.h", "csrc/common.h is no .cu file under csrc/"),
+        ("src/toy/area.py", "src/toy/area.py is no .cu file under csrc/"),
+    ],
+)
+def test_a_source_that_cannot_be_hipified(
+    toy: Toy, program: Program, source: str, said: str
+) -> None:
+    grow(toy, BASE)
+    patch(toy, {"csrc/common.h": "\n" + GUARDED}, f'sources = ["{source}"]')
+    seen = verified(program)
+    assert seen.outcome == "failed"
+    assert seen.reason == f"[hipify] sources: {said}"
+
+
+def test_an_upstream_without_a_recipe(toy: Toy, program: Program) -> None:
+    grow(toy, BASE, recipe="")
+    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu"]')
+    seen = verified(program)
+    assert seen.outcome == "failed"
+    assert seen.reason == "[hipify]: upstreams/toy.toml has no [hipify] recipe to run"
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("nowhere_at_all", "nowhere_at_all, whose hipify is needed, is not installed"),
+        (
+            "json.nowhere",
+            r"json.nowhere cannot be imported here \(ModuleNotFoundError: .*reinstall",
+        ),
+    ],
+)
+def test_without_torch_it_is_unavailable(
+    toy: Toy, program: Program, module: str, said: str
+) -> None:
+    script = f"import {module}\n{QUICK}"
+    grow(toy, {**BASE, "tools/hipify.py": script}, f'{RECIPE}module = "{module}"\n')
+    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu"]')
+    seen = verified(program)
+    assert seen.outcome == "unavailable"
+    assert re.search(said, seen.reason)
+
+
+def test_it_is_remembered_until_something_changes(toy: Toy, program: Program) -> None:
+    grow(toy, BASE)
+    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu"]')
+    assert not verified(program).cached
+    assert verified(program).cached
+    toy.put("upstreams/toy.toml", toy.upstream_toml() + RECIPE.replace("'^cuda", "'^(hip/|cuda)"))
+    seen = verified(program)
+    assert not seen.cached
+    assert seen.reason.startswith("on the patched tree: csrc/k.hip:2 includes hip/hip_runtime.h")
+
+
+def test_threads_that_ask_at_once_share_one_run(toy: Toy, program: Program) -> None:
+    grow(toy, BASE)
+    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu", "csrc/other.cu"]')
+    applied = program("verify", "area", "--json").stages()["apply"].details
+    with ThreadPoolExecutor(8) as pool:
+        job = Job(
+            load_queue(toy.queue).patch("area"), (), store=open_store(stores_folder(), "toy"),
+            machine=this_machine(), children=pool, slots=Slots(), threads=1,
+            scratch=toy.root / "scratch", logs=toy.root / "logs", progress=Silent(),
+        )  # fmt: skip
+        job.trees.base = str(applied["base_tree"])
+        job.trees.patched = tree = str(applied["patched_tree"])
+        sources = sources_of(job, tree)
+        assert sources == ("csrc/k.cu", "csrc/other.cu")
+
+        made = list(pool.map(lambda turn: hipified(job, tree, sources[::turn]), [1, -1] * 8))
+
+        assert all(one is made[0] for one in made)
+        assert made[0].trouble == ""
+        assert made[0].outputs["csrc/k.cu"].read_text().startswith('#include "common.h"')
+        assert hipified(job, tree, sources[:1]) is not made[0]
+        assert hipified(job, job.trees.base, sources).folder != made[0].folder
+        assert job.altered(tree) == ""
+
+
+@pytest.fixture(scope="module")
+def vllm_archive() -> Path:
+    """Give the real archive, kept between runs."""
+    pins: tuple[Pin, ...] = load_queue(ROOT).spec.pins
+    pin = next(pin for pin in pins if pin.title == "vllm v0.22.0")
+    source = pin.sources[0]
+    assert isinstance(source, SdistSource)
+    with pytest.MonkeyPatch.context() as context:
+        context.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
+        return obtain(source, progress=Silent())
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Path:
+    """A copy of this project's queue, with nothing remembered."""
+    shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
+    return tmp_path / "queue"
+
+
+@pytest.mark.usefixtures("vllm_archive")
+def test_vllms_patch_is_proved(queue: Path) -> None:
+    program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
+
+    ran = program("verify", "patches/hipify-path", "--json")
+
+    assert ran.code == 0, ran.err
+    assert (ran.report().verdict, ran.report().open) == (Verdict.PROVED, ())
+    seen = ran.stages()
+    assert {name: str(one.outcome) for name, one in seen.items()} == {
+        "source": "passed",
+        "apply": "passed",
+        "style": "passed",
+        "hipify": "passed",
+        "reproduce paths": "passed",
+        "reproduce kept": "passed",
+        "reproduce upstreams-own": "passed",
+        "witness": "passed",
+    }
+    hipify = seen["hipify"].details
+    assert hipify["expect"] == "fail-to-pass"
+    assert dig(hipify, "base", "cuda_only") == [
+        {"file": "csrc/libtorch_stable/torch_utils.h", "line": 14, "header": "cublas_v2.h"}
+    ]
+    int8 = "csrc/libtorch_stable/quantization/w8a8/int8/per_token_group_quant"
+    assert dig(hipify, "base", "missing") == {f"{int8}.cu": f"{int8}.hip"}
+    assert dig(hipify, "patched", "missing") == {}
+    witness = seen["witness"].details
+    assert witness["executed"] == witness["added"]
+
+
+@pytest.mark.usefixtures("vllm_archive")
+def test_vllms_patch_without_the_include_root_is_refuted(queue: Path) -> None:
+    path = next((queue / "patches/hipify-path").glob("*.patch"))
+    line = "+        header_include_dirs=[str(output_dir)],\n"
+    text = path.read_text()
+    assert line in text
+    path.write_text(text.replace(line, "+        header_include_dirs=[],\n"))
+    program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
+
+    ran = program("verify", "hipify-path", "--json")
+
+    assert ran.code == 1
+    assert ran.stages()["hipify"].reason == (
+        "on the patched tree: csrc/libtorch_stable/torch_utils.h:14 includes cublas_v2.h"
+    )
+    assert "not hipified" in ran.stages()["reproduce paths"].reason
