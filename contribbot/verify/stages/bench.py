@@ -32,6 +32,16 @@ from contribbot.verify.places import (
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
+#: What makes times repeatable; an entry's `env` may say otherwise.
+_STEADY: Final = {
+    # Some OpenMP runtimes keep idle threads spinning for 200 ms, into the other side's turn.
+    "KMP_BLOCKTIME": "1",
+    # glibc gives large blocks back to the kernel and takes them again, or keeps them,
+    # depending on sizes and order: equal work was seen to differ five times by page faults
+    # alone. Here it keeps what it has (mallopt(3)).
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+}
 
 
 class BenchStage:
@@ -53,7 +63,7 @@ class BenchStage:
             "bench": entry.model_dump_json(),
             "checks": job.patch.checks_digest,
             # However many checks run side by side: a bench has the machine for itself.
-            "threads": job.machine.cores,
+            "threads": _threads(job, entry),
         }
         return Unit(
             target=entry.target,
@@ -85,7 +95,7 @@ def _run(job: Job, entry: Bench) -> Finding:
         "file": entry.file,
         "at_least": entry.at_least,
         "memory_at_most": entry.memory_at_most,
-        "threads": job.machine.cores,
+        "threads": _threads(job, entry),
         "accelerator": {**process.accelerator_environment()},
         **overlay_details(job),
         "ceilings": ceiling_details(result.ceilings),
@@ -99,6 +109,12 @@ def _run(job: Job, entry: Bench) -> Finding:
     return Finding(
         outcome, f"{reason} ({note})" if note else reason, details, lasting=lasting, seconds=seconds
     )
+
+
+def _threads(job: Job, entry: Bench) -> int:
+    """Return the threads that numerical libraries use: all, unless the entry says less."""
+    stated = entry.env.get("OMP_NUM_THREADS", "")
+    return int(stated) if stated.isdecimal() else job.machine.cores
 
 
 class _Spot:
@@ -121,8 +137,8 @@ class _Spot:
         self._file = entry.file
         self._env = child_environment(
             where,
-            entry.env,
-            threads=job.machine.cores,
+            {**_STEADY, **entry.env},
+            threads=_threads(job, entry),
             folder=folder,
             more={DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda"},
         )

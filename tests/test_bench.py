@@ -1,0 +1,592 @@
+"""Measuring two sides in turns: real children, real work, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from contribbot import process
+from contribbot.bench.session import BenchResult, measure
+from contribbot.bench.summary import case_details, ceiling_details, conclude
+from contribbot.bench.verdict import CaseResult, Claim, Verdict
+from contribbot.bench.worker import Side
+from contribbot.model.outcome import Outcome
+from tests.conftest import dig
+
+#: What a bench file starts with: work that takes time in proportion, and which side this is.
+HEAD = """\
+import os
+import time
+
+import tree  # the trees differ in it
+from contribbot import bench
+
+
+def work(amount):
+    total = 0
+    for number in range(amount):
+        total += number * number
+    return total
+
+
+"""
+#: Far apart: other programs may take most of the machine while these tests run.
+LIGHT, HEAVY = 4_000, 120_000
+ONE = """\
+def cases():
+    yield bench.Case("work", prepare=lambda: (tree.AMOUNT,), run=work)
+"""
+
+
+@dataclass
+class Sides:
+    """Two trees with a bench file, in folders."""
+
+    root: Path
+
+    def put(self, body: str, *, base: str = "", patched: str = "") -> None:
+        """Write the bench file, and what the module `tree` says on either side."""
+        for name, text in (("base", base), ("patched", patched)):
+            for folder in ("tree", "checks", "home"):
+                (self.root / name / folder).mkdir(parents=True, exist_ok=True)
+            said = f"SIDE = {name!r}\nAMOUNT = {LIGHT}\n{text}\n"
+            (self.root / name / "tree/tree.py").write_text(said)
+            (self.root / name / "checks/bench_it.py").write_text(HEAD + textwrap.dedent(body))
+
+    def log(self, name: str) -> str:
+        return (self.root / name / "log").read_text()
+
+    def sides(self) -> tuple[Side, Side]:
+        base, patched = (
+            Side(
+                title,
+                self.root / name / "checks",
+                process.clean_environment(
+                    {
+                        "PYTHONPATH": str(self.root / name / "tree"),
+                        "HOME": str(self.root / name / "home"),
+                        "PYTHONUNBUFFERED": "1",
+                        "MARK": str(self.root),
+                    }
+                ),
+                self.root / name / "log",
+            )
+            for name, title in (("base", "base"), ("patched", "patched tree"))
+        )
+        return base, patched
+
+    def measure(
+        self,
+        claim: float = 0.1,
+        *,
+        cases: str = "",
+        rounds: int = 6,
+        memory: float | None = None,
+        timeout: float = 60,
+    ) -> tuple[BenchResult, Outcome, str, bool]:
+        """Measure; return also what it comes to."""
+        stated = Claim(claim, memory, rounds)
+        result = measure("bench_it.py", cases, stated, self.sides(), timeout=timeout)
+        return (result, *conclude(result, stated))
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Sides:
+    return Sides(tmp_path / "it")
+
+
+def only(result: BenchResult) -> CaseResult:
+    (case,) = result.cases
+    return case
+
+
+def assert_gone(pid: int) -> None:
+    """Fail unless a process has ended, or ends soon."""
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail(f"{pid} is still there")
+
+
+def test_less_work_meets_a_claim_to_be_faster(sides: Sides) -> None:
+    sides.put(ONE, base=f"AMOUNT = {HEAVY}")
+
+    result, outcome, reason, lasting = sides.measure(2.0)
+
+    assert (outcome, lasting) == (Outcome.PASSED, True), reason
+    ratio = only(result).ratio
+    assert ratio is not None
+    assert 2 < ratio.low <= ratio.median <= ratio.high
+    assert ratio.confidence >= 0.95
+    assert re.fullmatch(
+        r"1 case: [\d.]+x \([\d.]+ to [\d.]+\) the base's speed; "
+        r"at least 2 is claimed",
+        reason,
+    ), reason
+
+
+def test_more_work_breaks_a_claim_not_to_be_slower(sides: Sides) -> None:
+    sides.put(ONE, patched=f"AMOUNT = {HEAVY}")
+
+    result, outcome, reason, lasting = sides.measure(0.5)
+
+    assert (outcome, lasting) == (Outcome.FAILED, True), reason
+    assert reason.startswith("work: 0.0")
+    assert reason.endswith(" the base's speed, and at least 0.5 is claimed")
+    assert only(result).verdict is Verdict.FAILED
+
+
+def test_every_case_counts(sides: Sides) -> None:
+    sides.put(
+        """
+        def cases():
+            for name in ("same", "more"):
+                amount = tree.AMOUNT if name == "more" else 4_000
+                yield bench.Case(name, prepare=lambda amount=amount: (amount,), run=work)
+        """,
+        patched=f"AMOUNT = {HEAVY}",
+    )
+
+    result, outcome, reason, _ = sides.measure(0.2)
+
+    assert outcome is Outcome.FAILED
+    assert reason.startswith("more: ")
+    assert [case.verdict for case in result.cases] == [Verdict.PASSED, Verdict.FAILED]
+    # … unless they are not asked for.
+    assert sides.measure(0.2, cases="^sa")[1] is Outcome.PASSED
+
+
+def test_the_sides_take_turns_and_change_who_goes_first(sides: Sides) -> None:
+    body = """
+        from pathlib import Path
+        last = 0.0
+
+        def run(amount):
+            global last
+            if time.monotonic() - last > 0.03:  # the other side has measured since
+                with Path(os.environ["MARK"], "turns").open("a") as file:
+                    file.write(tree.SIDE[0])
+            last = time.monotonic()
+            result = work(amount)
+            last = time.monotonic()
+            return result
+
+        def cases():
+            yield bench.Case("work", prepare=lambda: (tree.AMOUNT,), run=run)
+    """
+    sides.put(body)
+
+    result, _, _, _ = sides.measure(0.01)
+
+    turns = re.sub(r"(.)\1+", r"\1", (sides.root / "turns").read_text())
+    # base patched | patched base | base patched | …; two turns of one side are one here, so
+    # six rounds are seven turns, and up to two come before them, when the inputs are made.
+    # Always base first would be twelve turns.
+    assert len(only(result).base.seconds) == 6
+    rounds = 6
+    assert rounds + 1 <= len(turns) <= rounds + 3
+    assert turns == ("bp" * rounds)[: len(turns)]
+
+
+JITTER = """
+    heavy, last = True, 0.0
+
+    def run():
+        global heavy, last
+        if time.monotonic() - last > 0.03:
+            heavy = not heavy
+        amount = 10_000 if tree.SIDE == "patched" else 100_000 if heavy else 1_000
+        work(amount)
+        last = time.monotonic()
+
+    def cases():
+        yield bench.Case("jitter", prepare=tuple, run=run)
+"""
+
+
+def test_a_spread_that_exceeds_the_claim_is_no_verdict(sides: Sides) -> None:
+    sides.put(JITTER)
+
+    result, outcome, reason, lasting = sides.measure(1.0)
+
+    assert (outcome, lasting) == (Outcome.UNAVAILABLE, False), reason
+    assert re.match(
+        r"jitter: too noisy to tell: 0\.\d+ to [\d.]+ against a claim of 1 after 18 rounds; "
+        r"run it again with nothing else running here",
+        reason,
+    ), reason
+    assert only(result).verdict is Verdict.UNDECIDED
+    assert len(only(result).base.seconds) == len(only(result).patched.seconds) == 18
+
+
+def test_a_difference_inside_its_spread_is_called_noise(sides: Sides) -> None:
+    sides.put(JITTER)
+
+    _, outcome, reason, _ = sides.measure(0.01)
+
+    assert outcome is Outcome.PASSED
+    assert ", noise) the base's speed" in reason
+
+
+def test_a_crash_fails_and_names_case_and_side(sides: Sides) -> None:
+    sides.put(
+        """
+        def run(amount):
+            if tree.SIDE == "patched":
+                os.kill(os.getpid(), 11)
+            return work(amount)
+
+        def cases():
+            yield bench.Case("fine", prepare=lambda: (tree.AMOUNT,), run=work)
+            yield bench.Case("crashing", prepare=lambda: (tree.AMOUNT,), run=run)
+            yield bench.Case("later", prepare=lambda: (tree.AMOUNT,), run=work)
+        """
+    )
+
+    result, outcome, reason, lasting = sides.measure()
+
+    assert (outcome, lasting) == (Outcome.FAILED, False)
+    assert reason == "crashing: on the patched tree: crashed: SIGSEGV (1 case not measured)"
+    assert [case.verdict for case in result.cases] == [
+        Verdict.PASSED, Verdict.FAILED, Verdict.UNAVAILABLE,
+    ]  # fmt: skip
+
+
+def test_an_early_exit_fails(sides: Sides) -> None:
+    sides.put(
+        """
+        def cases():
+            yield bench.Case("leaving", prepare=tuple, run=lambda: os._exit(0))
+        """
+    )
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.FAILED
+    assert reason == "leaving: on the base: ended early with exit status 0"
+
+
+def test_a_hang_ends_with_the_timeout_and_leaves_nothing_behind(sides: Sides) -> None:
+    sides.put(
+        """
+        import subprocess
+        from pathlib import Path
+
+        def run():
+            if tree.SIDE == "patched":
+                helper = subprocess.Popen(["sleep", "600"])
+                Path(os.environ["MARK"], "pids").write_text(f"{os.getpid()} {helper.pid}")
+                time.sleep(600)
+
+        def cases():
+            yield bench.Case("hanging", prepare=tuple, run=run)
+        """
+    )
+    started = time.monotonic()
+
+    _, outcome, reason, lasting = sides.measure(timeout=3)
+
+    assert time.monotonic() - started < 20
+    assert (outcome, lasting) == (Outcome.FAILED, False)
+    assert reason == (
+        "hanging: on the patched tree: hung, or the bench's timeout is too short: no answer in time"
+    )
+    for pid in (sides.root / "pids").read_text().split():
+        assert_gone(int(pid))
+
+
+def test_what_a_file_prints_goes_to_the_log_and_disturbs_nothing(sides: Sides) -> None:
+    sides.put(
+        """
+        print('{"error": "not from me", "kind": "error"}')
+
+        def run(amount):
+            os.write(1, b'\\xff{"seconds": -1}\\n')
+            os.write(2, b"loud\\n")
+            return work(amount)
+
+        def cases():
+            yield bench.Case("loud", prepare=lambda: (tree.AMOUNT,), run=run)
+        """
+    )
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.PASSED, reason
+    written = (sides.root / "base/log").read_bytes()
+    assert b"not from me" in written
+    assert b"loud" in written
+
+
+def test_a_flood_of_output_is_ended(sides: Sides) -> None:
+    sides.put(
+        """
+        def run():
+            while True:
+                os.write(1, b"x" * 2**20)
+
+        def cases():
+            yield bench.Case("flood", prepare=tuple, run=run)
+        """
+    )
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.FAILED
+    assert reason == "flood: on the base: wrote too much output"
+
+
+RAISING = """
+    class OutOfMemoryError(RuntimeError):
+        "Named as torch's is."
+
+    def run():
+        if tree.SIDE in {sides!r}:
+            raise {error}
+        return work(4_000)
+
+    def cases():
+        yield bench.Case("first", prepare=lambda: (tree.AMOUNT,), run=work)
+        yield bench.Case("raising", prepare=tuple, run=run)
+        yield bench.Case("third", prepare=lambda: (tree.AMOUNT,), run=work)
+"""
+BOTH = ("base", "patched")
+
+
+OUT_OF_MEMORY = "OutOfMemoryError('CUDA out of memory. Tried')"
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "outcome", "said"),
+    [
+        (BOTH[1:], "ValueError('no')", "failed", "fails on the patched tree only: ValueError: no"),
+        (BOTH[:1], "SystemExit(3)", "failed", "fails on the base only: SystemExit: 3"),
+        (BOTH, "ValueError('no')", "failed", "fails on both sides: ValueError: no"),
+        (BOTH[1:], OUT_OF_MEMORY, "failed",
+         "fails on the patched tree only: OutOfMemoryError: CUDA out of memory. Tried"),
+        (BOTH, OUT_OF_MEMORY, "unavailable",
+         "not enough memory on this machine: OutOfMemoryError: CUDA out of memory. Tried"),
+    ],
+)  # fmt: skip
+def test_what_raises_is_the_cases_own_trouble(
+    sides: Sides, where: tuple[str, ...], error: str, outcome: str, said: str
+) -> None:
+    sides.put(RAISING.format(sides=where, error=error))
+
+    result, found, reason, _ = sides.measure()
+
+    assert (str(found), reason) == (outcome, f"raising: {said}")
+    assert [result.cases[place].verdict for place in (0, 2)] == [Verdict.PASSED] * 2
+
+
+@pytest.mark.parametrize(
+    ("side", "error", "outcome"),
+    [
+        ("base", "HIP error: no ROCm-capable device is detected", "unavailable"),
+        ("patched", "CUDA error: unknown error", "unavailable"),
+        ("patched", "HIP error: an illegal memory access was encountered", "failed"),
+    ],
+)
+def test_a_gpu_that_goes_away_ends_the_bench_and_what_was_measured_stands(
+    sides: Sides, side: str, error: str, outcome: str
+) -> None:
+    sides.put(RAISING.format(sides=(side,), error=f"RuntimeError({error!r})"))
+
+    result, found, reason, lasting = sides.measure()
+
+    title = "base" if side == "base" else "patched tree"
+    assert (str(found), lasting) == (outcome, False)
+    assert reason == f"raising: on the {title}: RuntimeError: {error} (1 case not measured)"
+    assert result.cases[0].verdict is Verdict.PASSED
+    assert result.cases[2].text == "not measured"
+
+
+def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides) -> None:
+    sides.put(
+        """
+        from pathlib import Path
+        HELD = Path(os.environ["MARK"], "held")
+
+        class Block:
+            def __init__(self):
+                if HELD.exists():
+                    raise MemoryError("someone else has it")
+                HELD.touch()
+
+            def __del__(self):
+                if tree.SIDE == "base":
+                    HELD.unlink(missing_ok=True)
+
+        def cases():
+            yield bench.Case("large", prepare=lambda: (Block(),), run=lambda block: work(4_000))
+        """
+    )
+
+    _, outcome, reason, lasting = sides.measure()
+
+    assert (outcome, lasting) == (Outcome.UNAVAILABLE, False)
+    assert reason == (
+        "large: the two sides do not fit into memory at the same time: "
+        "MemoryError: someone else has it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import tree.deep", "cannot be loaded on the base: ModuleNotFoundError"),
+        ("raise ValueError('at import')", "cannot be loaded on the base: ValueError: at import"),
+        ("x = 1", "cannot be loaded on the base: AttributeError: bench_it.py defines no function"),
+        ("def cases():\n    yield 3", "cannot be loaded on the base: TypeError: cases() gave a"),
+        ("def cases():\n    return iter(())", "no case: the file has none"),
+        ("def cases():\n    for _ in range(2):\n        yield bench.Case('a', tuple, work)",
+         "cannot be loaded on the base: ValueError: cases() gave two cases with the name a"),
+        ("def cases():\n    yield bench.Case(tree.SIDE, tuple, work)",
+         "the case base is there on the base only: a claim needs both sides"),
+        ("def cases():\n    yield bench.Case('a', tuple, work, bytes_moved=1 + len(tree.SIDE))",
+         "the case a is described otherwise on the patched tree"),
+        ("def cases():\n    yield bench.Case('a', tuple, work, bytes_moved='many')",
+         "cannot be loaded on the base: its answer makes no sense: cases.0.bytes_moved"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_compared_fails(sides: Sides, body: str, said: str) -> None:
+    sides.put(body)
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.FAILED
+    assert reason.startswith(said), reason
+
+
+def test_a_side_that_lacks_the_feature_is_named(sides: Sides) -> None:
+    sides.put("from tree import feature\n" + ONE, patched="feature = 1")
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.FAILED
+    assert reason.startswith("cannot be loaded on the base: ImportError: cannot import name 'fea")
+    assert "Traceback" in sides.log("base")
+
+
+def test_no_matching_case_fails_and_lists_what_there_is(sides: Sides) -> None:
+    sides.put(ONE)
+
+    _, outcome, reason, _ = sides.measure(cases="fp16 .*")
+
+    assert (outcome, reason) == (Outcome.FAILED, "no case matches 'fp16 .*': the file has work")
+
+
+def test_a_gpu_case_in_a_bench_for_the_processor_is_refused(sides: Sides) -> None:
+    sides.put("def cases():\n    yield bench.Case('a', tuple, work, device='cuda')")
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.FAILED
+    assert "ValueError: it computes on cuda, and the bench is for cpu" in reason
+
+
+def test_memory_is_claimed_on_a_gpu_only(sides: Sides) -> None:
+    sides.put(ONE)
+
+    _, outcome, reason, _ = sides.measure(memory=2.0)
+
+    assert outcome is Outcome.FAILED
+    assert reason == "work: memory_at_most: memory is measured on a GPU only"
+
+
+def test_rates_are_set_against_what_the_machine_can_do(sides: Sides) -> None:
+    sides.put(
+        """
+        import torch
+
+        def cases():
+            def prepare():
+                return (torch.randn(256, 256),)
+            yield bench.Case("mm", prepare, lambda x: x @ x, bytes_moved=2 * 256 * 256 * 4,
+                             flops=2 * 256**3, matmul="float32")
+        """
+    )
+
+    result, _, _, _ = sides.measure(0.01)
+
+    ceilings = ceiling_details(result.ceilings)
+    side = case_details(only(result), result.ceilings)["patched"]
+    seconds = dig(side, "seconds")
+    assert isinstance(seconds, float)
+    assert dig(side, "bytes_per_second") == pytest.approx(2 * 256 * 256 * 4 / seconds, rel=1e-4)
+    flops, best = (
+        dig(side, "flops_per_second"), dig(ceilings, "matmul_flops_per_second", "float32"),
+    )  # fmt: skip
+    assert isinstance(flops, float)
+    assert isinstance(best, float)
+    assert dig(side, "of_matmul") == pytest.approx(flops / best, rel=1e-4)
+    copy = dig(ceilings, "copy_bytes_per_second")
+    assert isinstance(copy, float)
+    # Between a floppy drive's and any memory's speed: it was really measured.
+    assert 1e8 < copy < 1e13
+
+
+def test_nothing_outlives_a_killed_parent(sides: Sides) -> None:
+    sides.put(
+        """
+        from pathlib import Path
+
+        def run():
+            Path(os.environ["MARK"], tree.SIDE + ".pid").write_text(str(os.getpid()))
+            if tree.SIDE == "patched":
+                time.sleep(600)
+
+        def cases():
+            yield bench.Case("hanging", prepare=tuple, run=run)
+        """
+    )
+    script = (
+        "import sys; from pathlib import Path; from tests.test_bench import Sides; "
+        "Sides(Path(sys.argv[1])).measure()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(sides.root)], cwd=Path(__file__).parent.parent
+    )
+    pids = [sides.root / "base.pid", sides.root / "patched.pid"]
+    for _ in range(600):
+        if all(path.is_file() and path.read_text() for path in pids):
+            break
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+
+    for path in pids:
+        assert_gone(int(path.read_text()))
+
+
+def test_an_interruption_ends_the_children_at_once(sides: Sides) -> None:
+    import threading
+
+    from contribbot.errors import MachineError
+
+    sides.put("def cases():\n    yield bench.Case('a', tuple, lambda: time.sleep(600))")
+    timer = threading.Timer(2, process.stop)
+    timer.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(MachineError, match="interrupted"):
+            sides.measure()
+    finally:
+        timer.join()
+        process.resume()
+    assert time.monotonic() - started < 20
+    assert os.getpid()  # this process was not among them

@@ -1,0 +1,159 @@
+"""Measuring on a real GPU, where there is one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot import process
+from contribbot.bench import DEVICE_VARIABLE
+from contribbot.bench.session import BenchResult, measure
+from contribbot.bench.summary import case_details, conclude
+from contribbot.bench.verdict import Claim
+from contribbot.bench.worker import Side
+from contribbot.model.outcome import Outcome
+from tests.conftest import dig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BENCH = """\
+import torch
+from contribbot import bench
+import tree
+
+ROWS = 2**26
+
+
+def inputs(count):
+    return lambda: (torch.randn(count, device=bench.device()),)
+
+
+def copies(x):
+    for _ in range(tree.TIMES):
+        y = x.clone()
+    return y
+
+
+def keeps(x):
+    return [x.clone() for _ in range(tree.TIMES)]
+
+
+def product(x):
+    x = x.view(2048, -1).half()
+    return x @ x.t()
+
+
+def too_much(x):
+    return torch.empty(2**50 if tree.TIMES == 1 else 1, device="cuda")
+
+
+def faulty(x):
+    place = torch.full((1,), 2**40 if tree.TIMES == 1 else 0, device="cuda")
+    return x[place]
+
+
+def cases():
+    yield bench.Case("large copy", inputs(ROWS), copies, bytes_moved=2 * 4 * ROWS)
+    yield bench.Case("small copy", inputs(2**16), copies, bytes_moved=2 * 4 * 2**16)
+    yield bench.Case("kept", inputs(ROWS), keeps)
+    yield bench.Case("product", inputs(2**23), product, flops=2 * 2048**2 * 4096, matmul="float16")
+    yield bench.Case("too much", inputs(1), too_much)
+    yield bench.Case("faulty", inputs(1), faulty)
+"""
+
+
+@functools.cache
+def torch_sees_a_gpu() -> bool:
+    """Ask in another process: a driver writes into HOME where it is used."""
+    if shutil.which("nvidia-smi") is None and shutil.which("rocminfo") is None:
+        return False
+    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    with tempfile.TemporaryDirectory() as home:
+        env = {**os.environ, "HOME": home}
+        return subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def _gpu() -> None:
+    """Skip without a GPU that torch sees."""
+    if not torch_sees_a_gpu():
+        pytest.skip("no GPU that torch sees on this machine")
+
+
+def run(
+    folder: Path, cases: str, *, at_least: float = 0.01, memory: float | None = None
+) -> tuple[BenchResult, Outcome, str]:
+    """Measure; the base does everything twice, the patched tree once."""
+    sides = []
+    for name, times in (("base", 2), ("patched tree", 1)):
+        root = folder / name.partition(" ")[0]
+        for part in ("checks", "tree", "home"):
+            (root / part).mkdir(parents=True)
+        (root / "tree/tree.py").write_text(f"TIMES = {times}\n")
+        (root / "checks/bench_it.py").write_text(BENCH)
+        env = {
+            "PYTHONPATH": f"{root / 'tree'}",
+            DEVICE_VARIABLE: "cuda",
+            "HOME": str(root / "home"),
+        }
+        sides.append(Side(name, root / "checks", process.clean_environment(env), root / "log"))
+    claim = Claim(at_least, memory, 6)
+    result = measure("bench_it.py", cases, claim, (sides[0], sides[1]), timeout=300)
+    outcome, reason, _ = conclude(result, claim)
+    return result, outcome, reason
+
+
+def test_copies_are_set_against_the_copy_speed(tmp_path: Path) -> None:
+    result, outcome, reason = run(tmp_path, "copy", at_least=0.9)
+
+    assert outcome is Outcome.PASSED, reason
+    twice = result.cases[0].ratio
+    assert twice is not None
+    assert 1.5 < twice.low <= twice.high < 2.5
+    large, small = (case_details(case, result.ceilings) for case in result.cases)
+    share = dig(large, "patched", "of_copy")
+    assert isinstance(share, float)
+    assert 0.5 < share < 1.2
+    assert dig(large, "patched", "input_sets") == 1
+    sets = dig(small, "patched", "input_sets")
+    assert isinstance(sets, int)
+    assert sets > 1
+
+
+def test_peak_memory_is_measured_without_the_inputs(tmp_path: Path) -> None:
+    result, outcome, reason = run(tmp_path, "kept", memory=0.5)
+
+    assert outcome is Outcome.PASSED, reason
+    (case,) = result.cases
+    assert (case.base.memory, case.patched.memory) == (2 * 2**28, 2**28)
+    assert run(tmp_path / "again", "kept", memory=0.4)[1] is Outcome.FAILED
+
+
+def test_products_are_set_against_the_matmul_speed(tmp_path: Path) -> None:
+    result, _, _ = run(tmp_path, "product")
+
+    share = dig(case_details(result.cases[0], result.ceilings), "patched", "of_matmul")
+    assert isinstance(share, float)
+    assert 0.02 < share < 1.2
+
+
+def test_a_side_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
+    _, outcome, reason = run(tmp_path, "too much")
+
+    assert outcome is Outcome.FAILED
+    assert reason.startswith("too much: fails on the patched tree only: OutOfMemoryError: ")
+
+
+def test_a_fault_on_the_device_is_the_trees(tmp_path: Path) -> None:
+    _, outcome, reason = run(tmp_path, "faulty")
+
+    assert outcome is Outcome.FAILED
+    assert reason.startswith("faulty: on the patched tree: ")

@@ -1,0 +1,177 @@
+"""Intervals, verdicts and texts, on numbers that are given."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.bench import byte_count
+from contribbot.bench.child import kind_of
+from contribbot.bench.stats import spread
+from contribbot.bench.verdict import CaseResult, Claim, Measurements, Verdict, judge_case
+from contribbot.bench.wire import CaseInfo
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.report.bench import bench_lines
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+INFO = CaseInfo(name="case", device="cuda", bytes_moved=None, flops=None, matmul=None)
+
+
+@pytest.mark.parametrize(
+    ("count", "place", "confidence"),
+    # From published tables of the sign test's interval for a median, e.g. n = 9: 2nd and 8th.
+    [(6, 1, 0.96875), (9, 2, 0.9609375), (18, 5, 0.969), (20, 6, 0.9586), (27, 8, 0.981)],
+)
+def test_the_interval_is_the_binomial_one(count: int, place: int, confidence: float) -> None:
+    values = [float(number) for number in range(1, count + 1)]
+    random.Random(1).shuffle(values)  # noqa: S311  an order, no secret
+
+    found = spread(values)
+
+    assert (found.low, found.high) == (place, count + 1 - place)
+    assert found.median == (count + 1) / 2
+    assert found.confidence == pytest.approx(confidence, abs=5e-4)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    generator = random.Random(7)  # noqa: S311  draws, no secret
+    # A lopsided distribution: the exponential's median is ln 2.
+    draws = [spread([generator.expovariate(1) for _ in range(9)]) for _ in range(4000)]
+    held = sum(one.low <= 0.693147 <= one.high for one in draws) / len(draws)
+    assert held == pytest.approx(0.961, abs=0.015)
+
+
+def test_too_few_values_say_so() -> None:
+    assert spread([3.0]).confidence == 0.0
+    assert spread([1.0, 2.0, 3.0]).confidence == 0.75
+    assert (spread([1.0, 2.0, 3.0]).low, spread([1.0, 2.0, 3.0]).high) == (1, 3)
+
+
+def judged(
+    ratios: list[float], at_least: float, *, memory: tuple[int, int] | None = None,
+    at_most: float | None = None,
+) -> CaseResult:  # fmt: skip
+    case = CaseResult(INFO, base=Measurements(seconds=ratios), patched=Measurements())
+    case.patched.seconds = [1.0] * len(ratios)
+    if memory:
+        case.base.memory, case.patched.memory = memory
+    judge_case(case, Claim(at_least, at_most, 9))
+    return case
+
+
+def test_a_claim_is_judged_by_the_interval() -> None:
+    ratios = [0.93, 0.95, 0.97, 0.98, 0.99, 1.0, 1.01, 1.05, 1.3]
+    assert judged(ratios, 0.95).verdict is Verdict.PASSED
+    assert judged(ratios, 0.951).verdict is Verdict.UNDECIDED
+    assert judged(ratios, 1.05).verdict is Verdict.UNDECIDED
+    assert judged(ratios, 1.06).verdict is Verdict.FAILED
+    assert judged(ratios, 0.98).text.startswith(
+        "too noisy to tell: 0.950 to 1.050 against a claim of 0.98 after 9 rounds; run it again"
+    )
+    assert judged(ratios, 0.9).text == "0.990x (0.950 to 1.050, noise)"
+    assert judged([2.0] * 9, 1.3).text == "2.000x (2.000 to 2.000)"
+
+
+def test_peak_memory_is_judged_too() -> None:
+    ones = [1.0] * 9
+    assert judged(ones, 0.9, memory=(100, 200), at_most=2.0).verdict is Verdict.PASSED
+    more = judged(ones, 0.9, memory=(100, 201), at_most=2.0)
+    assert more.verdict is Verdict.FAILED
+    assert more.text == "2.010 times the base's peak memory, and at most 2 is claimed"
+    assert judged(ones, 0.9, memory=(0, 0), at_most=1.0).verdict is Verdict.PASSED
+    assert judged(ones, 0.9, memory=(0, 1), at_most=9.0).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("CUDA error: an illegal memory access was encountered", "fault"),
+        ("CUDA error: device-side assert triggered", "fault"),
+        ("CUDA error: unspecified launch failure", "fault"),
+        ("HIP error: invalid device function", "fault"),
+        ("CUDA error: unknown error", "lost"),
+        ("CUDA error: uncorrectable ECC error encountered", "lost"),
+        ("CUDA driver error: device not ready", "lost"),
+        ("CUDA error: out of memory", "memory"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "memory"),
+        ("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory",
+         "memory"),
+        ("shapes do not match", "error"),
+    ],
+)  # fmt: skip
+def test_what_a_runtime_says_is_told_apart(error: str, kind: str) -> None:
+    assert kind_of(RuntimeError(error)) == kind
+
+
+def test_the_real_out_of_memory_error_is_known() -> None:
+    import torch
+
+    assert kind_of(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")) == "memory"
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**60, dtype=torch.uint8)
+    assert kind_of(raised.value) == "memory"
+
+
+def test_bytes_of_tensors_are_counted() -> None:
+    import torch
+
+    pair = (torch.empty(3, 5, dtype=torch.float16), [torch.empty(7)])
+    assert byte_count(*pair, 3, None) == 30 + 28
+
+
+def test_the_table_says_what_was_measured() -> None:
+    side: dict[str, JsonValue] = {
+        "seconds": 9.15e-05,
+        "low": 9.1e-05,
+        "high": 9.2e-05,
+        "peak_bytes": 2**20,
+    }
+    fast: dict[str, JsonValue] = {
+        "seconds": 4.89e-05, "low": 4.8e-05, "high": 5e-05, "peak_bytes": 2**21,
+        "bytes_per_second": 3.64e12, "of_copy": 0.93,
+    }  # fmt: skip
+    ratio: dict[str, JsonValue] = {"median": 1.871, "low": 1.86, "high": 1.88, "noise": False}
+    result = StageResult(
+        stage="bench",
+        target="cuda",
+        outcome=Outcome.UNAVAILABLE,
+        reason="",
+        seconds=1,
+        details={
+            "ceilings": {
+                "device": "A GPU\x1b[31m",
+                "copy_bytes_per_second": 3.9e12,
+                "matmul_flops_per_second": {"float16": 7e14},
+            },
+            "cases": [
+                {"case": "bf16", "verdict": "passed", "text": "", "base": side, "patched": fast,
+                 "ratio": ratio},
+                {"case": "fp16", "verdict": "unavailable", "text": "not measured",
+                 "base": {}, "patched": {}},
+            ],
+        },
+    )  # fmt: skip
+
+    head, row, missing, ceilings = bench_lines(result)
+
+    assert head.split() == ["case", "base", "patched", "base/patched", "moved", "peak", "memory"]
+    assert " ".join(row.split()) == (
+        "bf16 91.5 us (91.0 to 92.0) 48.9 us (48.0 to 50.0) 1.871 (1.860 to 1.880) "
+        "3,640 GB/s, 93% of copy 1.0 -> 2.0 MiB"
+    )
+    assert missing == "  fp16: not measured"
+    assert ceilings == (
+        "  measured here (A GPU\N{REPLACEMENT CHARACTER}[31m): copy 3,900 GB/s, "
+        "float16 matmul 700 TFLOP/s"
+    )
+
+
+def test_other_stages_have_no_table() -> None:
+    result = StageResult(
+        stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1
+    )
+    assert bench_lines(result) == []
