@@ -24,7 +24,8 @@ from rich.text import Text
 
 from contribbot import process
 from contribbot.model.outcome import HOST_TARGETS, StageResult
-from contribbot.report.text import STYLES, columns, conflict_lines
+from contribbot.report.details import detail_lines
+from contribbot.report.text import STYLES, columns
 
 #: Widths that keep the usual names in columns; longer ones push the rest.
 _WIDTHS: Final = (12, 10, 7, 12, 7)
@@ -123,7 +124,7 @@ class Lines:
                 line.append(cell.ljust(width) + "  ", style=style)
             line.append(cells[-1])
             self._out.print(line)
-            for row in conflict_lines(result):
+            for row in detail_lines(result):
                 self._out.print(Text(row))
 
     def download(self) -> Download:

@@ -20,7 +20,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,10 @@ class Reporter:
                 fields |= _failure(call.excinfo.value)
             self.write("phase", **fields)
         return report
+
+    def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
+        """Take what a cell of a grid came to; `contribbot.numerics` calls it."""
+        self.write("cell", **{**record, "test": _short(nodeid)})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Report a file that cannot be collected."""

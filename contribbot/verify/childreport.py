@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.numerics.records import CellRecord
 from contribbot.workspace import cache_folder
 
 #: pytest's exit statuses for a session that ran to its end: all passed, some
@@ -55,6 +56,7 @@ class CheckRun:
         tail: The end of the output.
         statements: Executable lines of each witnessed file, by tree path.
         executed: Executed lines of each witnessed file, by tree path.
+        cells: The cells of grids that were judged.
     """
 
     passed: list[str] = field(default_factory=list)
@@ -68,6 +70,7 @@ class CheckRun:
     tail: str = ""
     statements: dict[str, list[int]] = field(default_factory=dict)
     executed: dict[str, list[int]] = field(default_factory=dict)
+    cells: list[CellRecord] = field(default_factory=list)
 
     @property
     def ran(self) -> set[str]:
@@ -207,6 +210,10 @@ def _take(
         path = witnessed[str(event["path"])]
         run.statements[path] = [one for one in _list(event["statements"]) if isinstance(one, int)]
         run.executed[path] = [one for one in _list(event["executed"]) if isinstance(one, int)]
+    elif kind == "cell":
+        told_cell = {name: value for name, value in event.items() if name != "event"}
+        told_cell["failed"] = scrub(str(event["failed"]))
+        run.cells.append(CellRecord.model_validate(told_cell))
     elif kind == "end":
         told.status = int(str(event["status"]))
 

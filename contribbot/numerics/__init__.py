@@ -1,0 +1,109 @@
+"""What the `[[numerics]]` checks of a patch are written with: `from contribbot import numerics`.
+
+A result is judged by the error that a reference of the *same* precision makes on the same
+input, never by a number picked by hand:
+
+```python
+import torch
+from contribbot.numerics import Draw, Grid
+
+GRID = Grid(
+    {
+        "dtype": [torch.float16, torch.bfloat16],
+        "shape": [(7, 64), (16, 4, 32)],
+        "layout": ["contiguous", "packed", "misaligned"],
+        "scale": [1.0, 100.0],
+    },
+    seeds=5,
+)
+
+
+@GRID.each_cell
+def test_softmax(draw: Draw) -> None:
+    x = draw.normal(*draw.shape, std=draw.axis("scale", float), layout=draw.layout)
+    draw.judge(
+        "output",
+        kernel_under_test(x),
+        reference=torch.softmax(x.double(), dim=-1),
+        same_precision=torch.softmax(x, dim=-1),
+    )
+```
+
+`each_cell` makes one pytest test of each cell, such as
+`test_softmax[float16 7x64 packed scale=100.0]`, and runs the function once for each seed.
+All seeds run before the test fails, so that the worst is the worst of all. Other fixtures
+and parameters may follow `draw`.
+
+`Draw.judge(name, actual, reference=…, same_precision=…)`:
+
+- `reference` is float64 (complex128 for complex results) and finite; so is what
+  `same_precision` holds. If they are not, they can judge nothing: `CannotJudgeError`,
+  which is never the stated reason of a failure.
+- `actual` fails plainly if it is no tensor, or has another shape or dtype than
+  `same_precision`, or lies on another device than the grid's.
+- Any NaN or infinity in `actual` fails.
+- What is judged is the largest absolute error over the tensor:
+  `error(actual) <= fudge * max(error(same_precision), floor)`, with `fudge` and `floor`
+  from the patch's `[[numerics]]`. Reported besides: the largest relative error (over the
+  elements whose reference is not 0), how many elements err by more than is allowed, and
+  where the worst of them is.
+
+`Draw.judge_exact(name, actual, expected)`: the same bits, for quantised results. Counts the
+elements that differ and says where the first is. NaN and infinity fail here as well; to
+compare their bits, view both sides as integers.
+
+Several results of one cell (output, weights, gradients) have several names.
+
+Values are drawn on the CPU in float64 from a generator of the cell and the seed, rounded to
+the dtype, and then moved: a CPU and a GPU see the same input, and so do all dtypes and all
+layouts. `Layouts` lists the layouts; memory beside a view is filled with NaN, so that a
+kernel that reads past its rows is caught.
+
+Run by plain pytest, without contribbot, a check just asserts. Fudge and floor come from the
+`patch.toml` beside `checks/` then, or from `CONTRIBBOT_NUMERICS='{"fudge": 2, "floor": 1e-6}'`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+from contribbot.numerics.limits import CannotJudgeError, Limits
+from contribbot.numerics.records import CellRecord, OutputRecord
+
+if TYPE_CHECKING:
+    from contribbot.numerics.cell import Cell
+    from contribbot.numerics.draw import Draw
+    from contribbot.numerics.grid import Grid
+    from contribbot.numerics.layouts import LAYOUTS, lay_out
+
+__all__ = [
+    "LAYOUTS",
+    "CannotJudgeError",
+    "Cell",
+    "CellRecord",
+    "Draw",
+    "Grid",
+    "Limits",
+    "OutputRecord",
+    "lay_out",
+]
+
+
+#: What needs torch, and the module that has it.
+_LATE: Final = {
+    "Cell": "cell",
+    "Draw": "draw",
+    "Grid": "grid",
+    "LAYOUTS": "layouts",
+    "lay_out": "layouts",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs torch when it is asked for: the stage reads records without it."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_LATE[name]}")
+    found: object = getattr(module, name)
+    return found

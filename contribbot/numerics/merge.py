@@ -1,0 +1,102 @@
+"""The comparisons of all seeds of a cell, and the worst of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from contribbot.numerics.cell import Cell
+from contribbot.numerics.compare import Comparison
+from contribbot.numerics.records import OutputRecord
+
+#: An error message may hold a tensor; a record need not.
+_LONGEST = 500
+
+
+class Findings:
+    """What the seeds of a cell come to.
+
+    Attributes:
+        failed: Why it ended before all seeds were judged, or empty.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.failed = ""
+        self._cell = cell
+        self._seen: dict[str, dict[int, Comparison]] = {}
+
+    def add(self, name: str, seed: int, seen: Comparison) -> None:
+        """Take a comparison.
+
+        Raises:
+            ValueError: There is one of this name and seed.
+        """
+        by_seed = self._seen.setdefault(name, {})
+        if seed in by_seed:
+            raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
+        by_seed[seed] = seen
+
+    def record(self, seeds: Iterable[int]) -> dict[str, object]:
+        """Return the fields of a `CellRecord`, without its test."""
+        return {
+            "cell": self._cell.name,
+            "axes": {**self._cell.texts},
+            "seeds": [*seeds],
+            "outputs": [
+                _merged(name, by_seed).model_dump(mode="json")
+                for name, by_seed in self._seen.items()
+            ],
+            "failed": _line(self.failed or self._complaint()),
+        }
+
+    def require_good(self) -> None:
+        """Fail if any result is not good enough, naming the worst.
+
+        Raises:
+            AssertionError: One is not, or nothing was judged.
+        """
+        __tracebackhide__ = True
+        complaint = self._complaint()
+        if complaint:
+            raise AssertionError(complaint)
+
+    def _complaint(self) -> str:
+        if not self._seen:
+            return f"{self._cell.name}: nothing was judged"
+        bad = [
+            (seen.badness, name, seed, seen)
+            for name, by_seed in self._seen.items()
+            for seed, seen in by_seed.items()
+            if seen.complaint
+        ]
+        if not bad:
+            return ""
+        _, name, seed, seen = max(bad, key=lambda one: one[0])
+        return f"{self._cell.name} seed {seed}: {name}: {seen.complaint}"
+
+
+def _merged(name: str, by_seed: Mapping[int, Comparison]) -> OutputRecord:
+    worst = max(by_seed, key=lambda seed: by_seed[seed].badness)
+    seen = by_seed[worst]
+    relative = [one.max_rel for one in by_seed.values() if one.max_rel is not None]
+    return OutputRecord(
+        name=name,
+        kind=seen.kind,
+        dtype=seen.dtype,
+        shape=seen.shape,
+        elements=sum(one.elements for one in by_seed.values()),
+        mismatches=sum(one.mismatches for one in by_seed.values()),
+        non_finite=sum(one.non_finite for one in by_seed.values()),
+        worst_seed=worst,
+        place=seen.place,
+        max_abs=seen.max_abs,
+        max_rel=max(relative, default=None),
+        reference_abs=seen.reference_abs,
+        allowed=seen.allowed,
+        ratio=seen.ratio,
+        complaint=seen.complaint,
+    )
+
+
+def _line(text: str) -> str:
+    """Return the first line, of what JSON can hold."""
+    return text.partition("\n")[0][:_LONGEST].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,86 @@
+"""What a judged cell comes to; no torch here, the stage reads these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from contribbot.model.base import Model
+
+Finite = Annotated[float, Field(allow_inf_nan=False, strict=False)]
+Integers = Annotated[tuple[int, ...], Field(strict=False)]
+
+
+class OutputRecord(Model):
+    """One result of a cell, over all seeds.
+
+    Attributes:
+        name: What the check calls it.
+        kind: `error`: judged by its error. `exact`: compared bit by bit.
+        dtype: Its dtype, such as `bfloat16`.
+        shape: Its shape, for the worst seed.
+        elements: Elements compared, over all seeds.
+        mismatches: Those that err by more than is allowed, or differ; over all seeds.
+        non_finite: Those that are NaN or infinite, over all seeds.
+        worst_seed: The seed that the following are of.
+        place: The index of the worst element; none where nothing was wrong or compared.
+        max_abs: The largest absolute error among finite elements.
+        max_rel: The largest relative error; none where every reference is 0.
+        reference_abs: The same-precision reference's own largest absolute error.
+        allowed: What the largest absolute error may be.
+        ratio: The largest absolute error as a multiple of that of the reference, or of
+            the floor where that is more; none where both are 0, and for `exact`.
+        complaint: Why it does not pass, in one line; empty if it does.
+    """
+
+    name: str
+    kind: Literal["error", "exact"]
+    dtype: str
+    shape: Integers
+    elements: Annotated[int, Field(ge=0)]
+    mismatches: Annotated[int, Field(ge=0)]
+    non_finite: Annotated[int, Field(ge=0)]
+    worst_seed: int
+    place: Integers | None
+    max_abs: Finite
+    max_rel: Finite | None
+    reference_abs: Finite
+    allowed: Finite
+    ratio: Finite | None
+    complaint: str
+
+
+class CellRecord(Model):
+    """One cell of a grid, judged.
+
+    Attributes:
+        test: The test that it is, without its folder.
+        cell: Its name: the values of its axes.
+        axes: The values of its axes, as text.
+        seeds: The seeds that ran.
+        outputs: What was judged.
+        failed: Why the test fails, in one line; empty if it passes.
+    """
+
+    test: str
+    cell: str
+    axes: dict[str, str]
+    seeds: Integers
+    outputs: Annotated[tuple[OutputRecord, ...], Field(strict=False)]
+    failed: str
+
+    @property
+    def elements(self) -> int:
+        """Elements compared."""
+        return sum(one.elements for one in self.outputs)
+
+    @property
+    def ratio(self) -> float:
+        """The largest multiple of a reference's error among its results; 0 without one."""
+        return max((one.ratio for one in self.outputs if one.ratio is not None), default=0.0)
+
+    @property
+    def non_finite(self) -> int:
+        """Elements that are NaN or infinite."""
+        return sum(one.non_finite for one in self.outputs)

@@ -1,0 +1,478 @@
+"""Judging tensors: what passes, what fails with which words, and what cannot judge at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from contribbot.numerics import LAYOUTS, CannotJudgeError, Draw, Grid, Limits, lay_out
+from contribbot.numerics.cell import Cell
+from contribbot.numerics.compare import Comparison, compare, compare_exact
+from contribbot.numerics.limits import VARIABLE
+from contribbot.numerics.merge import Findings
+from contribbot.numerics.tensors import blocks
+
+LIMITS = Limits(fudge=2.0, floor=1e-6)
+FLOATS = [torch.float16, torch.bfloat16, torch.float32]
+EIGHT_BITS = [
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+]
+
+
+def softmaxes(dtype: torch.dtype, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a softmax in a dtype, and the same in float64."""
+    x = (torch.randn(5, 7, 33, generator=torch.Generator().manual_seed(4)) * scale).to(dtype)
+    return torch.softmax(x, dim=-1), torch.softmax(x.double(), dim=-1)
+
+
+def judged(actual: object, usual: torch.Tensor, exact: torch.Tensor) -> Comparison:
+    """Judge with the limits of this file, on the CPU."""
+    device = torch.device("cpu")
+    return compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=device)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_what_errs_like_the_reference_passes(dtype: torch.dtype) -> None:
+    usual, exact = softmaxes(dtype)
+    seen = judged(usual.clone(), usual, exact)
+    assert seen.complaint == ""
+    assert (seen.mismatches, seen.elements) == (0, 5 * 7 * 33)
+    assert seen.ratio == pytest.approx(seen.max_abs / max(seen.reference_abs, 1e-6))
+    assert seen.max_abs == float((usual.double() - exact).abs().max()) == seen.reference_abs
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_one_element_beyond_what_is_allowed_fails_and_is_named(dtype: torch.dtype) -> None:
+    usual, exact = softmaxes(dtype)
+    spoiled = usual.clone()
+    spoiled[3, 2, 17] += 0.5
+    seen = judged(spoiled, usual, exact)
+    assert (seen.place, seen.mismatches) == ((3, 2, 17), 1)
+    assert seen.max_abs == pytest.approx(0.5, rel=0.02)
+    assert seen.max_rel is not None
+    assert seen.max_rel == pytest.approx(0.5 / float(exact[3, 2, 17]), rel=0.02)
+    assert seen.complaint.startswith("max abs error 0.5 at (3, 2, 17) is ")
+    assert seen.complaint.endswith("; allowed 2 times")
+
+
+def test_the_limit_itself_passes_and_the_next_number_does_not() -> None:
+    exact = torch.zeros(4, dtype=torch.float64)
+    usual = torch.tensor([0.0, 0.25, 0.0, 0.0])
+    at = torch.tensor([0.0, 0.0, -0.5, 0.0])
+    assert judged(at, usual, exact).complaint == ""
+    beyond = torch.tensor([0.0, 0.0, -0.5 - 2**-24, 0.0])
+    seen = judged(beyond, usual, exact)
+    assert (seen.place, seen.allowed) == ((2,), 0.5)
+    assert seen.complaint
+
+
+def test_a_floor_stands_in_for_a_reference_that_happens_to_be_exact() -> None:
+    exact = torch.ones(3, dtype=torch.float64)
+    usual, close = torch.ones(3), torch.ones(3) + 1.2e-6
+    assert judged(close, usual, exact).complaint == ""
+    seen = judged(torch.ones(3) + 3e-6, usual, exact)
+    assert "times the floor 1e-6 (same-precision reference: 0); allowed 2 times" in seen.complaint
+    none = compare(close, reference=exact, same_precision=usual, limits=Limits(2.0, 0.0))
+    assert "makes none, and the floor is 0" in none.complaint
+    assert none.ratio is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_nan_and_infinity_never_pass(value: float) -> None:
+    usual, exact = softmaxes(torch.float16)
+    spoiled = usual.clone()
+    spoiled[1, 2, 3] = spoiled[4, 0, 0] = value
+    seen = compare(spoiled, reference=exact, same_precision=usual, limits=Limits(1e300, 1e300))
+    assert seen.complaint == "2 of 1,155 elements are NaN or infinite, first at (1, 2, 3)"
+    assert (seen.non_finite, seen.mismatches, seen.place) == (2, 2, (1, 2, 3))
+    assert seen.max_abs < 1e-3  # of the finite elements
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reference_that_is_not_finite_can_judge_nothing(value: float) -> None:
+    usual, exact = softmaxes(torch.float32)
+    spoiled, spoiled_exact = usual.clone(), exact.clone()
+    spoiled[0, 1, 2] = spoiled_exact[0, 1, 2] = value
+    with pytest.raises(CannotJudgeError, match=r"float64 reference is NaN or infinite at \(0, 1, "):
+        judged(usual.clone(), usual, spoiled_exact)
+    with pytest.raises(CannotJudgeError, match=r"same-precision reference is NaN or infinite at"):
+        judged(usual.clone(), spoiled, exact)
+    # Not even a result that is wrong in the same way.
+    with pytest.raises(CannotJudgeError):
+        judged(spoiled.clone(), spoiled, spoiled_exact)
+    assert CannotJudgeError.contribbot_broken is True
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x[:4], "shape (4, 7, 33) instead of (5, 7, 33)"),
+        (lambda x: x.sum(), "shape () instead of (5, 7, 33)"),
+        (lambda x: x.float(), "dtype float32 instead of float16"),
+        (lambda x: x.to("meta"), "lies on meta, not on cpu"),
+        (lambda x: x.to_sparse(), "is torch.sparse_coo, not a dense tensor"),
+        (lambda _: None, "is NoneType, not a tensor"),
+        (lambda x: (x, x), "is tuple, not a tensor"),
+    ],
+)
+def test_what_is_no_such_tensor_fails_plainly(change: object, words: str) -> None:
+    usual, exact = softmaxes(torch.float16)
+    assert callable(change)
+    assert judged(change(usual.clone()), usual, exact).complaint == words
+    assert (
+        compare_exact(change(usual.clone()), usual, device=torch.device("cpu")).complaint == words
+    )
+
+
+def test_references_must_fit_each_other() -> None:
+    usual, exact = softmaxes(torch.float16)
+    for reference, same, words in (
+        (exact.float(), usual, "the reference is float32; for float16 it must be float64"),
+        (exact[1:], usual, r"differ in shape: float64 \(4, 7, 33\), same precision \(5, 7, 33\)"),
+        (exact, usual.to_sparse(), "is torch.sparse_coo: make it dense first"),
+        (exact.to("meta"), usual, "the meta device"),
+        (exact, usual.to(torch.complex64), "for complex64 it must be complex128"),
+    ):
+        with pytest.raises(CannotJudgeError, match=words):
+            judged(usual.clone(), same, reference)
+
+
+def test_a_result_cannot_judge_itself() -> None:
+    usual, exact = softmaxes(torch.float16)
+    with pytest.raises(CannotJudgeError, match="the same memory"):
+        judged(usual, usual, exact)
+    with pytest.raises(CannotJudgeError, match="the same memory"):
+        compare_exact(usual, usual)
+
+
+def test_empty_and_scalar_tensors() -> None:
+    empty = torch.empty(0, 7)
+    seen = judged(empty, empty.clone(), empty.double())
+    assert (seen.complaint, seen.elements, seen.place, seen.max_rel) == ("", 0, None, None)
+    assert compare_exact(empty, empty.clone()).complaint == ""
+    one = torch.tensor(2.0)
+    assert judged(one, one.clone(), one.double()).complaint == ""
+    assert "at () is" in judged(one + 1, one.clone(), one.double()).complaint
+
+
+def test_a_relative_error_is_undefined_where_all_references_are_zero() -> None:
+    zero = torch.zeros(3, 4)
+    wrong = zero.clone()
+    wrong[2, 1] = 0.1
+    seen = judged(wrong, zero, zero.double())
+    assert seen.max_rel is None
+    assert (seen.mismatches, seen.place) == (1, (2, 1))
+    half = zero.clone()
+    half[0, 0] = 2.0
+    near = half.clone()
+    near[0, 0], near[2, 1] = 3.0, 0.1
+    assert judged(near, half, half.double()).max_rel == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS, ids=str)
+def test_eight_bit_floats(dtype: torch.dtype) -> None:
+    exact = torch.linspace(-3, 3, 64, dtype=torch.float64).reshape(8, 8)
+    usual = exact.to(dtype)
+    assert judged(usual.clone(), usual, exact).complaint == ""
+    spoiled = usual.clone()
+    spoiled.view(torch.uint8)[5, 5] ^= 0x30  # other exponent bits
+    assert judged(spoiled, usual, exact).place == (5, 5)
+    assert "1 of 64 elements differ, first at (5, 5)" in compare_exact(spoiled, usual).complaint
+    spoiled.view(torch.uint8)[1, 1] = 0x80 if "fnuz" in str(dtype) else 0x7F  # NaN
+    for seen in (judged(spoiled, usual, exact), compare_exact(spoiled, usual)):
+        assert seen.complaint == "1 of 64 elements are NaN or infinite, first at (1, 1)"
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64, torch.bool])
+def test_integers(dtype: torch.dtype) -> None:
+    usual = torch.arange(24).reshape(4, 6).to(dtype)
+    assert judged(usual.clone(), usual, usual.double()).complaint == ""
+    assert compare_exact(usual.clone(), usual).complaint == ""
+    spoiled = usual.clone()
+    spoiled[3, 0] = 0
+    seen = compare_exact(spoiled, usual)
+    assert (seen.mismatches, seen.place) == (1, (3, 0))
+    assert judged(spoiled, usual, usual.double()).place == (3, 0)
+
+
+def test_integers_that_float64_cannot_tell_apart_still_differ() -> None:
+    usual = torch.tensor([2**60, 2**60])
+    assert compare_exact(usual + torch.tensor([0, 1]), usual).place == (1,)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    exact = torch.randn(6, 6, generator=generator, dtype=torch.complex128)
+    usual = exact.to(dtype)
+    for view in (usual.clone(), usual.conj().conj_physical()):  # the second has its bit set
+        assert judged(view, usual, exact).complaint == ""
+        assert compare_exact(view, usual).complaint == ""
+    spoiled = usual.clone()
+    spoiled[2, 3] += 3j
+    seen = judged(spoiled, usual, exact)
+    assert seen.place == (2, 3)
+    assert seen.max_abs == pytest.approx(3.0)
+    assert compare_exact(spoiled, usual).mismatches == 1
+    torch.view_as_real(spoiled)[0, 0, 1] = float("nan")
+    assert judged(spoiled, usual, exact).non_finite == 1
+
+
+def test_exact_means_bits() -> None:
+    usual = torch.tensor([0.0, 1.0, 2.0])
+    seen = compare_exact(torch.tensor([-0.0, 1.0, 2.0]), usual)
+    assert seen.complaint == "1 of 3 elements differ, first at (0,): -0.0 instead of 0.0"
+    with pytest.raises(CannotJudgeError, match="expected tensor is NaN or infinite"):
+        compare_exact(usual, torch.tensor([0.0, float("nan"), 2.0]))
+
+
+def test_packed_dtypes_are_refused_with_advice() -> None:
+    packed = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    with pytest.raises(CannotJudgeError, match="view it as integers for judge_exact"):
+        compare_exact(packed.clone(), packed)
+    assert compare_exact(packed.clone().view(torch.uint8), packed.view(torch.uint8)).complaint == ""
+
+
+def test_tensors_that_require_gradients_and_odd_strides() -> None:
+    usual, exact = softmaxes(torch.float32)
+    grad = usual.clone().requires_grad_() * 1.0
+    assert judged(grad, usual.requires_grad_(), exact.requires_grad_()).complaint == ""
+    turned = usual.detach().transpose(0, 2).contiguous().transpose(0, 2)
+    assert not turned.is_contiguous()
+    assert judged(turned, usual, exact).complaint == ""
+    assert compare_exact(turned, usual).complaint == ""
+
+
+@pytest.mark.parametrize(
+    ("shape", "limit"), [((10, 3), 6), ((2, 5, 4), 3), ((7,), 2), ((3, 1, 2), 100), ((), 1)]
+)
+def test_blocks_cover_everything_once_and_are_small(shape: tuple[int, ...], limit: int) -> None:
+    seen = torch.zeros(shape)
+    for block in blocks(shape, limit):
+        seen[block] += 1
+        assert seen[block].numel() <= limit
+    assert bool((seen == 1).all())
+    assert list(blocks((0, 3), limit)) == []
+
+
+def test_places_are_right_beyond_the_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contribbot.numerics.tensors.blocks.__defaults__", (10,))
+    usual, exact = softmaxes(torch.float32)
+    spoiled = usual.clone()
+    spoiled[4, 6, 32] += 1
+    spoiled[2, 1, 20] -= 2
+    assert judged(spoiled, usual, exact).place == (2, 1, 20)
+    assert compare_exact(spoiled, usual).place == (2, 1, 20)
+    spoiled[3, 3, 3] = float("nan")
+    assert judged(spoiled, usual, exact).place == (3, 3, 3)
+    exact[4, 4, 4] = float("inf")
+    with pytest.raises(CannotJudgeError, match=r"\(4, 4, 4\)"):
+        judged(spoiled, usual, exact)
+
+
+MEMORY = """\
+import resource
+import torch
+from contribbot.numerics.compare import compare, compare_exact
+from contribbot.numerics import Limits
+
+usual = torch.ones(1, 1).expand(8192, 8192)
+actual = torch.ones(8192, 1).expand(8192, 8192)
+exact = usual.double()[:1, :1].expand(8192, 8192)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+seen = compare(actual, reference=exact, same_precision=usual, limits=Limits(2.0, 1e-6))
+assert seen.complaint == compare_exact(actual, usual).complaint == "", seen
+assert seen.elements == 2**26
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_judging_a_huge_tensor_takes_little_memory() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # In float64 each of the three would be 512 MB.
+    assert int(done.stdout) < 400
+
+
+# --- layouts
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(6, 8), (5, 4, 8), (2, 3, 4, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [*FLOATS, *EIGHT_BITS, torch.int8, torch.bool], ids=str)
+def test_a_layout_keeps_the_values(layout: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    values = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    laid = lay_out(values, layout)
+    expected = values[:1].expand(shape) if layout == "expanded" else values
+    assert laid.dtype == dtype
+    assert compare_exact(laid, expected.clone()).complaint == ""
+    assert laid.data_ptr() != values.data_ptr()
+
+
+def test_layouts_are_what_they_are_called() -> None:
+    values = torch.randn(16, 4, 8)
+    strides = {name: lay_out(values, name).stride() for name in LAYOUTS}
+    assert strides == {
+        "contiguous": (32, 8, 1),
+        "packed": (96, 8, 1),
+        "transposed": (32, 1, 4),
+        "row-stride": (64, 16, 1),
+        "strided": (64, 16, 2),
+        "expanded": (0, 8, 1),
+        "offset": (32, 8, 1),
+        "misaligned": (32, 8, 1),
+    }
+    assert lay_out(torch.randn(7, 5), "packed").stride() == (15, 1)
+    for dtype in (torch.float16, torch.float32, torch.int8):
+        offset, off = (lay_out(values.to(dtype), name) for name in ("offset", "misaligned"))
+        assert offset.storage_offset() * offset.element_size() == 64
+        assert off.data_ptr() % 16 == off.element_size()
+    with pytest.raises(ValueError, match="needs 2 dimensions, shape"):
+        lay_out(torch.randn(3), "transposed")
+    with pytest.raises(ValueError, match="no layout 'diagonal'; there are contiguous, packed"):
+        lay_out(values, "diagonal")
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *EIGHT_BITS], ids=str)
+@pytest.mark.parametrize("layout", ["packed", "row-stride", "strided", "offset", "misaligned"])
+def test_what_lies_beside_a_view_spoils_a_result(layout: str, dtype: torch.dtype) -> None:
+    view = lay_out(torch.ones(3, 4, 8).to(dtype), layout)
+    memory = torch.empty(0, dtype=dtype).set_(view.untyped_storage()).double()
+    assert int(memory.isnan().sum()) == memory.numel() - view.numel() > 0
+
+
+# --- limits
+
+
+def test_limits_come_from_the_patch_beside_the_checks(tmp_path: Path) -> None:
+    checks = tmp_path / "checks"
+    checks.mkdir()
+    file = checks / "test_it.py"
+    with pytest.raises(CannotJudgeError, match=r"no fudge and floor for test_it.py: set CONTRIBB"):
+        Limits.stated(file)
+    entry = '[[numerics]]\nfile = "test_it.py"\nfudge = 3\nfloor = { float16 = 0.5 }\n'
+    (tmp_path / "patch.toml").write_text(entry)
+    assert Limits.stated(file) == Limits(3.0, {"float16": 0.5})
+    with pytest.raises(CannotJudgeError, match="and none for bfloat16"):
+        Limits.stated(file).floor_for("bfloat16")
+    with pytest.raises(CannotJudgeError, match=r"no \[\[numerics\]\] with this file"):
+        Limits.stated(checks / "test_other.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, '{"fudge": 2.5, "floor": 1e-5}')
+        assert Limits.stated(file) == Limits(2.5, 1e-5)
+        assert Limits.stated(file).floor_for("anything") == 1e-5
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"fudge": 0, "floor": 1}', '{"fudge": NaN, "floor": 1}', '{"fudge": 1}'],
+)
+def test_limits_that_are_none_are_refused(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, text)
+        with pytest.raises(CannotJudgeError, match="no fudge and floor"):
+            Limits.stated(Path("test_it.py"))
+
+
+# --- grids and draws
+
+
+def drawing(cell: Cell, seed: int = 0) -> Draw:
+    """Return a draw of a cell."""
+    return Draw(
+        cell, seed, device=torch.device("cpu"), limits=lambda: LIMITS, findings=Findings(cell)
+    )
+
+
+def test_cells_are_named_by_their_values() -> None:
+    grid = Grid(
+        {
+            "dtype": [torch.float16, torch.float8_e4m3fn],
+            "shape": [(2, 3), ()],
+            "s": [1, 200.0],
+            "mask": {"none": None, "causal": object()},
+        },
+        where=lambda cell: cell.texts["mask"] == "none" or cell.values["s"] == 1,
+    )
+    assert len(grid.cells) == 12
+    assert grid.cells[0].name == "float16 2x3 s=1 mask=none"
+    assert grid.cells[0].texts == {"dtype": "float16", "shape": "2x3", "s": "1", "mask": "none"}
+    assert grid.cells[-1].name == "float8_e4m3fn scalar s=200.0 mask=none"
+    assert grid.seeds == (0, 1, 2)
+
+
+def test_grids_that_show_nothing_or_mix_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="a grid without a cell shows nothing"):
+        Grid({"s": [1]}, where=lambda _: False)
+    with pytest.raises(ValueError, match="a grid without a cell"):
+        Grid({"s": []})
+    with pytest.raises(ValueError, match="a grid without a seed"):
+        Grid({"s": [1]}, seeds=0)
+    with pytest.raises(ValueError, match="two seeds are named '4'"):
+        Grid({"s": [1]}, seeds=[4, 4])
+    with pytest.raises(ValueError, match="two cells are named 's=1'"):
+        Grid({"s": [1, "1"]})
+    with pytest.raises(TypeError, match="the first parameter must be `draw`"):
+        Grid({"s": [1]}).each_cell(lambda _: None)
+
+
+def test_values_depend_on_seed_and_cell_and_not_on_dtype_or_layout() -> None:
+    grid = Grid(
+        {
+            "dtype": [torch.float32, torch.float16],
+            "layout": ["contiguous", "packed"],
+            "s": [1, 2],
+        }
+    )
+    by_name = {
+        cell.name: drawing(cell).normal(4, 6, layout=str(cell.values["layout"]))
+        for cell in grid.cells
+    }
+    first = by_name["float32 contiguous s=1"]
+    assert torch.equal(first, by_name["float32 packed s=1"])
+    assert torch.equal(first.half(), by_name["float16 packed s=1"])
+    assert not torch.equal(first, by_name["float32 contiguous s=2"])
+    assert not torch.equal(first, drawing(grid.cells[0], seed=1).normal(4, 6))
+    assert torch.equal(first, drawing(grid.cells[0]).normal(4, 6))
+    # Not Python's hash, which differs from process to process.
+    assert drawing(grid.cells[0])._generator.initial_seed() == FIRST
+
+
+FIRST = 6342407940492316782
+
+
+def test_what_can_be_drawn() -> None:
+    (cell,) = Grid({"dtype": [torch.bfloat16], "n": [3]}).cells
+    draw = drawing(cell)
+    assert draw.axis("n", int) == 3
+    even = draw.uniform(1000, low=-2, high=4)
+    assert even.dtype == torch.bfloat16
+    assert -2 <= float(even.min()) < -1.9
+    assert 3.9 < float(even.max()) <= 4
+    wide = draw.normal(4000, mean=3.0, std=2.0, dtype=torch.float64)
+    assert (float(wide.mean()), float(wide.std())) == pytest.approx((3.0, 2.0), rel=0.05)
+    whole = draw.integers(500, low=-3, high=5, dtype=torch.int8)
+    assert set(whole.tolist()) == {*range(-3, 5)}
+    own = draw.place(torch.arange(4.0).double(), layout="strided")
+    assert (own.tolist(), own.stride(), own.dtype) == ([0, 1, 2, 3], (2,), torch.bfloat16)
+    with pytest.raises(LookupError, match="no axis 'm'; there are dtype, n"):
+        draw.axis("m", int)
+    with pytest.raises(TypeError, match="axis n: 3 is no str"):
+        draw.axis("n", str)
+
+
+def test_the_tool_reads_records_without_torch() -> None:
+    code = (
+        "import sys, contribbot.numerics as n, contribbot.verify.stages.numerics; n.CellRecord;"
+        "assert 'torch' not in sys.modules; n.Grid; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,348 @@
+"""The stage `numerics` on a real queue, and grids under a plain pytest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.proofs import Numerics
+from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.report.numerics import worst_lines
+from contribbot.verify.childreport import CheckRun
+from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
+from tests.conftest import Program, Ran, dig
+from tests.toy import AREA, FIXED, Toy
+
+HEAD = """\
+import pytest
+import torch
+from contribbot.numerics import Draw, Grid
+from toy.area import rectangle, square
+
+GRID = Grid({"dtype": [torch.float16, torch.float32], "shape": [(2, 3), (5,)]}, seeds=3)
+
+"""
+JUDGED = (
+    HEAD
+    + """
+@GRID.each_cell
+def test_area(draw: Draw) -> None:
+    x, y = draw.normal(*draw.shape, mean=3.0), draw.normal(*draw.shape, mean=3.0)
+    draw.judge(
+        "area", rectangle(x, y), reference=x.double() * y.double(), same_precision=x * y
+    )
+"""
+)
+REASON = "^AssertionError: float(16|32) [x0-9]+ seed [012]: area: max abs error .* times the same-"
+
+
+def entry(*, expect: str = "fail-to-pass", reason: str = REASON, more: str = "") -> str:
+    """Return the table of one entry."""
+    stated = f"reason = '{reason}'\n" if reason else ""
+    return (
+        f'[[numerics]]\nname = "grid"\nfile = "test_grid.py"\nexpect = "{expect}"\n{stated}'
+        f'fudge = 2\nfloor = 1e-9\nwhy = "A product is rounded once."\n{more}\n'
+    )
+
+
+def ran(toy: Toy, program: Program, check: str, stated: str, **changes: str) -> StageResult:
+    """Verify a patch with one entry; return what the stage made of it."""
+    patch = toy.format_patch({"src/toy/area.py": changes.get("fixed", FIXED)})
+    toy.put_patch(patch=patch, checks=stated, check_files={"test_grid.py": check})
+    toy.put_queue(["area"])
+    return verified(program)
+
+
+def verified(program: Program) -> StageResult:
+    done: Ran = program("verify", "area", "--json")
+    assert done.out, done.err
+    return done.stages()["numerics grid"]
+
+
+def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
+    result = ran(toy, program, JUDGED, entry())
+
+    assert result.outcome is Outcome.PASSED, result.reason
+    text = "grid: 4 cells: patched error at most 1 times the same-precision reference's (allowed 2)"
+    assert result.reason.startswith(text + "; base up to ")
+    details = result.details
+    assert (details["fudge"], details["floor"]) == (2.0, 1e-9)
+    assert details["why"] == "A product is rounded once."
+    assert dig(details, "totals", "patched") == {
+        "cells": 4, "failed": 0, "elements": 66, "mismatches": 0, "non_finite": 0,
+    }  # fmt: skip
+    assert dig(details, "totals", "base", "failed") == 4
+    cells = dig(details, "cells", "base")
+    assert isinstance(cells, list)
+    first = CellRecord.model_validate(cells[0])
+    assert (first.test, first.cell, first.seeds) == (
+        "test_grid.py::test_area[float16 2x3]", "float16 2x3", (0, 1, 2),
+    )  # fmt: skip
+    assert first.axes == {"dtype": "float16", "shape": "2x3"}
+    (output,) = first.outputs
+    assert f"seed {output.worst_seed}: area: {output.complaint}" in first.failed
+    assert output.place is not None
+    assert output.max_abs > output.allowed > 0
+    assert output.elements == 18
+    assert 0 < output.mismatches <= 18
+    lines = worst_lines(result)
+    assert lines[0] == "  worst on the patched tree:"
+    assert len(lines) == 8
+    assert "area: max abs" in lines[-1]
+
+    again = verified(program)
+    assert again.cached
+
+
+def test_a_patch_whose_numbers_are_too_coarse_is_refuted(toy: Toy, program: Program) -> None:
+    coarse = FIXED.replace("width * height", "width * height * 1.01")
+    result = ran(toy, program, JUDGED, entry(), fixed=coarse)
+    assert result.outcome is Outcome.FAILED
+    assert "fails on the patched tree: test_grid.py::test_area[float16 2x3]: Asser" in result.reason
+    assert "; allowed 2 times" in result.reason
+    assert dig(result.details, "totals", "patched", "failed") == 4
+
+
+def test_nan_in_a_reference_is_never_the_stated_reason(toy: Toy, program: Program) -> None:
+    check = JUDGED.replace("x.double() * y.double()", "x.double() * float('nan')")
+    result = ran(toy, program, check, entry(reason="CannotJudgeError|AssertionError: float"))
+    assert result.outcome is Outcome.FAILED
+    assert "grid: the base is broken there, not wrong: " in result.reason
+    assert "CannotJudgeError: the float64 reference is NaN or infinite at (0, 0)" in result.reason
+
+
+def test_numbers_that_nobody_judges_show_nothing(toy: Toy, program: Program) -> None:
+    plain = HEAD + "def test_area() -> None:\n    assert float(rectangle(2, 3)) == 6\n"
+    result = ran(toy, program, plain, entry(reason="assert 5"))
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == (
+        "grid: test_grid.py judges no cell: it uses no Grid of contribbot.numerics"
+    )
+
+
+def test_empty_results_show_nothing(toy: Toy, program: Program) -> None:
+    check = JUDGED.replace("(2, 3), (5,)", "(0, 3), (2, 0)").replace("rectangle(x, y)", "x * y")
+    result = ran(toy, program, check, entry(expect="pass-to-pass", reason=""))
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "grid: every result is empty, so no number was judged"
+
+
+def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
+    toy: Toy, program: Program
+) -> None:
+    check = JUDGED.replace(
+        "draw.judge(", 'area = rectangle(x, y)\n    if float((area - x * y).abs().max()) > 0.1:\n'
+        '        raise ValueError(f"no rectangle in {__file__}")\n    draw.judge('
+    )  # fmt: skip
+    result = ran(toy, program, check, entry(reason="^ValueError: no rectangle"))
+    assert result.outcome is Outcome.PASSED, result.reason
+    assert result.reason.endswith("; base gives no result in any")
+    failed = dig(result.details, "cells", "base", 0, "failed")
+    assert failed == "ValueError: no rectangle in <run>/checks/test_grid.py"
+
+
+def test_what_must_stay_bit_for_bit(toy: Toy, program: Program) -> None:
+    check = JUDGED.replace(
+        'draw.judge(\n        "area", rectangle(x, y), reference=x.double() * y.double(), '
+        "same_precision=x * y\n    )",
+        'draw.judge_exact("square", square(x), x * x)',
+    )
+    assert "judge_exact" in check
+    result = ran(toy, program, check, entry(expect="pass-to-pass", reason=""))
+    assert result.outcome is Outcome.PASSED, result.reason
+    assert result.reason == "grid: 4 cells: 66 elements bit-identical; base the same bits"
+
+    other = FIXED.replace("side * side", "side * side * 1.01")
+    result = ran(toy, program, check, entry(expect="pass-to-pass", reason=""), fixed=other)
+    assert result.outcome is Outcome.FAILED
+    assert "square: 6 of 6 elements differ, first at (0, 0): " in result.reason
+
+
+def test_no_such_hardware_is_unavailable(toy: Toy, program: Program) -> None:
+    result = ran(toy, program, JUDGED, entry(more='requires = ["gfx942"]'))
+    assert result.outcome is Outcome.UNAVAILABLE
+    assert result.target == "gfx942"
+
+
+# --- judging without running
+
+
+NUMERICS = Numerics.model_validate(
+    {
+        "name": "grid", "file": "test_grid.py", "expect": "pass-to-pass", "fudge": 2.0,
+        "floor": {"float16": 1e-3}, "why": "so",
+    }
+)  # fmt: skip
+
+
+def cell(number: int, ratio: float | None = 1.0, failed: str = "", **other: object) -> CellRecord:
+    """Return a cell with one result."""
+    output = OutputRecord.model_validate(
+        {
+            "name": "y", "kind": "error", "dtype": "float16", "shape": (4,), "elements": 4,
+            "mismatches": 0, "non_finite": 0, "worst_seed": 0, "place": (1,),
+            "max_abs": ratio or 0.0, "max_rel": None, "reference_abs": 1.0, "allowed": 2.0,
+            "ratio": ratio, "complaint": failed, **other,
+        }
+    )  # fmt: skip
+    name = f"float16 n={number}"
+    axes = {"n": str(number % 7)}
+    return CellRecord(
+        test=f"t.py::test[{name}]", cell=name, axes=axes, seeds=(0,), outputs=(output,),
+        failed=failed,
+    )  # fmt: skip
+
+
+def run(*cells: CellRecord) -> CheckRun:
+    """Return a run in which all tests passed."""
+    return CheckRun(passed=[one.test for one in cells], cells=list(cells))
+
+
+def test_a_bad_cell_whose_test_passed_is_no_pass() -> None:
+    outcome, reason = judge_cells(NUMERICS, run(cell(1)), run(cell(1, 9.0, "too far")))
+    assert outcome is Outcome.FAILED
+    assert reason == "judged bad, though its test passed: t.py::test[float16 n=1]: too far"
+
+
+def test_cells_of_one_tree_only_are_no_pass() -> None:
+    base = run(cell(1), cell(2))
+    base.cells.pop()
+    outcome, reason = judge_cells(NUMERICS, base, run(cell(1), cell(2)))
+    assert outcome is Outcome.FAILED
+    assert reason == "judged on one of the two trees only: t.py::test[float16 n=2]"
+
+
+def test_the_base_is_told_as_it_is() -> None:
+    base = [
+        cell(1, 1700.0), cell(2, non_finite=2, mismatches=2),
+        cell(3, elements=0, complaint="shape (1,) instead of (4,)"),
+        cell(4).model_copy(update={"outputs": ()}),
+    ]  # fmt: skip
+    patched = run(*(cell(number, 1.26) for number in range(1, 5)))
+    outcome, reason = judge_cells(NUMERICS, run(*base), patched)
+    assert outcome is Outcome.PASSED
+    assert reason == (
+        "4 cells: patched error at most 1.26 times the same-precision reference's (allowed 2); "
+        "base gives no result in 1, NaN or infinite in 1, of another shape, dtype or device in 1, "
+        "up to 1,700 times"
+    )
+
+
+def test_a_record_keeps_the_worst_of_each_group_of_many_cells() -> None:
+    from contribbot.verify.stages import numerics
+
+    many = [cell(number, 1 + number / 10_000) for number in range(1500)]
+    kept = numerics._kept(many)
+    names = {str(dig(one, "cell")) for one in kept}
+    assert len(kept) == MOST_CELLS // 7 * 7
+    assert {f"float16 n={number}" for number in range(1500 - 7 * 9, 1500)} == names
+    assert len(numerics._kept(many[:MOST_CELLS])) == MOST_CELLS
+    assert numerics._totals(many)["cells"] == 1500
+
+
+def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
+    odd = cell(1, non_finite=3, mismatches=3, complaint="\x1b[2Jbad")
+    rest = (
+        cell(2, elements=0, complaint="dtype \x1b[2J instead"),
+        cell(3, kind="exact", ratio=None),
+        cell(4, 0.5, name="\x1b]0;y", max_rel=0.25),
+    )
+    details = {"cells": {"patched": [one.model_dump(mode="json") for one in (odd, *rest)]}}
+    result = StageResult(
+        stage="numerics", target="cpu", outcome=Outcome.FAILED, reason="-", seconds=0,
+        details=json.loads(json.dumps(details)),
+    )  # fmt: skip
+    lines = worst_lines(result)
+    assert lines[0] == "  worst on the patched tree:"
+    assert lines[1] == (
+        "    float16 n=1 seed 0: y: 3 NaN or infinite, max abs 1, reference's 1 (1 times), "
+        "3 of 4 elements beyond, max rel undefined, at (1,)"
+    )
+    assert "\x1b" not in "".join(lines)
+    assert worst_lines(result.model_copy(update={"details": {"cells": {"base": [{}, 3]}}})) == []
+    assert worst_lines(result.model_copy(update={"details": {}})) == []
+
+
+# --- plain pytest, without contribbot's plugin
+
+
+def plain(tmp_path: Path, check: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run a check file as a person does, beside a patch.toml that states its limits."""
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "patch.toml").write_text(entry())
+    (tmp_path / "checks/test_grid.py").write_text(check)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy/__init__.py").touch()
+    (tmp_path / "toy/area.py").write_text(AREA)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini",
+         "--color=no", *args, "checks/test_grid.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_a_check_asserts_under_plain_pytest(tmp_path: Path) -> None:
+    done = plain(tmp_path, JUDGED)
+    assert done.returncode == 1
+    assert "FAILED checks/test_grid.py::test_area[float32 5] - AssertionError: f" in done.stdout
+    assert "4 failed" in done.stdout
+
+
+def test_all_seeds_run_and_the_worst_is_named(tmp_path: Path) -> None:
+    check = HEAD + textwrap.dedent(
+        """
+        SEEN = []
+
+        @pytest.fixture
+        def by():
+            return {0: 0.0, 1: 5.0, 2: 2.0}
+
+        @Grid({"dtype": [torch.float32]}, seeds=3).each_cell
+        @pytest.mark.parametrize("sign", [1, -1])
+        def test_worst(draw: Draw, by, sign, request) -> None:
+            SEEN.append((draw.seed, sign, request.node.name))
+            one = draw.uniform(4)
+            wrong = one + sign * by[draw.seed]
+            draw.judge("fine", one.clone(), reference=one.double(), same_precision=one)
+            draw.judge("sum", wrong, reference=one.double(), same_precision=one)
+
+        def test_all_have_run():
+            assert [(seed, sign) for seed, sign, _ in SEEN] == [
+                (seed, sign) for sign in (1, -1) for seed in range(3)
+            ]
+            assert SEEN[0][2] == "test_worst[1-float32]"
+        """
+    )
+    done = plain(tmp_path, check, "--deselect", "checks/test_grid.py::test_area")
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
+    assert "AssertionError: float32 seed 1: sum: max abs error 5 at (" in done.stdout
+    assert "seed 2: sum" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("pass", "AssertionError: float32: nothing was judged"),
+        (
+            "x = draw.normal(3)\n    for _ in 'ab':\n        draw.judge_exact('x', x.clone(), x)",
+            "ValueError: x: judged twice with seed 0; give each result its name",
+        ),
+    ],
+)
+def test_a_test_that_judges_nothing_or_twice_fails(tmp_path: Path, body: str, words: str) -> None:
+    check = HEAD + (
+        '@Grid({"dtype": [torch.float32]}).each_cell\n'
+        f"def test_it(draw: Draw) -> None:\n    {body}\n"
+    )
+    done = plain(tmp_path, check)
+    assert done.returncode == 1
+    assert words in done.stdout
