@@ -102,11 +102,16 @@ class PatchSpec(Model):
 
     @model_validator(mode="after")
     def _builds_are_there(self) -> PatchSpec:
-        known = {entry.name for entry in self.build}
+        known = {entry.name: entry for entry in self.build}
         users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
         for one in users:
             if one.build and one.build not in known:
                 raise ValueError(f"{one.name}: build names {one.build}, and there is no such build")
+            if one.build and known[one.build].expect == "fail-to-pass":
+                raise ValueError(
+                    f"{one.name}: the build {one.build} fails on the base, which leaves nothing "
+                    "to load there"
+                )
         return self
 
     def needed_files(self) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from contribbot.building import shelf
+from contribbot.errors import MachineError
+from contribbot.model.outcome import Outcome, StageResult
 from contribbot.verify.job import Job
 
 
@@ -15,7 +18,38 @@ def obstacle(job: Job, name: str, target: str) -> str:
         name: The `[[build]]`.
         target: The hardware of the check that needs it.
     """
-    raise NotImplementedError(job, name, target)
+    result = _result(job, name, target)
+    if result is None:
+        return f"its build {name} is not made for {target}"
+    if result.outcome is not Outcome.PASSED:
+        reason = result.reason.removeprefix(f"{name}: ")
+        return f"its build {name} {_BECAME[result.outcome]}: {reason}"
+    for side in ("base", "patched"):
+        key = product_key(result, side)
+        if not key:
+            return f"its build {name} has nothing to load from the {side}, as it states"
+        if shelf.find(key) is None:
+            return f"its build {name} is gone from the cache: verify again"
+    return ""
+
+
+_BECAME = {
+    Outcome.FAILED: "failed",
+    Outcome.UNAVAILABLE: "is unavailable",
+    Outcome.SKIPPED: "was skipped",
+}
+
+
+def identity(job: Job, name: str, target: str) -> list[str]:
+    """Return what a check that loads a build depends on: what its products are made from.
+
+    Args:
+        job: The verification.
+        name: The `[[build]]`.
+        target: The hardware of the check.
+    """
+    result = _result(job, name, target)
+    return [product_key(result, side) for side in ("base", "patched")] if result else []
 
 
 def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
@@ -29,5 +63,35 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
         name: The `[[build]]`, which has no obstacle.
         target: The hardware of the check.
         tree: The base's or the patched tree's id.
+
+    Raises:
+        MachineError: It has been removed from the cache since.
     """
-    raise NotImplementedError(job, name, target, tree)
+    result = _result(job, name, target)
+    side = "base" if tree == job.trees.base else "patched"
+    found = shelf.find(product_key(result, side)) if result is not None else None
+    if found is None:
+        raise MachineError(
+            f"{job.patch.name}: the build {name} of the {side} is gone from the cache",
+            hint="verify again",
+        )
+    return found.environment
+
+
+def product_key(result: StageResult, side: str) -> str:
+    """Return the name of a side's product, or nothing.
+
+    Args:
+        result: An outcome of `build`.
+        side: `base` or `patched`.
+    """
+    details = result.details.get(side)
+    key = details.get("product") if isinstance(details, dict) else None
+    return key if isinstance(key, str) else ""
+
+
+def _result(job: Job, name: str, target: str) -> StageResult | None:
+    for result in job.results.get("build", ()):
+        if (result.details.get("check"), result.target) == (name, target):
+            return result
+    return None

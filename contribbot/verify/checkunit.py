@@ -15,11 +15,13 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.model.check import Check, Needy
 from contribbot.model.outcome import HOST_TARGETS, Outcome
+from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
 from contribbot.verify.childreport import CheckRun
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.places import (
     OverlayError,
+    Runnable,
     overlay_details,
     overlay_note,
     place,
@@ -61,7 +63,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
         "check": check.model_dump_json(),
         "checks": job.patch.checks_digest,
         "env": {**way.env},
-        **place_inputs(job),
+        **place_inputs(job, check),
     }
     if check.modules and not missing:
         inputs["modules"] = {**_versions(check.modules)}
@@ -74,9 +76,15 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
     )
 
 
-def place_inputs(job: Job) -> dict[str, JsonValue]:
-    """Return what everything that runs on the two trees depends on."""
+def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
+    """Return what everything that runs on the two trees depends on.
+
+    Args:
+        job: The verification.
+        what: What shall run.
+    """
     return {
+        "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
         "base": job.trees.base,
         "patched": job.trees.patched,
         "python_roots": list(job.patch.upstream.python_roots),

@@ -93,20 +93,34 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
     folder = job.exported(tree)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
     overlay = _overlay(job, tree)
-    packages = job.patch.upstream.overlay
-    witnessed = {}
-    for change in changes(job.store, job.trees.base, job.trees.patched):
-        if change.path.endswith(".py") and change.mode.startswith("100"):
-            over = overlay is not None and change.path.partition("/")[0] in packages
-            root = overlay.folder if overlay is not None and over else folder
-            witnessed[str(root / change.path)] = change.path
-    return Place(
-        tree=folder,
-        # An overlay stands for the tree: the tree itself lacks what is compiled.
-        python=roots if overlay is None else (overlay.folder,),
-        witnessed=witnessed,
-        env=builds.product(job, what.build, what.target, tree) if what.build else {},
-    )
+    env = builds.product(job, what.build, what.target, tree) if what.build else {}
+    built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
+    # An overlay stands for the tree: the tree itself lacks what is compiled.
+    python = roots if overlay is None else (overlay.folder,)
+    witnessed = {
+        str(_imported(folder, change.path, roots, (*built, *python))): change.path
+        for change in changes(job.store, job.trees.base, job.trees.patched)
+        if change.path.endswith(".py") and change.mode.startswith("100")
+    }
+    return Place(tree=folder, python=python, witnessed=witnessed, env=env)
+
+
+def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:
+    """Return where Python finds a file of the tree: in a build, an overlay or the tree.
+
+    Args:
+        folder: The exported tree.
+        path: The file's path in it.
+        roots: The folders in the tree that hold what can be imported.
+        searched: The folders on Python's path, in order.
+    """
+    for root in roots:
+        if (folder / path).is_relative_to(root):
+            inside = (folder / path).relative_to(root)
+            found = next((one / inside for one in searched if (one / inside).is_file()), None)
+            if found is not None:
+                return found
+    return folder / path
 
 
 def overlay_details(job: Job) -> dict[str, JsonValue]:

@@ -59,7 +59,7 @@ class BenchStage:
 
     def _unit(self, job: Job, entry: Bench) -> Unit:
         inputs: dict[str, JsonValue] = {
-            **place_inputs(job),
+            **place_inputs(job, entry),
             "bench": entry.model_dump_json(),
             "checks": job.patch.checks_digest,
             # However many checks run side by side: a bench has the machine for itself.

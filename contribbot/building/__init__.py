@@ -1,0 +1,1 @@
+"""Compiling what checks load: single kernels as an extension, or an upstream as a whole."""

@@ -1,0 +1,320 @@
+"""The stage `build`, way `extension`: compiled with the machine's compiler, loaded by checks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.buildtoy import (
+    BINDING,
+    FIXED_KERNEL,
+    KERNEL,
+    LOADING_TORCH,
+    build_table,
+    products,
+    put_kernel_patch,
+)
+from tests.conftest import dig
+from tests.toy import PASS_TO_PASS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+OTHER_CHECK = """
+[[checks]]
+name = "same"
+file = "test_same.py"
+expect = "pass-to-pass"
+"""
+BROKEN = KERNEL.replace("width + height;", "width + heigth;")
+
+
+def test_a_kernel_goes_from_red_to_green_through_torch(toy: Toy, program: Program) -> None:
+    put_kernel_patch(
+        toy,
+        build=build_table(binding='"binding.cpp"', flags='["-std=c++20"]', defines='["TOY=1"]'),
+        check_files={"test_red.py": LOADING_TORCH, "binding.cpp": BINDING},
+    )
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.report().verdict == "proved"
+    build = ran.stages()["build area"]
+    assert (build.outcome, build.reason) == ("passed", "area: the base and the patched tree build")
+    base, patched = build.details["base"], build.details["patched"]
+    assert str(dig(build.details, "compilers", 0)).startswith("torch ")
+    assert re.match(r"[^/]*\+\+: .*\d+\.\d+", str(dig(build.details, "compilers", 1)))
+    assert dig(base, "sha256") != dig(patched, "sha256")
+    assert dig(patched, "passed") == ["area"]
+    log = toy.queue / ".contribbot/logs" / f"{dig(patched, 'log_sha256')}.log"
+    told = log.read_text(encoding="utf-8")
+    assert "csrc/area.cpp" in told
+    assert "built and loaded" in told
+    assert str(toy.root.parent) not in told, "a folder of this machine is in the log"
+    assert len(products(toy)) == 2
+    assert program("evidence", "check").code == 0
+
+
+def test_an_unchanged_build_is_not_repeated(toy: Toy, program: Program) -> None:
+    put_kernel_patch(toy)
+    assert program("verify", "area").code == 0
+    stamps = {folder: (folder / "extension.so").stat().st_mtime_ns for folder in products(toy)}
+
+    again = program("verify", "area", "--json").stages()["build area"]
+    forced = program("verify", "area", "--json", "--force").stages()["build area"]
+    put_kernel_patch(toy, change={"csrc/area.cpp": FIXED_KERNEL + "// as before\n"})
+    changed = program("verify", "area", "--json").stages()["build area"]
+
+    assert again.cached
+    assert [dig(forced.details, side, "reused") for side in ("base", "patched")] == [True, True]
+    assert forced.reason.endswith("(built before: base and patched tree)")
+    assert [dig(changed.details, side, "reused") for side in ("base", "patched")] == [True, False]
+    assert stamps == {folder: (folder / "extension.so").stat().st_mtime_ns for folder in stamps}
+
+
+@pytest.mark.parametrize("harm", ["shortened", "removed"])
+def test_a_damaged_product_is_built_again(toy: Toy, program: Program, harm: str) -> None:
+    put_kernel_patch(toy)
+    assert program("verify", "area").code == 0
+    victim = products(toy)[0]
+    if harm == "removed":
+        shutil.rmtree(victim)
+    else:
+        (victim / "extension.so").write_bytes(b"no library")
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 0, ran.out
+    build = ran.stages()["build area"]
+    assert not build.cached
+    reused = [dig(build.details, side, "reused") for side in ("base", "patched")]
+    assert sorted(map(str, reused)) == ["False", "True"]
+    assert (victim / "extension.so").stat().st_size > 1000
+
+
+def test_what_does_not_compile_is_said_and_its_checks_wait(toy: Toy, program: Program) -> None:
+    put_kernel_patch(toy, change={"csrc/area.cpp": BROKEN})
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 1
+    build, check = ran.stages()["build area"], ran.stages()["reproduce red"]
+    assert build.outcome == "failed"
+    assert build.reason.startswith("area: the patched tree does not build: csrc/area.cpp:4:")
+    assert "heigth" in build.reason
+    assert check.outcome == "unavailable"
+    assert check.reason.startswith("red: its build area failed: the patched tree does not build")
+
+
+@pytest.mark.parametrize(
+    ("base", "reason", "said"),
+    [
+        (
+            BROKEN,
+            "heigth.* was not declared",
+            "the base does not build, as stated, the patched tree does: csrc/area.cpp:4:",
+        ),
+        (BROKEN, "no member named", "the base does not build for another reason than"),
+        (KERNEL, "heigth", "the base builds, so it shows nothing"),
+    ],
+)
+def test_a_base_that_does_not_build_is_red_for_the_stated_reason_only(
+    toy: Toy, program: Program, base: str, reason: str, said: str
+) -> None:
+    put_kernel_patch(
+        toy,
+        base=base,
+        build=build_table(expect='"fail-to-pass"', reason=f'"{reason}"'),
+        checks=OTHER_CHECK,
+        check_files={"test_same.py": PASS_TO_PASS},
+    )
+
+    ran = program("verify", "area", "--json")
+
+    build = ran.stages()["build area"]
+    outcome = "passed" if "as stated" in said else "failed"
+    assert (build.outcome, said in build.reason) == (outcome, True), build.reason
+    assert ran.report().verdict == ("proved" if outcome == "passed" else "refuted")
+    if outcome == "passed":
+        assert dig(build.details, "base", "failed", 0, "test") == "area"
+        assert program("evidence", "check").code == 0
+
+
+def test_a_source_that_only_the_patch_has_is_no_red(toy: Toy, program: Program) -> None:
+    put_kernel_patch(
+        toy,
+        change={"csrc/new.cpp": FIXED_KERNEL},
+        build=build_table(sources='["csrc/new.cpp"]', expect='"fail-to-pass"', reason='"csrc/new"'),
+        checks="",
+    )
+
+    build = program("verify", "area", "--json").stages()["build area"]
+
+    assert build.outcome == "failed"
+    assert "the base is broken there, not wrong: it has no csrc/new.cpp" in build.reason
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"binding": '"binding.cpp"'}, "the build area names binding.cpp, and "),
+        ({"sources": '["csrc/area.cu"]'}, "csrc/area.cu: for cpu, sources are .cpp, .cc, .cxx"),
+        ({"sources": '["csrc/area.h"]'}, "csrc/area.h: cpp_extension compiles .cpp, "),
+        ({"sources": ""}, "sources: an extension is made of some"),
+        ({"way": '"full"'}, "way full: the upstream's recipe knows its sources"),
+        ({"targets": '["rocm"]'}, "targets"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused_at_once(
+    toy: Toy, program: Program, table: dict[str, str], said: str
+) -> None:
+    put_kernel_patch(toy, build=build_table(**table))
+
+    ran = program("verify", "area")
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert "patch.toml" in ran.err
+
+
+def test_what_this_machine_lacks_is_open_not_failed(toy: Toy, program: Program) -> None:
+    put_kernel_patch(toy, build=build_table(targets='["cpu", "gfx942"]'))
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 0, ran.out
+    outcomes = {one.target: one.reason for one in ran.report().stages if one.stage == "build"}
+    assert outcomes["gfx942"] == "area: no gfx942 on this machine"
+    assert ran.report().open == ("build:gfx942",)
+
+
+def test_no_compiler_is_unavailable_with_the_package_to_install(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    put_kernel_patch(toy)
+    lean = tmp_path / "bin"
+    lean.mkdir()
+    for name in ("git", "rm"):
+        found = shutil.which(name)
+        assert found
+        (lean / name).symlink_to(found)
+
+    ran = program("verify", "area", "--json", PATH=str(lean))
+
+    assert ran.report().verdict == "incomplete"
+    build, check = ran.stages()["build area"], ran.stages()["reproduce red"]
+    assert build.outcome == check.outcome == "unavailable"
+    assert build.reason == "area: no C++ compiler on this machine (Debian: install g++)"
+    assert check.reason.startswith("red: its build area is unavailable: no C++ compiler")
+
+
+def put_slow_patch(toy: Toy, *, timeout: str = "") -> Path:
+    """Put a patch whose compiler sleeps, and return the program that sleeps."""
+    # GCC's driver starts what it would run as the arguments of its wrapper.
+    wrapper = toy.root / "wrapper"
+    wrapper.write_text("#!/bin/sh\nsleep 300\n", encoding="utf-8")
+    wrapper.chmod(0o755)
+    put_kernel_patch(toy, build=build_table(flags=f'["-wrapper", "{wrapper}"]', timeout=timeout))
+    return wrapper
+
+
+def test_a_build_that_takes_too_long_is_ended_and_not_remembered(
+    toy: Toy, program: Program
+) -> None:
+    wrapper = put_slow_patch(toy, timeout="5")
+
+    build = program("verify", "area", "--json").stages()["build area"]
+
+    assert (build.outcome, build.reason) == (
+        "unavailable",
+        "area: on the base: not finished after 5 s",
+    )
+    assert not compiling(wrapper)
+    assert not program("verify", "area", "--json").stages()["build area"].cached
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_build_leaves_nothing_half_done(
+    toy: Toy, program: Program, how: signal.Signals
+) -> None:
+    wrapper = put_slow_patch(toy)
+    child = program.start("verify", "area")
+    try:
+        assert eventually(lambda: compiling(wrapper)), "nothing was ever compiled"
+    finally:
+        child.send_signal(how)
+        child.communicate(timeout=60)
+
+    assert eventually(lambda: not compiling(wrapper)), "a compiler outlived contribbot"
+    assert products(toy) == []
+    put_kernel_patch(toy)
+    assert program("verify", "area").code == 0
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    """Say whether something becomes true within a minute."""
+    deadline = time.monotonic() + 60
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return true()
+
+
+def compiling(wrapper: Path) -> bool:
+    """Say whether the sleeping compiler of a test runs."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"/bin/sh", str(wrapper).encode()]:
+            return True
+    return False
+
+
+def test_two_runs_at_once_build_once(toy: Toy, program: Program) -> None:
+    put_kernel_patch(toy)
+    second = toy.root / "second"
+    shutil.copytree(toy.queue, second)
+
+    runs = [program.start("verify", "area", "--json") for _ in range(1)]
+    runs.append(program.start("--queue", second, "verify", "area", "--json"))
+    ends = [run.communicate(timeout=120) for run in runs]
+
+    assert [run.returncode for run in runs] == [0, 0], ends
+    both = "".join(out for out, _ in ends)
+    assert both.count('"reused": true') == 2
+    assert both.count('"reused": false') == 2
+    assert len(products(toy)) == 2
+
+
+def test_ccache_is_used_where_it_is_there(toy: Toy, program: Program) -> None:
+    if shutil.which("ccache") is None:
+        pytest.skip("ccache is not installed")
+    put_kernel_patch(toy)
+    cache = toy.root.parent / "cache"
+    first = program("verify", "area", "--json").stages()["build area"]
+    shutil.rmtree(cache / "builds")
+    program("verify", "area", "--json")
+
+    assert first.details["compiler_cache"] == "ccache"
+    stats = subprocess.run(
+        ["ccache", "--print-stats"],
+        env={"PATH": os.environ["PATH"], "CCACHE_DIR": str(cache / "ccache")},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    counted = dict(row.split("\t") for row in stats.splitlines())
+    # Twice from the cache, although the folders were others.
+    assert int(counted["direct_cache_hit"]) == 2
+    assert int(counted["cache_miss"]) == 2

@@ -1,0 +1,200 @@
+"""The stage `build`, way `full`: an upstream's own recipe, in a copy of the tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot import upstreams
+from contribbot.model.pin import Upstream
+from contribbot.queue.toml import read_model
+from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
+from tests.conftest import dig
+
+if TYPE_CHECKING:
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+MAKEFILE = """\
+src/toy/libnative.so: csrc/area.cpp csrc/area.h
+\t$(CXX) -shared -fPIC -Icsrc -o $@ csrc/area.cpp
+"""
+#: The package finds its library beside itself, as an upstream's does.
+NATIVE = """\
+import ctypes
+from pathlib import Path
+
+side_sum = ctypes.CDLL(str(Path(__file__).with_name("libnative.so"))).side_sum
+"""
+CHECK = """
+[[checks]]
+name = "red"
+file = "test_red.py"
+expect = "fail-to-pass"
+reason = "AssertionError"
+build = "whole"
+"""
+LOADING = """\
+from toy.native import side_sum
+
+
+def test_area():
+    assert side_sum(2, 3) == 6
+"""
+RECIPE = {
+    "targets": '["cpu"]',
+    "commands": '[["make", "-j{jobs}"]]',
+    "requires": '["make", "g++"]',
+    "needs": '["Makefile"]',
+    "python": '["src"]',
+    "discard": '["csrc"]',
+}
+
+
+def put_full(toy: Toy, recipe: dict[str, str] | None = None, env: str = "", **entry: str) -> None:
+    """Put the patch `area`, whose check loads what the toy's own recipe builds."""
+    with_sources(
+        toy,
+        {
+            "Makefile": MAKEFILE,
+            "csrc/area.cpp": KERNEL,
+            "csrc/area.h": HEADER,
+            "src/toy/native.py": NATIVE,
+        },
+    )
+    keys = "".join(f"{key} = {value}\n" for key, value in {**RECIPE, **(recipe or {})}.items())
+    table = f"[build]\n{keys}" + (f"[build.env]\n{env}" if env else "")
+    toy.put("upstreams/toy.toml", toy.upstream_toml() + table)
+    stated = {"name": '"whole"', "way": '"full"', "sources": "", "include": "", **entry}
+    toy.put_patch(
+        patch=toy.format_patch({"csrc/area.cpp": FIXED_KERNEL}),
+        files=("csrc/area.cpp",),
+        checks=build_table(**stated) + CHECK,
+        check_files={"test_red.py": LOADING},
+    )
+    toy.put_queue(["area"])
+
+
+def test_a_recipe_is_run_on_both_trees_and_checks_load_what_it_made(
+    toy: Toy, program: Program
+) -> None:
+    put_full(toy)
+
+    ran = program("verify", "area", "--json")
+    again = program("verify", "area", "--json")
+
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.report().verdict == "proved"
+    build = ran.stages()["build whole"]
+    assert build.outcome == "passed"
+    assert ran.stages()["reproduce red"].outcome == "passed"
+    assert again.stages()["build whole"].cached
+    kept = products(toy)
+    assert len(kept) == 2
+    for folder in kept:
+        assert (folder / "tree/src/toy/libnative.so").is_file()
+        assert not (folder / "tree/csrc").exists(), "what the recipe discards was kept"
+    log = toy.queue / ".contribbot/logs" / f"{dig(build.details, 'base', 'log_sha256')}.log"
+    assert log.read_text(encoding="utf-8").startswith("+ make -j")
+
+
+def test_a_library_can_be_what_a_recipe_gives(toy: Toy, program: Program) -> None:
+    put_full(toy, {"python": "[]", "extension": '"src/toy/libnative.so"', "discard": "[]"})
+    toy.put(
+        "patches/area/checks/test_red.py",
+        "import ctypes\nimport os\n\n\ndef test_area():\n"
+        '    library = ctypes.CDLL(os.environ["CONTRIBBOT_EXTENSION"])\n'
+        "    assert library.side_sum(2, 3) == 6\n",
+    )
+
+    assert program("verify", "area", "--json").report().verdict == "proved"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "outcome", "said"),
+    [
+        (
+            {"commands": '[["make", "nothing"]]'},
+            "failed",
+            "the patched tree does not build, nor does the base: make: *** No rule to make",
+        ),
+        ({"python": '["built"]'}, "failed", "the recipe ended well and made no built"),
+        (
+            {"needs": '["third_party/x"]'},
+            "unavailable",
+            "the pinned tree has no third_party/x, which the recipe of toy needs",
+        ),
+        ({"requires": '["no-such-tool"]'}, "unavailable", "no no-such-tool on this machine"),
+        ({"requires": '["python:no_such"]'}, "unavailable", "the Python module no_such is not"),
+        ({"targets": '["cuda"]'}, "unavailable", "the recipe of toy builds for cuda, not cpu"),
+    ],
+)
+def test_a_recipe_that_cannot_end_well(
+    toy: Toy, program: Program, recipe: dict[str, str], outcome: str, said: str
+) -> None:
+    put_full(toy, recipe)
+
+    ran = program("verify", "area", "--json")
+
+    build, check = ran.stages()["build whole"], ran.stages()["reproduce red"]
+    assert (build.outcome, said in build.reason) == (outcome, True), build.reason
+    assert check.outcome == "unavailable"
+    assert "its build whole" in check.reason
+    assert products(toy) == []
+
+
+def test_hardware_that_is_not_here_is_said(toy: Toy, program: Program) -> None:
+    put_full(toy, {"targets": '["cpu", "gfx942"]'}, targets='["gfx942"]')
+
+    build = program("verify", "area", "--json").stages()["build whole"]
+
+    assert (build.outcome, build.reason) == ("unavailable", "whole: no gfx942 on this machine")
+
+
+def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Program) -> None:
+    put_full(
+        toy,
+        {"commands": '[["sh", "-c", "env | sort; test $HOME != $OLD; pwd; exit 3"]]'},
+        env='VERSION = "{version}"\nFOR = "{target} in {tree}"\nPYTHON = "{python}"\nOLD = "/x"\n',
+    )
+
+    program.env |= {"GITHUB_TOKEN": "x", "USER": "somebody"}
+    ran = program("verify", "area", "--json")
+
+    build = ran.stages()["build whole"]
+    assert build.outcome == "failed"
+    log = toy.queue / ".contribbot/logs" / f"{dig(build.details, 'patched', 'log_sha256')}.log"
+    told = log.read_text(encoding="utf-8")
+    assert "VERSION=1.0\n" in told
+    assert "FOR=cpu in <tree>\n" in told
+    assert "GITHUB_TOKEN" not in told
+    assert "somebody" not in told
+    assert str(toy.root.parent) not in told
+
+
+def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:
+    put_full(toy, {"commands": '[["make", "PREFIX={prefix}"]]'})
+
+    ran = program("verify", "area")
+
+    assert ran.code == 2
+    assert "{prefix}: not one of tree, python, jobs, target, version" in ran.err
+    assert "upstreams/toy.toml" in ran.err
+
+
+@pytest.mark.parametrize("name", ["pytorch", "sglang", "vllm"])
+def test_the_recipes_that_come_along_are_for_amd_and_leave_the_environment_alone(
+    name: str,
+) -> None:
+    recipe = read_model(upstreams.files(Path("/nonexistent"))[name], Upstream).build
+
+    assert recipe is not None
+    assert "gfx942" in recipe.targets
+    assert "hipcc" in recipe.requires
+    assert "{target}" in {*recipe.env.values()}
+    words = {word for argv in recipe.commands for word in argv}
+    assert not words & {"develop", "-e"}
+    # pip would install into the environment that runs it, without a folder of its own.
+    assert all("--target" in argv for argv in recipe.commands if "install" in argv)

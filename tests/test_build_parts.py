@@ -1,0 +1,308 @@
+"""What the stage `build` is made of: one compile, its complaints, the shelf, the compilers."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot import process
+from contribbot.building import extension, shelf
+from contribbot.building.caches import find_launcher
+from contribbot.building.commands import complaint, run_commands
+from contribbot.building.toolchain import Toolchain, target_environment, toolchain
+from contribbot.hardware.probe import this_machine
+from contribbot.model.machine import Gpu
+from contribbot.model.patch import PatchFile
+from contribbot.model.proofs import Build
+
+if TYPE_CHECKING:
+    from contribbot.building.commands import Ran
+
+GOOD = 'extern "C" int five() { return 5; }\n'
+
+
+def compiled(
+    folder: Path, sources: dict[str, str], *, flags: tuple[str, ...] = (), binding: str = ""
+) -> Ran:
+    """Compile sources as one side of a build, without a queue around it."""
+    build = Build(
+        name="area",
+        way="extension",
+        sources=tuple(sources),
+        binding="binding.cpp" if binding else "",
+        flags=flags,
+        targets=("cpu",),
+    )
+
+    def lay(into: Path) -> extension.Layout:
+        for name, text in sources.items():
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            (into / name).write_text(text, encoding="utf-8")
+        return extension.Layout(build.sources, ())
+
+    for name in ("run", "product"):
+        (folder / name).mkdir()
+    return extension.compile_extension(
+        build,
+        lay,
+        support=[PatchFile("binding.cpp", binding.encode()), PatchFile("test_x.py", b"")],
+        tools=toolchain("cpu", this_machine()),
+        launcher=None,
+        jobs=2,
+        folder=folder / "run",
+        into=folder / "product",
+        timeout=120,
+        scrub=lambda text: text.replace(str(folder), "<run>"),
+    )
+
+
+def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> None:
+    ran = compiled(
+        tmp_path,
+        {"a/one.cpp": GOOD, "b/two.cpp": 'extern "C" int five(); int ten() { return 2 * five(); }'},
+        binding='extern "C" int seven() { return 7; }\n',
+    )
+
+    assert (ran.error, ran.lacking, ran.crash) == ("", "", "")
+    symbols = process.run(["nm", "-D", tmp_path / "product/extension.so"]).stdout.decode()
+    assert all(f" T {name}" in symbols for name in ("five", "seven", "_Z3tenv"))
+    assert not (tmp_path / "run/sources").exists(), "the copy of the sources was kept"
+
+
+@pytest.mark.parametrize(
+    ("sources", "flags", "said"),
+    [
+        ({"a.cpp": GOOD}, ("-fno-such-thing",), "unrecognized command-line option"),
+        ({"a.cpp": '#include "gone.h"\n'}, (), "a.cpp:1:10: fatal error: gone.h: No such file"),
+        (
+            {"a.cpp": 'extern "C" int gone(); extern "C" int f() { return gone(); }'},
+            (),
+            "error: it is built and cannot be loaded: ",
+        ),
+        ({"a.cpp": GOOD, "b.cpp": GOOD}, (), "multiple definition of `five'"),
+        ({"a.cpp": GOOD + '#warning "error: just kidding"\nint f( { }\n'}, (), "a.cpp:3:"),
+    ],
+    ids=["flag", "header", "symbol", "link", "after a warning"],
+)
+def test_the_first_thing_that_is_wrong_is_said(
+    tmp_path: Path, sources: dict[str, str], flags: tuple[str, ...], said: str
+) -> None:
+    ran = compiled(tmp_path, sources, flags=flags)
+
+    assert said in ran.error, ran.output
+    assert (ran.lacking, ran.crash) == ("", "")
+    assert not list((tmp_path / "product").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("sent", "field", "said"),
+    [
+        ("SEGV", "crash", "the compiler crashed: g++: internal compiler error: Segmentation fault"),
+        ("KILL", "lacking", "killed, or out of memory"),
+    ],
+)
+def test_a_compiler_that_crashes_is_not_the_sources_error(
+    tmp_path: Path, sent: str, field: str, said: str
+) -> None:
+    # GCC's driver runs what it would run as the wrapper's arguments.
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(f"#!/bin/sh\nkill -{sent} $$\n", encoding="utf-8")
+    wrapper.chmod(0o755)
+
+    ran = compiled(tmp_path, {"a.cpp": GOOD}, flags=("-wrapper", str(wrapper)))
+
+    assert ran.error == ""
+    assert said in {"crash": ran.crash, "lacking": ran.lacking}[field], ran.output
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (
+            (
+                "x.cu(7): warning #177-D: variable was declared\n"
+                'csrc/x.cu(12): error: identifier "foo" is undefined\n1 error detected\n'
+            ),
+            'csrc/x.cu(12): error: identifier "foo" is undefined',
+        ),
+        ("nvcc fatal   : Unknown option '-foo'\n", "nvcc fatal   : Unknown option '-foo'"),
+        (
+            "csrc/x.hip:3:10: fatal error: 'cuda_fp8.h' file not found\nRuntimeError: failed\n",
+            "csrc/x.hip:3:10: fatal error: 'cuda_fp8.h' file not found",
+        ),
+        (
+            (
+                "a.o: in function `f':\na.cpp:(.text+0x9): undefined reference to `gone'\n"
+                "collect2: error: ld returned 1 exit status\n"
+            ),
+            "a.cpp:(.text+0x9): undefined reference to `gone'",
+        ),
+        (
+            "CMake Error at CMakeLists.txt:5 (find_package):\n  not found\n",
+            "CMake Error at CMakeLists.txt:5 (find_package):",
+        ),
+        (
+            (
+                'Traceback (most recent call last):\n  File "setup.py"\n'
+                "RuntimeError: The detected CUDA version mismatches\n"
+            ),
+            "RuntimeError: The detected CUDA version mismatches",
+        ),
+        (
+            "make: *** No rule to make target 'x', needed by 'all'.  Stop.\n",
+            "make: *** No rule to make target 'x', needed by 'all'.  Stop.",
+        ),
+        ("+ make\nsomething odd\n", "something odd"),
+        ("", ""),
+    ],
+)
+def test_the_complaint_is_the_line_that_says_what_is_wrong(output: str, said: str) -> None:
+    assert complaint(output) == said
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "said"),
+    [
+        (["sh", "-c", "dd if=/dev/zero of=/dev/full count=1"], "lacking", "the disk is full"),
+        (["sh", "-c", "kill -9 $$"], "lacking", "killed, or out of memory"),
+        (["sh", "-c", "kill -11 $$"], "crash", "it was ended by signal 11"),
+        (["sleep", "60"], "lacking", "not finished after 3 s"),
+        (["sh", "-c", "echo 'a.cpp:1:1: error: no'; exit 2"], "error", "a.cpp:1:1: error: no"),
+        (["false"], "error", "exit status 1"),
+        (["no-such-program"], "error", "exit status 127"),
+    ],
+)
+def test_how_commands_end(tmp_path: Path, command: list[str], field: str, said: str) -> None:
+    ran = run_commands(
+        [["true"], command, ["touch", "never"]],
+        cwd=tmp_path,
+        env=process.clean_environment(),
+        timeout=3,
+        script=tmp_path / "commands.json",
+        scrub=str,
+    )
+
+    told = {"error": ran.error, "lacking": ran.lacking, "crash": ran.crash}
+    assert told == {"error": "", "lacking": "", "crash": "", field: said}
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_product_is_there_only_when_it_is_finished() -> None:
+    key = shelf.key_of({"of": "this test"})
+
+    def fails(folder: Path) -> shelf.Made | None:
+        (folder / "half").write_text("half", encoding="utf-8")
+        return None
+
+    def dies(folder: Path) -> shelf.Made | None:
+        (folder / "half").write_text("half", encoding="utf-8")
+        raise KeyboardInterrupt
+
+    assert shelf.make(key, fails) is None
+    with pytest.raises(KeyboardInterrupt):
+        shelf.make(key, dies)
+    assert shelf.find(key) is None
+
+    def works(folder: Path) -> shelf.Made | None:
+        assert list(folder.iterdir()) == [], "leftovers of an earlier build"
+        (folder / "x.so").write_bytes(b"library")
+        (folder / "python").mkdir()
+        (folder / "python/a.py").write_text("A = 1\n", encoding="utf-8")
+        return shelf.Made(1.5, "0" * 64, extension="x.so", python=("python",))
+
+    made = shelf.make(key, works)
+    assert made is not None
+    assert made.environment == {
+        "CONTRIBBOT_EXTENSION": str(made.folder / "x.so"),
+        "PYTHONPATH": str(made.folder / "python"),
+    }
+    assert shelf.find(key) == made
+    (made.folder / "python/a.py").write_text("A = 2  # by someone\n", encoding="utf-8")
+    assert shelf.find(key) is None
+
+
+def test_of_many_who_want_a_product_one_builds_it() -> None:
+    key = shelf.key_of("wanted by many")
+    built: list[Path] = []
+
+    def build(folder: Path) -> shelf.Made | None:
+        built.append(folder)
+        (folder / "x.so").write_bytes(b"library")
+        return shelf.Made(0.0, "", extension="x.so")
+
+    threads = [threading.Thread(target=shelf.make, args=(key, build)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(built) == 1
+
+
+def test_hipified_files_replace_what_was_laid_out(tmp_path: Path) -> None:
+    folder, made = tmp_path / "laid", tmp_path / "made"
+    for path, text in (
+        (folder / "csrc/cuda/a.cu", "cuda"),
+        (folder / "csrc/a.h", "cuda"),
+        (folder / "csrc/plain.cpp", "plain"),
+        (made / "csrc/hip/a.hip", "hip"),
+        (made / "csrc/a.h", "hip"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    layout = extension.lay_over(
+        extension.Layout(("csrc/cuda/a.cu", "csrc/plain.cpp"), ("csrc",)),
+        folder,
+        made,
+        {"csrc/cuda/a.cu": made / "csrc/hip/a.hip"},
+    )
+
+    assert layout == extension.Layout(("csrc/hip/a.hip", "csrc/plain.cpp"), ("csrc",))
+    assert (folder / "csrc/a.h").read_text(encoding="utf-8") == "hip"
+    assert (folder / layout.sources[0]).read_text(encoding="utf-8") == "hip"
+
+
+def test_the_hardware_to_compile_for_is_this_machines() -> None:
+    gpus = tuple(
+        Gpu(vendor="nvidia", target=target, name="", driver="")
+        for target in ("sm_90", "sm_90", "sm_120")
+    )
+    machine = this_machine().model_copy(update={"gpus": gpus})
+
+    assert target_environment("cuda", machine) == {"TORCH_CUDA_ARCH_LIST": "9.0;12.0"}
+    assert target_environment("gfx942", machine) == {"PYTORCH_ROCM_ARCH": "gfx942"}
+    assert target_environment("cpu", machine) == {}
+
+
+def test_a_torch_that_is_built_for_something_else_cannot_build_for_it() -> None:
+    import torch
+
+    tools: Toolchain = toolchain("gfx942", this_machine())
+    if torch.version.hip is None:
+        assert tools.missing == f"torch {torch.__version__} is no ROCm build"
+    else:
+        assert tools.kind == "hip"
+    cpu = toolchain("cpu", this_machine())
+    assert cpu.missing == ""
+    assert cpu.identity[0] == f"torch {torch.__version__}"
+
+
+@pytest.mark.parametrize("names", [("ccache", "sccache"), ("sccache",), ()])
+def test_a_compiler_cache_is_found_on_path(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (tmp_path / name).symlink_to(shutil.which("true") or "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        patch.setenv("CCACHE_DIR", "somewhere")
+        found = find_launcher()
+
+    assert (found.name if found else "") == (names[0] if names else "")
+    if found and found.name == "ccache":
+        assert found.env["CCACHE_DIR"] == "somewhere"
+    if found:
+        assert found.cmake_environment["CMAKE_HIP_COMPILER_LAUNCHER"] == str(found.program)
