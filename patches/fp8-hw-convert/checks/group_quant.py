@@ -1,0 +1,132 @@
+"""vLLM's three group quantisation operators, of the extension that was built from the tree."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Protocol, cast
+
+import torch
+from rounding import E4M3FN, EPS, INT8
+
+#: Rows of packed scales are padded to a multiple of this (16 bytes of int32, for TMA).
+_ALIGNED_ROWS = 4
+#: Scales in an int32.
+_PACKED = 4
+
+
+class _Ops(Protocol):
+    """The operators, as `binding.cpp` registers them."""
+
+    def fp8(  # noqa: PLR0917  the schema is upstream's
+        self,
+        x: torch.Tensor,
+        q: torch.Tensor,
+        s: torch.Tensor,
+        group_size: int,
+        eps: float,
+        low: float,
+        high: float,
+        ue8m0: bool,  # noqa: FBT001  the schema is upstream's
+        dummy_is_scale_transposed: bool,  # noqa: FBT001
+        dummy_is_tma_aligned: bool,  # noqa: FBT001
+        /,
+    ) -> None: ...
+
+    def packed(  # noqa: PLR0917  the schema is upstream's
+        self,
+        x: torch.Tensor,
+        q: torch.Tensor,
+        s: torch.Tensor,
+        group_size: int,
+        eps: float,
+        low: float,
+        high: float,
+        /,
+    ) -> None: ...
+
+    def int8(  # noqa: PLR0917  the schema is upstream's
+        self,
+        x: torch.Tensor,
+        q: torch.Tensor,
+        s: torch.Tensor,
+        group_size: int,
+        eps: float,
+        low: float,
+        high: float,
+        /,
+    ) -> None: ...
+
+
+@functools.cache
+def _ops() -> _Ops:
+    path = os.environ.get("CONTRIBBOT_EXTENSION")
+    if not path:
+        raise RuntimeError("CONTRIBBOT_EXTENSION does not name the extension built from the tree")
+    torch.ops.load_library(path)  # type: ignore[no-untyped-call]  # torch does not annotate it
+    return cast("_Ops", torch.ops.group_quant)
+
+
+def _scales(x: torch.Tensor, group_size: int, *, column_major: bool) -> torch.Tensor:
+    rows, groups = x.shape[0], x.shape[1] // group_size
+    if column_major:
+        return torch.empty(groups, rows, device=x.device).t()
+    return torch.empty(rows, groups, device=x.device)
+
+
+def fp8(
+    x: torch.Tensor, group_size: int, *, ue8m0: bool = False, column_major: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise to e4m3fn with float32 scales.
+
+    Args:
+        x: (rows, columns) on a GPU.
+        group_size: Columns that share a scale.
+        ue8m0: Whether scales are rounded up to powers of two.
+        column_major: Whether the scales of a column lie side by side in memory.
+
+    Returns:
+        The values, and the scales: (rows, groups of a row).
+    """
+    q = torch.empty(x.shape, dtype=E4M3FN.dtype, device=x.device)
+    s = _scales(x, group_size, column_major=column_major)
+    _ops().fp8(x, q, s, group_size, EPS, E4M3FN.low, E4M3FN.high, ue8m0, False, False)  # noqa: FBT003  positional in the schema
+    return q, s
+
+
+def int8(x: torch.Tensor, group_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise to int8 with float32 scales; see `fp8`."""
+    q = torch.empty(x.shape, dtype=INT8.dtype, device=x.device)
+    s = _scales(x, group_size, column_major=False)
+    _ops().int8(x, q, s, group_size, EPS, INT8.low, INT8.high)
+    return q, s
+
+
+def packed(
+    x: torch.Tensor, group_size: int, *, rows_of_output: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Quantise to e4m3fn with scales that are powers of two, four exponents in an int32.
+
+    Args:
+        x: (rows, columns), float16 or bfloat16, on a GPU.
+        group_size: 32 or 128.
+        rows_of_output: Rows to allocate for the values, if more than there are.
+
+    Returns:
+        The values, filled with 0xff before, and the packed scales.
+    """
+    rows, groups = x.shape[0], x.shape[1] // group_size
+    shape = (max(rows, rows_of_output), x.shape[1])
+    q = torch.full(shape, 0xFF, dtype=torch.uint8, device=x.device).view(E4M3FN.dtype)
+    aligned = -(-rows // _ALIGNED_ROWS) * _ALIGNED_ROWS
+    s = torch.empty_strided(
+        (rows, -(-groups // _PACKED)), (1, aligned), dtype=torch.int32, device=x.device
+    )
+    _ops().packed(x, q, s, group_size, EPS, E4M3FN.low, E4M3FN.high)
+    return q, s
+
+
+def exponents(scales: torch.Tensor) -> torch.Tensor:
+    """Return packed scales as one exponent each: int32, (rows, groups rounded up to 4)."""
+    words = scales.cpu()
+    return torch.stack([(words >> shift) & 0xFF for shift in (0, 8, 16, 24)], dim=-1).flatten(1)
