@@ -60,7 +60,8 @@ class Compile(Stated):
         targets: The AMD targets.
         kernels: A regular expression; only kernels whose demangled name it is
             found in count. Empty: all.
-        instructions: Mnemonics that every counted kernel must hold, by target.
+        instructions: Mnemonics, without encoding (`_e32`, `_e64`, …), that every counted
+            kernel that does anything must hold, by target.
         fewer_instructions: Targets for which the patched kernels must have fewer
             instructions in all, and none of them more.
         no_spills: Whether the patched kernels may not spill more than the base's.
@@ -68,7 +69,8 @@ class Compile(Stated):
         defines: Macros, as `NAME` or `NAME=VALUE`, beside the upstream's.
         timeout: Seconds that one compile may take.
         function: kind triton: the function.
-        signature: kind triton: the type of each parameter, such as `*bf16`, `i32`, `constexpr`.
+        signature: kind triton: the type of each parameter, such as `*bf16`, `i32`,
+            `constexpr`; `:16` behind it: a multiple of 16.
         constants: kind triton: the value of each constexpr.
         num_warps: kind triton: wavefronts a program.
     """

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from contribbot.compiling.demangle import function_of
 from contribbot.compiling.pairs import COLUMNS, Numbers, Row
-from contribbot.compiling.record import rows_in
+from contribbot.compiling.record import left_out_of, rows_in
 from contribbot.model.outcome import StageResult
 from contribbot.report.text import clean
 
 #: Rows of one target; many instantiations of a template change alike.
 _ROWS: Final = 6
 #: Characters of a kernel's name.
-_NAME: Final = 56
+_NAME: Final = 64
+#: Of these, what is left at least of the function's own name.
+_LEAST: Final = 9
 #: Columns of a record, and what stands above them. `waves` is occupancy, by SIMD.
 _SHOWN: Final = (
     ("vgprs", "VGPR"),
@@ -41,24 +44,22 @@ def listing_lines(results: Iterable[StageResult], *, limit: int = _ROWS) -> list
         rows = rows_in(result.details) if result.stage == "compile" else []
         if not rows:
             continue
-        table = result.details.get("table")
-        left_out = table.get("more") if isinstance(table, dict) else 0
-        more = left_out if isinstance(left_out, int) else 0
-        lines += _table(f"{result.details.get('check', '')} {result.target}", rows, more, limit)
+        name = f"{result.details.get('check', '')} {result.target}"
+        lines += _table(name, rows, left_out_of(result.details), limit)
     return lines
 
 
-def _table(name: str, rows: Sequence[Row], more: int, limit: int) -> list[str]:
+def _table(name: str, rows: Sequence[Row], left_out: tuple[int, int], limit: int) -> list[str]:
+    more, same = left_out
     changed = [row for row in rows if row.changed]
-    same = sum(row.count for row in rows if not row.changed)
     shown = changed[:limit]
     left = sum(row.count for row in changed[limit:]) + more
+    kinds = {"changed": more, "unchanged": same, "new": 0, "gone": 0}
+    for row in rows:
+        kinds[_kind(row)] += row.count
     counts = [
-        f"{number} kernel{'s' if number != 1 else ''} {what}"
-        for number, what in (
-            (sum(row.count for row in changed) + more, "changed"),
-            (same, "unchanged"),
-        )
+        f"{number} kernel{'s' if number != 1 else ''} {kind}"
+        for kind, number in kinds.items()
         if number
     ]
     lines = [f"{clean(name)}: {', '.join(counts)}"]
@@ -74,12 +75,18 @@ def _table(name: str, rows: Sequence[Row], more: int, limit: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def _kind(row: Row) -> str:
+    if row.base is None or row.patched is None:
+        return "new" if row.base is None else "gone"
+    return "changed" if row.changed else "unchanged"
+
+
 def _cells(row: Row) -> list[str]:
     name = _short(row.title)
     if row.count > 1:
         name += f" x{row.count}"
-    if row.base is None or row.patched is None:
-        name += " (new)" if row.base is None else " (gone)"
+    if _kind(row) in {"new", "gone"}:
+        name += f" ({_kind(row)})"
     return [name, *(_cell(row, column) for column, _ in _SHOWN)]
 
 
@@ -104,5 +111,15 @@ def _short(title: str) -> str:
     title = clean(title)
     if len(title) <= _NAME:
         return title
-    half = (_NAME - 1) // 2
-    return f"{title[:half]}…{title[-half:]}"
+    # Template arguments tell instantiations apart; of the function a part will do.
+    function = function_of(title)
+    arguments = title[len(function) :]
+    if len(arguments) <= _NAME - _LEAST:
+        return _cut(function, _NAME - len(arguments)) + arguments
+    return _cut(title, _NAME)
+
+
+def _cut(text: str, length: int) -> str:
+    """Return a text cut in the middle."""
+    half = (length - 1) // 2
+    return f"{text[:half]}…{text[-half:]}" if len(text) > length else text

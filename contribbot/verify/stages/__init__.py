@@ -6,6 +6,11 @@ from typing import Final
 
 from contribbot.verify.job import Stage
 from contribbot.verify.stages.apply import ApplyStage
+from contribbot.verify.stages.bench import BenchStage
+from contribbot.verify.stages.build import BuildStage
+from contribbot.verify.stages.compile import CompileStage
+from contribbot.verify.stages.hipify import HipifyStage
+from contribbot.verify.stages.numerics import NumericsStage
 from contribbot.verify.stages.reproduce import ReproduceStage
 from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
@@ -15,6 +20,11 @@ STAGES: Final[tuple[Stage, ...]] = (
     SourceStage(),
     ApplyStage(),
     StyleStage(),
+    HipifyStage(),
+    CompileStage(),
+    BuildStage(),
     ReproduceStage(),
+    NumericsStage(),
     WitnessStage(),
+    BenchStage(),
 )

@@ -1,0 +1,1 @@
+"""AMD code objects and their listings, made without an AMD GPU."""

@@ -1,0 +1,113 @@
+"""Compiled results remembered by what was compiled, with what, and how."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+import contribbot
+from contribbot.compiling.listing import Listing
+from contribbot.files import write_atomically
+from contribbot.model.base import Model
+from contribbot.workspace import cache_folder
+
+#: Where the preprocessor says which line of which file follows, and lines that it left
+#: empty: another folder or another comment is no other content.
+_MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
+_guards: dict[str, threading.Lock] = {}
+_guards_lock = threading.Lock()
+
+
+class Compiled(Model):
+    """What one compile came to.
+
+    Attributes:
+        listing: What the listing says; None where it did not compile.
+        error: The compiler's first error, without folders of this machine.
+        absent: Whether the tree has no such source.
+        missing: What this machine lacks for it, or empty.
+        crashed: How the compiler failed where that says nothing of the source.
+        command: The command, without folders of this machine.
+        seconds: How long it took.
+        cached: Whether it was remembered.
+    """
+
+    listing: Listing | None = None
+    error: str = ""
+    absent: bool = False
+    missing: str = ""
+    crashed: str = ""
+    command: str = ""
+    seconds: float = Field(default=0.0, ge=0)
+    cached: bool = False
+
+
+@functools.cache
+def _own_digest() -> str:
+    """Return the digest of what reads listings: its results depend on it too."""
+    total = hashlib.sha256()
+    root = Path(contribbot.__file__).parent
+    for path in sorted([*(root / "compiling").glob("*.py"), root / "hardware" / "targets.py"]):
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
+    """Return the name under which a result is remembered.
+
+    Args:
+        preprocessed: What the preprocessor wrote.
+        command: The command, without folders.
+        identity: The compiler's.
+    """
+    content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
+    told = json.dumps([content, *command, identity, _own_digest()])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _path(key: str) -> Path:
+    return cache_folder() / "compiles" / key[:2] / f"{key}.json"
+
+
+@contextlib.contextmanager
+def alone(key: str) -> Iterator[None]:
+    """Keep two compiles of the same apart: the second finds the result of the first.
+
+    Args:
+        key: What `key_of` gave.
+    """
+    with _guards_lock:
+        guard = _guards.setdefault(key, threading.Lock())
+    with guard:
+        yield
+
+
+def recall(key: str) -> Compiled | None:
+    """Return a remembered result, or None; a damaged one counts as none.
+
+    Args:
+        key: What `key_of` gave.
+    """
+    try:
+        known = Compiled.model_validate_json(_path(key).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return known.model_copy(update={"cached": True})
+
+
+def remember(key: str, result: Compiled) -> None:
+    """Remember a result.
+
+    Args:
+        key: What `key_of` gave.
+        result: The result.
+    """
+    write_atomically(_path(key), result.model_dump_json().encode())

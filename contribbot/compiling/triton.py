@@ -1,0 +1,132 @@
+"""Compiling Triton kernels for AMD targets: triton needs neither a GPU nor ROCm."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot import process
+from contribbot.compiling.cache import Compiled
+from contribbot.compiling.listing import read_listing
+from contribbot.hardware.targets import wavefront_of
+from contribbot.hardware.toolchain import triton_version
+
+_CHILD: Final = Path(__file__).with_name("triton_child.py")
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A kernel, and how it is called.
+
+    Attributes:
+        path: The file.
+        function: The function under `triton.jit`.
+        signature: The type of each parameter; `:16` behind it: a multiple of 16.
+        constants: The value of each `constexpr`.
+        num_warps: Wavefronts of a program.
+        python: Folders for Python's path.
+    """
+
+    path: Path
+    function: str
+    signature: Mapping[str, str]
+    constants: Mapping[str, JsonValue]
+    num_warps: int
+    python: Sequence[Path]
+
+
+def triton_missing() -> str:
+    """Say that triton is not installed here, or nothing."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: pip install triton"
+    return ""
+
+
+def triton_name() -> str:
+    """Return triton's name and version."""
+    return f"triton {triton_version()}"
+
+
+def compile_triton(
+    source: TritonSource,
+    target: str,
+    *,
+    folder: Path,
+    timeout: float,
+    scrub: Callable[[str], str],
+) -> Compiled:
+    """Compile a kernel for a target and read the listing.
+
+    Args:
+        source: The kernel.
+        target: The target.
+        folder: An empty folder for this compile.
+        timeout: Seconds that it may take.
+        scrub: Takes folders of this machine out of a text.
+
+    Raises:
+        MachineError: Python could not be started.
+    """
+    request, answer = folder / "request.json", folder / "answer.json"
+    asked = {
+        "file": str(source.path), "function": source.function, "target": target,
+        "signature": dict(source.signature), "constants": dict(source.constants),
+        "num_warps": source.num_warps, "wavefront": wavefront_of(target),
+    }  # fmt: skip
+    request.write_text(json.dumps(asked), encoding="utf-8")
+    done = process.supervise(
+        # -P: modules beside the script must not stand before triton and the tree's.
+        [sys.executable, "-B", "-P", _CHILD, request, answer],
+        cwd=folder,
+        timeout=timeout,
+        env=process.clean_environment(
+            {
+                "HOME": str(folder),
+                "TMPDIR": str(folder),
+                "TRITON_CACHE_DIR": str(folder / "triton"),
+                "PYTHONPATH": ":".join(map(str, source.python)),
+                "OMP_NUM_THREADS": "1",
+            }
+        ),
+    )
+    command = scrub(
+        f"triton.compile({source.function} of {source.path}, "
+        f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
+    )
+    told = _told(answer)
+    if told is None:
+        return Compiled(crashed=_crash(done, timeout), command=command, seconds=done.seconds)
+    if "listing" in told:
+        listing = read_listing(str(told["listing"]), target)
+        return Compiled(listing=listing, command=command, seconds=done.seconds)
+    error, missing = scrub(str(told.get("error"))), ""
+    if told.get("unknown_target"):
+        missing = f"{triton_name()} does not know {target}"
+    elif told.get("broken"):
+        missing = f"the file cannot be imported here: {error}"
+    return Compiled(error=error, missing=missing, command=command, seconds=done.seconds)
+
+
+def _told(answer: Path) -> dict[str, JsonValue] | None:
+    """Return what the child answered, or None where it did not come to that."""
+    try:
+        told = json.loads(answer.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _crash(done: process.Supervised, timeout: float) -> str:
+    if done.timed_out:
+        return f"{triton_name()}: not finished after {timeout:g} s"
+    if done.returncode < 0:
+        return f"{triton_name()}: killed by signal {-done.returncode}"
+    last = done.output.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return f"{triton_name()}: exit status {done.returncode}: {''.join(last)}"

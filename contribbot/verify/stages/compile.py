@@ -1,0 +1,193 @@
+"""Stage `compile`: kernels for AMD targets, on the base and on the patched tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot.compiling.cache import Compiled
+from contribbot.compiling.hip import (
+    Source,
+    compile_hip,
+    headers_digest,
+    toolchain,
+    torch_include,
+)
+from contribbot.compiling.judge import judge_compile
+from contribbot.compiling.record import details_of
+from contribbot.compiling.triton import (
+    TritonSource,
+    compile_triton,
+    triton_missing,
+    triton_name,
+)
+from contribbot.hardware.toolchain import Lacking, Toolchain
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.proofs import Compile
+from contribbot.verify.childreport import Scrub
+from contribbot.verify.hipified import hipified, is_source, obstacle, sources_of
+from contribbot.verify.job import Finding, Job, Unit
+
+_TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
+
+
+class CompileStage:
+    """Compiles each entry for each of its targets, once per tree, and compares the listings."""
+
+    name = "compile"
+    after = ("apply",)
+
+    def units(self, job: Job) -> list[Unit]:
+        """One unit an entry and target."""
+        return [
+            _unit(job, entry, target)
+            for entry in job.patch.spec.compile
+            for target in entry.targets
+        ]
+
+    def settle(self, job: Job, results: list[StageResult]) -> None:
+        """The results themselves are what the report shows."""
+
+
+def _unit(job: Job, entry: Compile, target: str) -> Unit:
+    recipe, spec = job.patch.upstream.hipify, job.patch.spec
+    using = toolchain() if entry.kind == "hip" else None
+    inputs: dict[str, JsonValue] = {
+        "entry": entry.model_dump_json(),
+        "base": job.trees.base,
+        "patched": job.trees.patched,
+        "recipe": job.patch.upstream.compile.model_dump_json(),
+        "hipify": recipe.model_dump_json() if recipe is not None else "",
+        "hipified": spec.hipify.model_dump_json() if spec.hipify is not None else "",
+        "python_roots": list(job.patch.upstream.python_roots),
+        "stand_ins": headers_digest(),
+        **_toolchain_details(using),
+    }
+    missing = _missing(job, entry, target, using)
+
+    def work() -> Finding:
+        return _run(job, entry, target, using)
+
+    return Unit(target=target, inputs=inputs, work=work, label=entry.name, missing=missing)
+
+
+def _toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]:
+    """Return what the record says of the compiler."""
+    if isinstance(using, Toolchain):
+        told: dict[str, JsonValue] = {
+            "kind": using.kind,
+            "name": using.name,
+            "headers": using.headers,
+            "identity": using.identity,
+        }
+        return {"toolchain": told}
+    return {"toolchain": {"kind": "triton", "name": triton_name()} if using is None else {}}
+
+
+def _missing(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> str:
+    """Say what this machine lacks for a unit, or nothing."""
+    if using is None:
+        return triton_missing()
+    if isinstance(using, Lacking):
+        return using.reason
+    if unknown := using.unknown(target):
+        return unknown
+    if job.patch.upstream.compile.torch and torch_include() is None:
+        return _TORCH
+    return obstacle(job) if _is_hipified(job, entry) else ""
+
+
+def _is_hipified(job: Job, entry: Compile) -> bool:
+    recipe = job.patch.upstream.hipify
+    return recipe is not None and is_source(recipe, entry.source)
+
+
+def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> Finding:
+    on_base, on_patched = (
+        job.children.submit(_side, job, entry, target, using, tree)
+        for tree in (job.trees.base, job.trees.patched)
+    )
+    base, patched = on_base.result(), on_patched.result()
+    judgement = judge_compile(entry, target, base, patched)
+    details = details_of(entry, target, base, patched, judgement)
+    return Finding(
+        judgement.outcome,
+        judgement.reason,
+        {**details, **_toolchain_details(using)},
+        # What this machine lacks may be there the next time.
+        lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
+        seconds=sum(one.seconds for one in (base, patched) if not one.cached),
+    )
+
+
+def _side(
+    job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None, tree: str
+) -> Compiled:
+    """Compile one side; runs in `children`."""
+    with job.busy():
+        exported = job.exported(tree)
+        if not (exported / entry.source).is_file():
+            return Compiled(absent=True, error=f"{entry.source} is not in the tree")
+        if isinstance(using, Toolchain):
+            return _hip_side(job, entry, target, using, tree)
+        return _triton_side(job, entry, target, tree)
+
+
+def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
+    upstream, exported = job.patch.upstream, job.exported(tree)
+    path, made = exported / entry.source, None
+    if _is_hipified(job, entry):
+        made = hipified(job, tree, sources_of(job, tree))
+        if made.transient:
+            return Compiled(crashed=f"hipify: {made.trouble}")
+        if made.broken:
+            return Compiled(missing=f"hipify: {made.trouble}")
+        if made.trouble:
+            return Compiled(error=f"hipify: {made.trouble}")
+        if entry.source in made.missing:
+            return Compiled(error=f"hipify: no {made.missing[entry.source]}")
+        path = made.outputs[entry.source]
+    include: list[Path] = []
+    for root in dict.fromkeys((*upstream.compile.include, *entry.include)):
+        # What was rewritten comes before what it was made of.
+        if made is not None and (made.folder / root).is_dir():
+            include.append(made.folder / root)
+        else:
+            include.append(exported / root)
+    source = Source(
+        path=path,
+        include=tuple(include),
+        defines=(*upstream.compile.defines, *entry.defines),
+        standard=upstream.compile.standard,
+        torch=upstream.compile.torch,
+        folders=(exported, *((made.folder,) if made is not None else ())),
+    )
+    folder = job.fresh_folder()
+    return compile_hip(
+        source,
+        target,
+        using=using,
+        folder=folder,
+        timeout=entry.timeout,
+        scrub=Scrub(exported, folder, *source.folders),
+    )
+
+
+def _triton_side(job: Job, entry: Compile, target: str, tree: str) -> Compiled:
+    exported, folder = job.exported(tree), job.fresh_folder()
+    source = TritonSource(
+        path=exported / entry.source,
+        function=entry.function,
+        signature=entry.signature,
+        constants=entry.constants,
+        num_warps=entry.num_warps,
+        python=tuple(exported / root for root in job.patch.upstream.python_roots),
+    )
+    scrub = Scrub(exported, folder)
+    result = compile_triton(source, target, folder=folder, timeout=entry.timeout, scrub=scrub)
+    if meddled := job.altered(tree):
+        # What others saw from then on is not the tree.
+        return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)
+    return result

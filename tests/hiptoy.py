@@ -1,0 +1,120 @@
+"""Small real kernels for the toy upstream, and who compiles them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.compiling.hip import toolchain
+from contribbot.hardware.toolchain import Lacking
+from tests.toy import FIXED, git
+
+if TYPE_CHECKING:
+    from contribbot.hardware.toolchain import Toolchain
+    from tests.toy import Toy
+
+#: Kernels for two element types; `{body}` is what a patch changes.
+KERNEL = """\
+#include <hip/hip_runtime.h>
+#include "scale.h"
+
+template <typename T>
+__global__ void scale(T* values, float factor, int count) {{
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) {{
+    {body}
+  }}
+}}
+
+template __global__ void scale<float>(float*, float, int);
+template __global__ void scale<int>(int*, float, int);
+
+__global__ void untouched(float* values) {{
+  values[threadIdx.x] = sqrtf(values[threadIdx.x]);
+}}
+"""
+HEADER = "#pragma once\n#define TWICE 2.0F\n"
+#: A division takes many more instructions than a multiplication.
+LONG = KERNEL.format(body="values[i] = (T)((float)values[i] / factor);")
+QUICK = KERNEL.format(body="values[i] = (T)((float)values[i] * factor);")
+#: LONG with another comment: nothing for a compiler.
+SAME = LONG.replace("template <", "// Scales.\ntemplate <", 1)
+BROKEN = KERNEL.format(body="values[i] = no_such_function(factor);")
+CUDA_ONLY = "#include <cuda_fp8.h>\n" + LONG
+ROCM_ONLY = "#include <hipcub/hipcub.hpp>\n" + LONG
+#: A function of the device library that no builtin stands for.
+SINE = KERNEL.format(body="values[i] = (T)(sinf((float)values[i]) * factor);")
+#: FP8 in software, and by instruction.
+SOFT_FP8 = KERNEL.format(body="values[i] = (T)(int)((float)values[i] * factor);")
+HARD_FP8 = KERNEL.format(
+    body="values[i] = (T)__builtin_amdgcn_cvt_pk_fp8_f32((float)values[i], factor, 0, false);"
+)
+#: More values at once than the registers that it may use can hold.
+CROWDED = LONG.replace(
+    "__global__ void scale", "__attribute__((amdgpu_num_vgpr(8))) __global__ void scale"
+).replace(
+    "    values[i] = ",
+    "    T many[16];\n    for (int n = 0; n < 16; ++n) many[n] = values[i + n * count];\n"
+    "    __syncthreads();\n"
+    "    for (int n = 0; n < 16; ++n) values[i + n * count + many[15 - n] > 0] = many[n];\n"
+    "    values[i] = ",
+)
+
+
+def put_kernel(toy: Toy, source: str, header: str = HEADER) -> None:
+    """Give the upstream a kernel, and move its tag to that."""
+    toy.write("csrc/scale.hip", source)
+    toy.write("csrc/include/scale.h", header)
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "Kernels")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+
+
+def entry(
+    expect: str = "pass-to-pass", more: str = "", targets: tuple[str, ...] = ("gfx942",)
+) -> str:
+    """Return the table of one compile."""
+    listed = ", ".join(f'"{target}"' for target in targets)
+    return (
+        '[[compile]]\nname = "scale"\nsource = "csrc/scale.hip"\ninclude = ["csrc/include"]\n'
+        f'targets = [{listed}]\nexpect = "{expect}"\n{more}\n'
+    )
+
+
+def put_change(toy: Toy, before: str, after: str, stated: str) -> None:
+    """Put a patch that turns one kernel into another into the queue."""
+    put_kernel(toy, before)
+    # The Python file makes the patch one even where the kernel stays as it is.
+    patch = toy.format_patch({"csrc/scale.hip": after, "src/toy/area.py": FIXED})
+    files = ("csrc/scale.hip", "src/toy/area.py") if before != after else ("src/toy/area.py",)
+    toy.put_patch("scale", patch=patch, files=files, checks=stated, check_files={})
+    toy.put_queue(["scale"])
+
+
+def needed(found: Toolchain | Lacking) -> Toolchain:
+    """Return the toolchain; without one, fail where CI promises it and skip elsewhere."""
+    if isinstance(found, Lacking):
+        if os.environ.get("CI"):
+            pytest.fail(f"CI installs a toolchain, and: {found.reason}")
+        pytest.skip(found.reason)
+    return found
+
+
+def seen_once(factory: pytest.TempPathFactory) -> Toolchain:
+    """Return the toolchain, remembered in the folder `toolchain` of a session."""
+    folder = factory.getbasetemp() / "toolchain"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(folder))
+        return needed(toolchain())
+
+
+def program_file(path: Path, text: str) -> Path:
+    """Write a program that is a shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path

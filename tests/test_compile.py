@@ -1,0 +1,359 @@
+"""Stage `compile` with real compilers: what is proved, refuted, remembered, not available."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.compiling.hip import toolchain
+from contribbot.report.listing import listing_lines
+from tests.conftest import dig
+from tests.hiptoy import (
+    BROKEN,
+    CROWDED,
+    CUDA_ONLY,
+    HARD_FP8,
+    HEADER,
+    LONG,
+    QUICK,
+    ROCM_ONLY,
+    SAME,
+    SINE,
+    SOFT_FP8,
+    entry,
+    needed,
+    program_file,
+    put_change,
+    seen_once,
+)
+
+if TYPE_CHECKING:
+    from contribbot.model.outcome import StageResult
+    from tests.conftest import Program, Ran
+    from tests.toy import Toy
+
+
+@pytest.fixture(scope="session")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give what is remembered of the toolchain once it was looked at."""
+    seen_once(tmp_path_factory)
+    return tmp_path_factory.getbasetemp() / "toolchain/toolchains"
+
+
+@pytest.fixture(autouse=True)
+def _a_toolchain(seen: Path, tmp_path: Path) -> None:
+    """Spare each test the look, which takes a second."""
+    shutil.copytree(seen, tmp_path / "cache/toolchains")
+
+
+def compiled(ran: Ran) -> dict[str, StageResult]:
+    """Return the outcomes of `compile` by target."""
+    return {one.target: one for one in ran.report().stages if one.stage == "compile"}
+
+
+def assert_refuted(ran: Ran, why: str) -> None:
+    assert ran.code == 1, ran.err
+    (result,) = compiled(ran).values()
+    assert result.outcome == "failed"
+    assert why in result.reason
+
+
+def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Program) -> None:
+    targets = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+    put_change(toy, LONG, QUICK, entry(targets=targets, more=f"fewer_instructions = {[*targets]}"))
+
+    ran = program("verify", "scale", "--json")
+
+    found = compiled(ran)
+    assert {target: str(one.outcome) for target, one in found.items()} == dict.fromkeys(
+        targets, "passed"
+    )
+    for target, one in found.items():
+        before, after = (dig(one.details, side, "instructions") for side in ("base", "patched"))
+        assert isinstance(before, int)
+        assert isinstance(after, int)
+        assert after < before
+        assert f"instructions {before} -> {after}" in one.reason
+        assert "3 kernels" in one.reason
+        lines = listing_lines([one])
+        assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel unchanged"
+        assert [line.split()[0] for line in lines[2:]] == ["scale<int>", "scale<float>"]
+    # Compiling says nothing of the hardware.
+    assert ran.report().open == ()
+
+
+def test_a_record_names_no_folder_of_this_machine(toy: Toy, program: Program) -> None:
+    put_change(toy, CUDA_ONLY, LONG, entry("fail-to-pass", 'reason = "cuda_fp8"'))
+
+    ran = program("verify", "scale", "--json")
+
+    told = json.dumps(compiled(ran)["gfx942"].details)
+    for folder in (str(toy.root.parent), sys.prefix, sys.base_prefix + "/", str(Path.cwd())):
+        assert folder not in told
+    assert "clang" in told
+    assert "<tree>/csrc/scale.hip" in told
+
+
+def test_what_does_not_compile_on_the_base_goes_from_red_to_green(
+    toy: Toy, program: Program
+) -> None:
+    stated = entry("fail-to-pass", r"""reason = "'cuda_fp8\\.h' file not found" """)
+    put_change(toy, CUDA_ONLY, LONG, stated)
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.code == 0, ran.err
+    assert ran.report().verdict == "proved"
+    result = compiled(ran)["gfx942"]
+    assert "fails on the base as stated, compiles on the patched tree; 3 kernels" in result.reason
+    assert dig(result.details, "base", "failed", 0, "test") == "scale [gfx942]"
+    assert "cuda_fp8.h" in str(dig(result.details, "base", "failed", 0, "message"))
+    assert dig(result.details, "patched", "passed") == ["scale [gfx942]"]
+    # The record that it wrote holds against its own rules.
+    assert program("evidence", "check").code == 0
+
+
+def test_a_base_that_compiles_shows_nothing(toy: Toy, program: Program) -> None:
+    put_change(toy, LONG, QUICK, entry("fail-to-pass", 'reason = "cuda_fp8"'))
+
+    assert_refuted(
+        program("verify", "scale", "--json"), "compiles on the base, so it shows nothing"
+    )
+
+
+def test_another_error_than_stated_is_no_proof(toy: Toy, program: Program) -> None:
+    put_change(toy, BROKEN, LONG, entry("fail-to-pass", 'reason = "cuda_fp8"'))
+
+    ran = program("verify", "scale", "--json")
+
+    assert_refuted(ran, "fails on the base for another reason than stated: <tree>/csrc/scale.hip")
+    assert_refuted(ran, "no_such_function")
+
+
+def test_a_patched_tree_that_does_not_compile_refutes(toy: Toy, program: Program) -> None:
+    put_change(toy, LONG, BROKEN, entry())
+
+    assert_refuted(program("verify", "scale", "--json"), "does not compile on the patched tree: ")
+
+
+def test_a_named_instruction_is_red_to_green(toy: Toy, program: Program) -> None:
+    stated = entry(
+        "fail-to-pass",
+        'reason = "no v_cvt_pk_fp8_f32 in 2 of 2 kernels"\nkernels = "^scale<"\n'
+        'instructions = { gfx942 = ["v_cvt_pk_fp8_f32"], gfx1201 = ["v_cvt_pk_fp8_f32"] }',
+        ("gfx942", "gfx1201"),
+    )
+    put_change(toy, SOFT_FP8, HARD_FP8, stated)
+
+    ran = program("verify", "scale", "--json")
+
+    for result in compiled(ran).values():
+        assert result.outcome == "passed", result.reason
+        assert "as stated, as expected on the patched tree; 2 of 3 kernels" in result.reason
+        assert dig(result.details, "patched", "named", "v_cvt_pk_fp8_f32", "kernels") == 2
+        assert dig(result.details, "base", "named", "v_cvt_pk_fp8_f32", "times") == 0
+
+
+def test_a_named_instruction_that_is_not_there_refutes(toy: Toy, program: Program) -> None:
+    more = 'instructions = { gfx942 = ["v_cvt_pk_fp8_f32"] }'
+    put_change(toy, LONG, QUICK, entry(more=more))
+
+    assert_refuted(
+        program("verify", "scale", "--json"),
+        "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels",
+    )
+
+
+def test_more_instructions_refute_a_claim_of_fewer(toy: Toy, program: Program) -> None:
+    put_change(toy, QUICK, LONG, entry(more='fewer_instructions = ["gfx942"]'))
+
+    assert_refuted(program("verify", "scale", "--json"), "has more instructions: ")
+
+
+def test_the_same_instructions_are_not_fewer(toy: Toy, program: Program) -> None:
+    put_change(toy, LONG, SAME, entry(more='fewer_instructions = ["gfx942"]'))
+
+    assert_refuted(program("verify", "scale", "--json"), "not fewer instructions: ")
+
+
+def test_new_spills_refute(toy: Toy, program: Program) -> None:
+    put_change(toy, LONG, CROWDED, entry(more="no_spills = true"))
+
+    assert_refuted(program("verify", "scale", "--json"), "registers on the patched tree, 0 on the")
+
+
+def test_no_kernel_of_that_name_refutes(toy: Toy, program: Program) -> None:
+    put_change(toy, LONG, QUICK, entry(more='kernels = "^scales"'))
+
+    assert_refuted(program("verify", "scale", "--json"), "no kernel whose name matches '^scales'")
+
+
+def test_numbers_of_a_kernel_that_calls_what_is_not_there_are_not_believed(
+    toy: Toy, program: Program
+) -> None:
+    put_change(toy, SINE, QUICK, entry(more="no_spills = true"))
+
+    result = compiled(program("verify", "scale", "--json"))["gfx942"]
+
+    assert result.outcome == "unavailable"
+    assert "calls __ocml_sin_f32" in result.reason
+
+
+def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: Program) -> None:
+    # No compiler knows this one; clang 19 does not know gfx950 either.
+    put_change(toy, LONG, QUICK, entry(targets=("gfx942", "gfx9ff")))
+
+    ran = program("verify", "scale", "--json")
+
+    result = compiled(ran)["gfx9ff"]
+    assert result.outcome == "unavailable"
+    assert "does not know gfx9ff" in result.reason
+    assert ran.report().open == ("compile:gfx9ff",)
+    assert program("verify", "scale", "--require", "compile:gfx9ff").code == 1
+    assert program("verify", "scale", "--require", "compile:gfx942").code == 0
+
+
+def test_a_header_of_rocm_without_stand_in_is_not_the_patchs_fault(
+    toy: Toy, program: Program
+) -> None:
+    if needed(toolchain()).kind == "rocm":
+        pytest.skip("ROCm has the header")
+    put_change(toy, LONG, ROCM_ONLY, entry())
+
+    ran = program("verify", "scale", "--json")
+
+    assert compiled(ran)["gfx942"].outcome == "unavailable"
+    assert "needs <hipcub/hipcub.hpp>" in compiled(ran)["gfx942"].reason
+    assert ran.report().verdict == "incomplete"
+
+
+def test_without_a_toolchain_it_says_what_to_install(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    put_change(toy, LONG, QUICK, entry())
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("git", "rm"):
+        (bare / name).symlink_to(str(shutil.which(name)))
+
+    ran = program("verify", "scale", "--json", PATH=str(bare), ROCM_PATH="")
+
+    result = compiled(ran)["gfx942"]
+    if Path("/opt/rocm").exists():
+        pytest.skip("this machine has ROCm where it is always found")
+    assert result.outcome == "unavailable"
+    assert "install clang-19" in result.reason
+    assert ran.report().open == ("compile:gfx942",)
+
+
+def test_a_compiler_that_dies_decides_nothing_for_good(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    put_change(toy, LONG, QUICK, entry())
+    real = needed(toolchain()).compiler
+    dying = program_file(
+        tmp_path / "dying",
+        f'case "$*" in *" -S "*scale.hip) kill -SEGV $$;; esac\nexec {real} "$@"',
+    )
+
+    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(dying))
+
+    assert_refuted(ran, "killed by signal 11")
+    again = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(dying))
+    assert not compiled(again)["gfx942"].cached
+
+
+def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Path) -> None:
+    put_change(toy, LONG, QUICK, entry(more="timeout = 3"))
+    real = needed(toolchain()).compiler
+    hanging = program_file(
+        tmp_path / "hanging",
+        f'case "$*" in *" -S "*scale.hip) sleep 600;; esac\nexec {real} "$@"',
+    )
+
+    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(hanging))
+
+    assert_refuted(ran, "not finished after 3 s")
+
+
+def test_the_same_for_the_compiler_is_compiled_once(toy: Toy, program: Program) -> None:
+    put_change(toy, LONG, SAME, entry())
+
+    first = compiled(program("verify", "scale", "--json"))["gfx942"]
+    again = compiled(program("verify", "scale", "--json", "--force"))["gfx942"]
+
+    # Another comment is no other kernel: one of the two sides found what the other made.
+    assert sorted(bool(dig(first.details, side, "remembered")) for side in ("base", "patched")) == [
+        False,
+        True,
+    ]
+    assert not again.cached
+    assert dig(again.details, "base", "remembered") is True
+    assert dig(again.details, "patched", "remembered") is True
+    assert dig(again.details, "table") == dig(first.details, "table")
+
+
+def test_a_second_run_asks_no_compiler(toy: Toy, program: Program, tmp_path: Path) -> None:
+    put_change(toy, LONG, QUICK, entry())
+    real = needed(toolchain()).compiler
+    log = tmp_path / "log"
+    counting = program_file(tmp_path / "counting", f'echo "$*" >> {log}\nexec {real} "$@"')
+    program("verify", "scale", CONTRIBBOT_HIP_CLANG=str(counting))
+    before = log.read_text()
+
+    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(counting))
+
+    assert before.count("scale.hip") == 4  # each side is preprocessed, then compiled
+    assert compiled(ran)["gfx942"].cached
+    assert log.read_text() == before
+
+
+def test_a_source_that_only_one_side_has_is_no_proof(toy: Toy, program: Program) -> None:
+    stated = entry("fail-to-pass", 'reason = "not in the tree"').replace("scale.hip", "new.hip")
+    patch = toy.format_patch({"csrc/new.hip": LONG})
+    toy.put_patch("scale", patch=patch, files=("csrc/new.hip",), checks=stated, check_files={})
+    toy.put_queue(["scale"])
+
+    assert_refuted(
+        program("verify", "scale", "--json"),
+        "shows nothing: on the base, csrc/new.hip is not in the tree",
+    )
+
+
+def test_a_new_source_has_to_compile(toy: Toy, program: Program) -> None:
+    stated = entry().replace("scale.hip", "new.hip")
+    patch = toy.format_patch({"csrc/new.hip": LONG, "csrc/include/scale.h": HEADER})
+    files = ("csrc/new.hip", "csrc/include/scale.h")
+    toy.put_patch("scale", patch=patch, files=files, checks=stated, check_files={})
+    toy.put_queue(["scale"])
+
+    result = compiled(program("verify", "scale", "--json"))["gfx942"]
+
+    assert result.outcome == "passed"
+    assert "compiles on the patched tree, new there; 3 kernels, instructions " in result.reason
+
+
+def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> None:
+    import subprocess
+
+    code = (
+        "import sys\n"
+        "from contribbot.compiling.hip import headers_digest, toolchain, torch_include\n"
+        "import contribbot.verify.stages.compile\n"
+        "toolchain(), torch_include(), headers_digest()\n"
+        "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CONTRIBBOT_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"

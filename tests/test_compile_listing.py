@@ -1,0 +1,326 @@
+"""Listings of real kernels: what is read from them holds against what the compiler says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import JsonValue
+
+from contribbot.compiling.cache import Compiled
+from contribbot.compiling.demangle import demangle, function_of, title_of
+from contribbot.compiling.hip import HEADERS, Source, compile_hip
+from contribbot.compiling.instructions import class_of, plain
+from contribbot.compiling.listing import Kernel, by_class, read_listing
+from contribbot.compiling.pairs import COLUMNS, Row, pair_kernels, rows_of
+from contribbot.hardware.targets import TARGETS, wavefront_of
+from contribbot.model.outcome import StageResult
+from contribbot.report.listing import listing_lines
+from tests.hiptoy import seen_once
+
+if TYPE_CHECKING:
+    from contribbot.hardware.toolchain import Toolchain
+
+#: Registers, local data share and work-group sizes across what limits occupancy.
+CROWD = """\
+#include <hip/hip_runtime.h>
+template <int values, int bytes, int threads>
+__global__ void __launch_bounds__(threads) crowd(float* data, int count) {
+  __shared__ char room[bytes];
+  float kept[values];
+  for (int i = 0; i < values; ++i) kept[i] = data[threadIdx.x + i * count];
+  room[threadIdx.x % bytes] = static_cast<char>(data[0]);
+  __syncthreads();
+  data[0] = room[(threadIdx.x + 1) % bytes];
+  for (int i = 0; i < values; ++i) data[threadIdx.x * count + i] = kept[values - 1 - i];
+}
+"""
+SHAPES = [
+    (values, size, threads)
+    for values in (2, 40, 120)
+    for size in (64, 30000)
+    for threads in (64, 768)
+]
+CALLS = """\
+#include <hip/hip_runtime.h>
+__device__ __attribute__((noinline)) float apart(float x) { return x * x + 1.0F; }
+extern "C" __global__ void caller(float* data) { data[0] = apart(data[1]) + tanf(data[2]); }
+extern "C" __global__ void nothing() {}
+"""
+
+
+@pytest.fixture(scope="session")
+def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+    return seen_once(tmp_path_factory)
+
+
+def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:
+    """Compile a source as a user of the compiler would, and return the listing."""
+    source = folder / "kernel.hip"
+    source.write_text(text)
+    argv: list[str | Path] = [
+        clang.compiler, "-x", "hip", "--cuda-device-only", f"--offload-arch={target}",
+        *clang.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", "-O3", "-S", "-o", "-", source,
+    ]  # fmt: skip
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx1030", "gfx1102", "gfx1201"])
+def test_occupancy_is_what_the_compiler_says(clang: Toolchain, tmp_path: Path, target: str) -> None:
+    made = "".join(f"template __global__ void crowd<{a}, {b}, {c}>(float*, int);\n"
+                   for a, b, c in SHAPES)  # fmt: skip
+    text = listing_of(clang, tmp_path, CROWD + made, target)
+    stated = dict(
+        zip(
+            re.findall(r"^\s*\.amdhsa_kernel (\S+)", text, re.MULTILINE),
+            map(int, re.findall(r"^; Occupancy: (\d+)", text, re.MULTILINE)),
+            strict=True,
+        )
+    )
+
+    kernels = read_listing(text, target).kernels
+
+    assert {one.symbol: one.occupancy for one in kernels} == stated
+    assert len(stated) == len(SHAPES)
+    # The cases tell limits apart, or the test shows nothing.
+    assert len(set(stated.values())) > 2
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_numbers_are_those_of_the_listing(clang: Toolchain, tmp_path: Path, target: str) -> None:
+    text = listing_of(
+        clang, tmp_path, CROWD + "template __global__ void crowd<90, 64, 256>(float*, int);", target
+    )
+    body = text[text.index("; %bb.0:") : text.index(".Lfunc_end0:")]
+    rows = [row.split()[0] for row in body.splitlines() if re.match(r"\t[a-z]", row)]
+
+    (kernel,) = read_listing(text, target).kernels
+
+    assert kernel.instructions == len(rows)
+    assert kernel.title == "crowd<90, 64, 256>"
+    assert kernel.function == "crowd"
+    for name, value in (
+        ("vgpr_count", kernel.vgprs),
+        ("sgpr_count", kernel.sgprs),
+        ("vgpr_spill_count", kernel.vgpr_spills),
+        ("kernarg_segment_size", kernel.kernarg),
+        ("wavefront_size", kernel.wavefront),
+        ("group_segment_fixed_size", kernel.lds),
+    ):
+        assert f".{name}: {value}\n" in re.sub(r": +", ": ", text)
+    assert f"; codeLenInByte = {kernel.code}\n" in text
+    assert kernel.wavefront == wavefront_of(target)
+    assert kernel.lds == 64
+    # Every instruction has a class, and pairs issued at once are two halves.
+    pairs = sum("v_dual" in row for row in rows)
+    assert sum(by_class((kernel,)).values()) == kernel.instructions + pairs
+    assert "other" not in by_class((kernel,))
+
+
+def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
+    if clang.kind == "rocm":
+        pytest.skip("ROCm's device library has the function")
+    listing = read_listing(listing_of(clang, tmp_path, CALLS, "gfx942"), "gfx942")
+
+    assert [one.title for one in listing.kernels] == ["caller", "nothing"]
+    assert list(listing.functions) == ["apart"]
+    assert listing.functions["apart"] > 1
+    assert listing.unresolved == ("__ocml_tan_f32",)
+    assert listing.kernels[1].instructions == 1
+    assert listing.instructions == listing.functions["apart"] + 1 + listing.kernels[0].instructions
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "kind"),
+    [
+        ("v_mfma_f32_16x16x16_f16", "matrix"),
+        ("v_wmma_f32_16x16x16_f16", "matrix"),
+        ("v_add_f32_e32", "valu"),
+        ("v_cvt_pk_fp8_f32_e64", "valu"),
+        ("s_load_dwordx4", "smem"),
+        ("s_buffer_load_b32", "smem"),
+        ("s_and_saveexec_b64", "salu"),
+        ("s_waitcnt", "wait"),
+        ("s_wait_loadcnt", "wait"),
+        ("s_cbranch_execz", "branch"),
+        ("s_endpgm", "branch"),
+        ("s_delay_alu", "hint"),
+        ("s_barrier_signal", "sync"),
+        ("ds_bpermute_b32", "lds"),
+        ("global_load_dwordx4", "vmem"),
+        ("scratch_store_b32", "vmem"),
+        ("buffer_gl0_inv", "vmem"),
+        ("exp", "other"),
+    ],
+)
+def test_classes_of_instructions(mnemonic: str, kind: str) -> None:
+    assert class_of(mnemonic) == kind
+
+
+def test_an_encoding_is_no_part_of_the_name() -> None:
+    assert [plain(f"v_add_f32{end}") for end in ("", "_e32", "_e64", "_dpp", "_sdwa")] == [
+        "v_add_f32"
+    ] * 5
+    assert plain("v_mov_b32_e64_dpp") == "v_mov_b32"
+    assert plain("s_load_dwordx2") == "s_load_dwordx2"
+
+
+def test_names_are_those_of_the_source() -> None:
+    symbol = "_Z5scaleIfLi3EEvPT_i"
+    assert demangle(symbol) == "void scale<float, 3>(float*, int)"
+    assert title_of(symbol) == "scale<float, 3>"
+    assert function_of(title_of(symbol)) == "scale"
+    assert title_of("_ZN12_GLOBAL__N_13addEPf") == "(anonymous namespace)::add"
+    # A name that is none, and one that is written in C.
+    assert (title_of("_Znonsense"), title_of("kernel")) == ("_Znonsense", "kernel")
+
+
+def test_every_target_of_the_table_is_one_that_a_compiler_knows(clang: Toolchain) -> None:
+    release = int(clang.version.partition(".")[0])
+    unknown = [one.name for one in TARGETS.values() if bool(clang.unknown(one.name))]
+
+    assert [TARGETS[name].llvm > release for name in unknown] == [True] * len(unknown)
+    assert not [one for one in TARGETS.values() if one.llvm > release and one.name not in unknown]
+
+
+def kernel(symbol: str, title: str, instructions: int = 10, **more: int) -> Kernel:
+    """Return a kernel with plain numbers."""
+    numbers = dict.fromkeys(("agprs", "lds", "scratch", "vgpr_spills", "sgpr_spills", "kernarg"), 0)
+    return Kernel(
+        symbol=symbol, title=title, instructions=instructions, mnemonics={},
+        **{"vgprs": 8, "sgprs": 16, "wavefront": 64, "occupancy": 8, "code": 40, **numbers, **more},
+    )  # fmt: skip
+
+
+def test_kernels_find_their_partner() -> None:
+    base = [kernel("a1", "a<int>"), kernel("b1", "b<int>"), kernel("c1", "c<1>"),
+            kernel("c2", "c<2>"), kernel("d1", "d<1>"), kernel("gone", "gone")]  # fmt: skip
+    patched = [kernel("a1", "a<int>"), kernel("b2", "b<int>"), kernel("c3", "c<1, x>")]
+    patched += [kernel("c4", "c<2, x>"), kernel("d2", "d<1, x>"), kernel("d3", "d<2, x>")]
+
+    found = {
+        (one.base.symbol if one.base else "", one.patched.symbol if one.patched else "")
+        for one in pair_kernels(base, patched)
+    }
+
+    # By symbol, by name, by order of instantiation; a function that has more of them by none.
+    assert found == {
+        ("a1", "a1"), ("b1", "b2"), ("c1", "c3"), ("c2", "c4"),
+        ("d1", ""), ("gone", ""), ("", "d2"), ("", "d3"),
+    }  # fmt: skip
+
+
+def result_of(rows: list[Row], more: int = 0) -> StageResult:
+    """Return an outcome of `compile` with a table."""
+    written: list[JsonValue] = [row.to_json() for row in rows]
+    return StageResult.model_validate(
+        {
+            "stage": "compile", "target": "gfx942", "outcome": "passed", "reason": "", "seconds": 1,
+            "details": {
+                "check": "scale",
+                "table": {"columns": list(COLUMNS), "rows": written, "left_out": {"changed": more}},
+            },
+        }
+    )  # fmt: skip
+
+
+def test_many_instantiations_are_few_rows_and_the_worst_is_first() -> None:
+    base = [kernel(f"k{n}", f"k<{n}>", 100) for n in range(40)]
+    patched = [kernel(f"k{n}", f"k<{n}>", 100 if n < 20 else 80) for n in range(38)]
+    patched += [kernel("k38", "k<38>", 120), kernel("k39", "k<39>", 80, vgpr_spills=3)]
+
+    rows = rows_of(pair_kernels(base, patched))
+    lines = listing_lines([result_of(rows)])
+
+    assert lines[0] == "scale gfx942: 20 kernels changed, 20 kernels unchanged"
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["k<39>", "8"], ["k<38>", "8"], ["k<…>", "x18"],
+    ]  # fmt: skip
+    assert "0 -> 3" in lines[2]
+    assert lines[3].endswith("100 -> 120")
+
+
+def test_a_long_table_says_how_much_it_leaves_out() -> None:
+    base = [kernel(f"k{n}", f"k<{n}>", 100) for n in range(30)]
+    patched = [kernel(f"k{n}", f"k<{n}>", 100 + n) for n in range(1, 30)]
+
+    rows = rows_of(pair_kernels(base, patched))
+    lines = listing_lines([result_of(rows, more=7)], limit=4)
+
+    assert len(lines) == 1 + 1 + 4 + 1
+    assert lines[2].startswith("  k<29>")
+    assert lines[-1] == "  and 33 more"
+    assert any("(gone)" in line for line in listing_lines([result_of(rows)], limit=40))
+
+
+def test_long_names_keep_what_tells_them_apart() -> None:
+    long = "per_token_group_quant_8bit_packed_register_kernel"
+    base = [kernel(f"k{n}", f"{long}<c10::BFloat16, c10::Float8_e4m3fnuz, {n}>") for n in (7, 8)]
+    patched = [
+        kernel(f"k{n}", f"{long}<c10::BFloat16, c10::Float8_e4m3fnuz, {n}>", 5 + n) for n in (7, 8)
+    ]
+
+    lines = listing_lines([result_of(rows_of(pair_kernels(base, patched)))])
+
+    for line, n in zip(lines[2:], (8, 7), strict=True):
+        assert re.match(rf"  per_token_.*….*_kernel<BFloat16, Float8_e4m3fnuz, {n}>  ", line), line
+
+
+def test_a_record_of_another_kind_gives_no_table() -> None:
+    foreign = StageResult.model_validate(
+        {
+            "stage": "compile", "target": "gfx942", "outcome": "passed", "reason": "", "seconds": 1,
+            "details": {"table": {"columns": ["other"], "rows": [["x", 1, None, None]]}},
+        }
+    )  # fmt: skip
+    assert listing_lines([foreign]) == []
+    assert Row.from_json(["x", "no number", None, None]) is None
+
+
+def test_two_folders_with_the_same_source_are_the_same_compile(
+    clang: Toolchain, tmp_path: Path
+) -> None:
+    def compiled(folder: Path) -> Compiled:
+        return compile_hip(
+            Source(folder / "k.hip", (folder,), (), "c++20", torch=False, folders=(folder,)),
+            "gfx942", using=clang, folder=folder / "run", timeout=60,
+            scrub=lambda text: text.replace(str(folder), "<tree>"),
+        )  # fmt: skip
+
+    results = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        (folder / "run").mkdir(parents=True)
+        (folder / "k.hip").write_text(
+            "#include <hip/hip_runtime.h>\n"
+            'extern "C" __global__ void k(char* x) { x[0] = __FILE__[threadIdx.x]; }\n'
+        )
+        results.append(compiled(folder))
+
+    assert [one.cached for one in results] == [False, True]
+    assert results[0].listing == results[1].listing
+
+
+def test_stand_ins_need_no_other_hip_on_the_machine(clang: Toolchain, tmp_path: Path) -> None:
+    if clang.kind == "rocm":
+        pytest.skip("ROCm has its own headers")
+    source = tmp_path / "all.hip"
+    names = sorted(path.relative_to(HEADERS / "rocm") for path in (HEADERS / "rocm").rglob("*.h"))
+    source.write_text("".join(f"#include <{name}>\n" for name in names))
+    done = subprocess.run(
+        [
+            clang.compiler, "-M", "-x", "hip", "--cuda-device-only", "--offload-arch=gfx942",
+            *clang.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", source,
+        ],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    used = done.stdout.split()
+
+    assert len(names) >= 6
+    assert not [
+        path for path in used if path.startswith("/usr/") and "/hip" in path.split("include")[-1]
+    ]

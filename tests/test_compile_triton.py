@@ -1,0 +1,178 @@
+"""Triton kernels of a tree, compiled for AMD targets by the real triton."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.compiling.triton import triton_missing
+from tests.conftest import dig
+from tests.toy import FIXED, git
+
+if TYPE_CHECKING:
+    from contribbot.model.outcome import StageResult
+    from tests.conftest import Program, Ran
+    from tests.toy import Toy
+
+KERNEL = """\
+import triton
+import triton.language as tl
+
+from toy.area import square
+
+
+@triton.jit
+def helper(x):
+    return {body}
+
+
+@triton.jit
+def _scale(out_ptr, in_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < n
+    x = tl.load(in_ptr + index, mask=inside).to(tl.float32)
+    tl.store(out_ptr + index, helper(x), mask=inside)
+"""
+LONG = KERNEL.format(body="tl.exp(x) / (1.0 + tl.exp(x))")
+SHORT = KERNEL.format(body="x * 0.5")
+WRONG = KERNEL.format(body="tl.no_such_function(x)")
+STATED = """
+[[compile]]
+name = "scale"
+kind = "triton"
+source = "src/toy/kernel.py"
+function = "_scale"
+signature = {{ out_ptr = "*fp32:16", in_ptr = "*bf16:16", n = "i32", BLOCK = "constexpr" }}
+constants = {{ BLOCK = 256 }}
+targets = [{targets}]
+expect = "{expect}"
+{more}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _triton() -> None:
+    if triton_missing():
+        if os.environ.get("CI"):
+            pytest.fail(f"CI installs it: {triton_missing()}")
+        pytest.skip(triton_missing())
+
+
+def put(
+    toy: Toy, before: str, after: str, *, expect: str = "pass-to-pass", more: str = "",
+    targets: tuple[str, ...] = ("gfx942",),
+) -> None:  # fmt: skip
+    """Put a patch that turns one kernel into another into the queue."""
+    toy.write("src/toy/kernel.py", before)
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "A kernel")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    patch = toy.format_patch({"src/toy/kernel.py": after, "src/toy/area.py": FIXED})
+    stated = STATED.format(
+        expect=expect, more=more, targets=", ".join(f'"{target}"' for target in targets)
+    )
+    files = ("src/toy/kernel.py", "src/toy/area.py")
+    toy.put_patch("scale", patch=patch, files=files, checks=stated, check_files={})
+    toy.put_queue(["scale"])
+
+
+def compiled(ran: Ran) -> dict[str, StageResult]:
+    """Return the outcomes of `compile` by target."""
+    return {one.target: one for one in ran.report().stages if one.stage == "compile"}
+
+
+def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program) -> None:
+    targets = ("gfx942", "gfx950", "gfx1100")
+    put(toy, LONG, SHORT, targets=targets, more=f"fewer_instructions = {[*targets]}")
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.code == 0, ran.err
+    found = compiled(ran)
+    assert set(found) == set(targets)
+    for target, one in found.items():
+        assert one.outcome == "passed", one.reason
+        assert "compiles on both; 1 kernel, instructions " in one.reason
+        (row,) = (dig(one.details, "table", "rows"),)
+        assert dig(row, 0, 0) == "_scale"
+        columns = dig(one.details, "table", "columns")
+        assert isinstance(columns, list)
+        wavefront = dig(row, 0, 3, columns.index("wavefront"))
+        assert wavefront == (64 if target.startswith("gfx9") else 32)
+        assert str(dig(one.details, "toolchain", "name")).startswith("triton ")
+        assert str(toy.root) not in one.model_dump_json()
+    assert compiled(program("verify", "scale", "--json"))["gfx942"].cached
+
+
+def test_a_kernel_that_triton_refuses_goes_from_red_to_green(toy: Toy, program: Program) -> None:
+    put(toy, WRONG, SHORT, expect="fail-to-pass", more='reason = "no_such_function"')
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.code == 0, ran.err
+    assert ran.report().verdict == "proved"
+    assert "no_such_function" in str(
+        dig(compiled(ran)["gfx942"].details, "base", "failed", 0, "message")
+    )
+
+
+def test_a_target_that_triton_does_not_know_stays_open(toy: Toy, program: Program) -> None:
+    put(toy, LONG, SHORT, targets=("gfx1030",))
+
+    ran = program("verify", "scale", "--json")
+
+    assert compiled(ran)["gfx1030"].outcome == "unavailable"
+    assert "does not know gfx1030" in compiled(ran)["gfx1030"].reason
+    assert ran.report().open == ("compile:gfx1030",)
+
+
+def test_a_module_that_is_not_here_is_not_the_stated_reason(toy: Toy, program: Program) -> None:
+    put(
+        toy, f"import not_installed_anywhere\n{LONG}", SHORT,
+        expect="fail-to-pass", more='reason = "not_installed_anywhere"',
+    )  # fmt: skip
+
+    ran = program("verify", "scale", "--json")
+
+    assert compiled(ran)["gfx942"].outcome == "unavailable"
+    assert "cannot be imported here" in compiled(ran)["gfx942"].reason
+
+
+def test_a_kernel_file_that_kills_its_process_proves_nothing(toy: Toy, program: Program) -> None:
+    put(
+        toy, f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", SHORT,
+        expect="fail-to-pass", more='reason = "killed"',
+    )  # fmt: skip
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.code == 1
+    assert "on the base: triton" in compiled(ran)["gfx942"].reason
+    assert "killed by signal 9" in compiled(ran)["gfx942"].reason
+    assert not compiled(program("verify", "scale", "--json"))["gfx942"].cached
+
+
+def test_a_kernel_file_that_writes_into_the_tree_is_caught(toy: Toy, program: Program) -> None:
+    writes = "import pathlib\npathlib.Path(__file__).with_name('area.py').write_text('')\n"
+    put(toy, LONG, writes + SHORT)
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.code == 1
+    assert "wrote into the tree: src/toy/area.py" in compiled(ran)["gfx942"].reason
+
+
+def test_without_triton_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+
+    def without(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "triton" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+
+    assert triton_missing() == "triton is not installed: pip install triton"
