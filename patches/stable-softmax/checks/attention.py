@@ -36,7 +36,7 @@ class Projections:
         return cls(width, heads, eye.repeat(3, 1), eye)
 
 
-def attend(  # noqa: PLR0913  the options of the function under test, those that vary
+def attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -113,7 +113,13 @@ def with_weights(
 
 
 def draw(
-    device: str, dtype: torch.dtype, s: float, *, length: int = 64, head_dim: int = 64, seed: int = 0
+    device: str,
+    dtype: torch.dtype,
+    s: float,
+    *,
+    length: int = 64,
+    head_dim: int = 64,
+    seed: int = 0,
 ) -> list[torch.Tensor]:
     """Return query and key from N(0, s) and value from N(0, 1), (length, 2, 4 * head_dim).
 

@@ -123,9 +123,7 @@ def test_masked_scores_are_exact(mask: str, dtype: torch.dtype) -> None:
     attn_mask = {"causal": causal, "both": causal, "float": bias, "each head": each}.get(mask)
     key_padding_mask = padding if mask in {"padding", "both"} else None
     wide = attn_mask.double() if attn_mask is not None and attn_mask.dtype == dtype else attn_mask
-    reference, _ = with_weights(
-        *double(*inputs), attn_mask=wide, key_padding_mask=key_padding_mask
-    )
+    reference, _ = with_weights(*double(*inputs), attn_mask=wide, key_padding_mask=key_padding_mask)
     sdpa, _ = attend(
         *inputs, need_weights=False, attn_mask=attn_mask, key_padding_mask=key_padding_mask
     )

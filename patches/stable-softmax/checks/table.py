@@ -1,0 +1,70 @@
+"""The table of the problem, for any device: output and weights against SDPA's own error."""
+
+from __future__ import annotations
+
+import torch
+from attention import HALVES, max_error, with_weights
+from torch.nn import functional
+
+from contribbot.numerics import Draw, Grid
+
+LENGTH, BATCH, HEADS = 128, 2, 4
+#: How large queries and keys are; from 100 on, scores leave what float16 can hold.
+STANDARD_DEVIATIONS = (1.0, 5.0, 20.0, 100.0, 200.0)
+
+
+def grid(device: str) -> Grid:
+    """Return the cells: two dtypes and how large queries and keys are.
+
+    Args:
+        device: Where the attention runs.
+    """
+    return Grid(
+        {"dtype": HALVES, "s": STANDARD_DEVIATIONS, "head": [64]}, seeds=3, device=device
+    )
+
+
+def heads_of(rows: torch.Tensor) -> torch.Tensor:
+    """Return (batch, heads, length, head width) of (length, batch, width)."""
+    return rows.unflatten(-1, (HEADS, -1)).permute(1, 2, 0, 3)
+
+
+def sdpa(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, reference: torch.Tensor
+) -> torch.Tensor:
+    """Return what SDPA gives, in the worst of three orders of the products' terms.
+
+    One order alone may be lucky, above all where the scores are so large that their
+    rounding in float32 decides.
+
+    Args:
+        q: (batch, heads, length, head width).
+        k: As `q`.
+        v: As `q`, of any width.
+        reference: The same in float64.
+    """
+    orders = [
+        functional.scaled_dot_product_attention(
+            q.roll(by, -1).contiguous(), k.roll(by, -1).contiguous(), v
+        )
+        for by in (0, 17, 31)
+    ]
+    return max(orders, key=lambda one: max_error(one, reference))
+
+
+def judge_attention(draw: Draw) -> None:
+    """Judge output and weights of one seed.
+
+    Args:
+        draw: Gives query and key from N(0, s), value from N(0, 1).
+    """
+    s, width = draw.axis("s", float), HEADS * draw.axis("head", int)
+    query, key, value = (draw.normal(LENGTH, BATCH, width, std=std) for std in (s, s, 1.0))
+    output, weights = with_weights(query, key, value, average=False)
+    reference, exact = with_weights(query.double(), key.double(), value.double(), average=False)
+    q, k, v = (heads_of(one) for one in (query, key, value))
+    by_head = heads_of(reference)
+    draw.judge("output", heads_of(output), reference=by_head, same_precision=sdpa(q, k, v, by_head))
+    # SDPA's weights are its output for the values 1 and 0.
+    eye = torch.eye(LENGTH, dtype=query.dtype, device=query.device).expand(BATCH, HEADS, -1, -1)
+    draw.judge("weights", weights, reference=exact, same_precision=sdpa(q, k, eye, exact))
