@@ -266,6 +266,32 @@ def test_a_crash_fails_and_names_case_and_side(sides: Sides) -> None:
     ]  # fmt: skip
 
 
+def test_a_crash_is_seen_though_something_keeps_the_channel_open(sides: Sides) -> None:
+    sides.put(
+        """
+        def run():
+            if os.fork() == 0:
+                time.sleep(600)
+            os.kill(os.getpid(), 11)
+
+        def cases():
+            yield bench.Case("forking", prepare=tuple, run=run)
+        """
+    )
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert (outcome, reason) == (Outcome.FAILED, "forking: on the base: crashed: SIGSEGV")
+
+
+def test_a_log_that_is_gone_is_no_trouble(sides: Sides) -> None:
+    sides.put(f"os.remove('../log')\n{textwrap.dedent(ONE)}")
+
+    _, outcome, reason, _ = sides.measure()
+
+    assert outcome is Outcome.PASSED, reason
+
+
 def test_an_early_exit_fails(sides: Sides) -> None:
     sides.put(
         """
@@ -461,6 +487,12 @@ def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides)
          "the case a is described otherwise on the patched tree"),
         ("def cases():\n    yield bench.Case('a', tuple, work, bytes_moved='many')",
          "cannot be loaded on the base: its answer makes no sense: cases.0.bytes_moved"),
+        ("def cases():\n    yield bench.Case('a', tuple, work, flops=10**400)",
+         "cannot be loaded on the base: its answer makes no sense: cases.0.flops"),
+        ("def cases():\n    yield from (bench.Case(f'{n}', tuple, work) for n in range(10**9))",
+         "cannot be loaded on the base: ValueError: cases() gave more than 1000 cases"),
+        ("def cases():\n    yield bench.Case('a', lambda: [1], work)",
+         "a: fails on both sides: TypeError: prepare() gave a list, not a tuple"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_compared_fails(sides: Sides, body: str, said: str) -> None:
@@ -543,10 +575,13 @@ def test_rates_are_set_against_what_the_machine_can_do(sides: Sides) -> None:
 def test_nothing_outlives_a_killed_parent(sides: Sides) -> None:
     sides.put(
         """
+        import subprocess
         from pathlib import Path
 
         def run():
-            Path(os.environ["MARK"], tree.SIDE + ".pid").write_text(str(os.getpid()))
+            helper = subprocess.Popen(["sleep", "600"])
+            pids = f"{os.getpid()} {helper.pid}"
+            Path(os.environ["MARK"], tree.SIDE + ".pid").write_text(pids)
             if tree.SIDE == "patched":
                 time.sleep(600)
 
@@ -570,7 +605,8 @@ def test_nothing_outlives_a_killed_parent(sides: Sides) -> None:
     parent.wait()
 
     for path in pids:
-        assert_gone(int(path.read_text()))
+        for pid in path.read_text().split():
+            assert_gone(int(pid))
 
 
 def test_an_interruption_ends_the_children_at_once(sides: Sides) -> None:

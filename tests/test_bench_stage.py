@@ -187,3 +187,21 @@ def test_a_bench_that_writes_into_the_tree_fails(toy: Toy, program: Program) -> 
     ran = program("verify", "area", "--json")
 
     assert ran.stages()["bench squares"].reason == "squares: wrote into the tree: README"
+
+
+def test_a_claim_of_memory_on_the_processor_is_refused_at_once(toy: Toy, program: Program) -> None:
+    put(toy, 0.01, more="memory_at_most = 2.0")
+
+    ran = program("verify", "area")
+
+    assert ran.code == 2
+    assert "memory_at_most: memory is measured on a GPU only" in ran.err
+
+
+def test_threads_that_no_machine_has_are_not_believed(toy: Toy, program: Program) -> None:
+    put(toy, 0.01, more=f'env = {{ OMP_NUM_THREADS = "{"9" * 5000}" }}')
+
+    ran = program("verify", "area", "--json")
+
+    assert "internal error" not in ran.err
+    assert ran.stages()["bench squares"].outcome in {"passed", "failed"}

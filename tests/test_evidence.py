@@ -216,6 +216,15 @@ def test_a_proof_whose_base_did_not_fail_is_tampered(record: Path, program: Prog
     assert "did not fail on the base" in rest
 
 
+@pytest.mark.parametrize("side", ["base", "patched"])
+def test_a_pass_of_what_failed_is_tampered(record: Path, program: Program, side: str) -> None:
+    failed: JsonValue = [{"test": "test_same.py::test_others", "when": "call", "message": "no"}]
+    rewrite(record, (*DETAILS, "stages", 4, "details", side, "failed"), failed, seal=True)
+    code, state, rest = check(program)
+    assert (code, state) == (1, "tampered")
+    assert "a check that passed did fail" in rest
+
+
 def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
     other = toy.queue / "evidence/volume/x.json"
     other.parent.mkdir()

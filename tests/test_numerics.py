@@ -150,6 +150,16 @@ def test_a_result_cannot_judge_itself() -> None:
         judged(usual, usual, exact)
     with pytest.raises(CannotJudgeError, match="the same memory"):
         compare_exact(usual, usual)
+    with pytest.raises(CannotJudgeError, match="the same memory"):
+        judged(exact, exact.clone(), exact)  # of float64 the reference itself could be given
+
+
+@pytest.mark.parametrize("limits", [Limits(1e300, 1e300), Limits(2.0, 1.7e308)])
+def test_limits_beyond_all_numbers_can_be_written_down(limits: Limits) -> None:
+    usual, exact = softmaxes(torch.float16)
+    seen = compare(usual.clone(), reference=exact, same_precision=usual, limits=limits)
+    assert seen.allowed == sys.float_info.max
+    assert seen.largest == float(exact.max()) < 1
 
 
 def test_empty_and_scalar_tensors() -> None:

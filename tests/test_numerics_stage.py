@@ -134,6 +134,52 @@ def test_empty_results_show_nothing(toy: Toy, program: Program) -> None:
     assert result.reason == "grid: every result is empty, so no number was judged"
 
 
+def test_limits_that_zeros_would_pass_show_nothing(toy: Toy, program: Program) -> None:
+    check = JUDGED.replace('"area", rectangle(x, y)', '"area", 0 * square(x)')
+    wide = entry(expect="pass-to-pass", reason="").replace("floor = 1e-9", "floor = 1e3")
+    result = ran(toy, program, check, wide)
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == (
+        "grid: every error that fudge and floor allow is as large as the values themselves, "
+        "so zeros would pass"
+    )
+
+
+def test_what_is_skipped_is_said_and_a_cell_that_stops_half_way_is_no_pass(
+    toy: Toy, program: Program
+) -> None:
+    exact = JUDGED.replace(
+        '"area", rectangle(x, y), reference=x.double() * y.double(), same_precision=x * y',
+        '"square", square(x), reference=x.double() ** 2, same_precision=x * x',
+    )
+    some = exact.replace(
+        "@GRID.each_cell\n",
+        "@GRID.each_cell\n@pytest.mark.parametrize("
+        "'n', [0, pytest.param(1, marks=pytest.mark.skip(reason='later'))])\n",
+    ).replace("draw: Draw", "draw: Draw, n: int")
+    result = ran(toy, program, some, entry(expect="pass-to-pass", reason=""))
+    assert result.outcome is Outcome.PASSED, result.reason
+    assert result.reason.endswith("; base up to 1 times; 4 tests skipped")
+
+    half = exact + "    if draw.seed == 1 and draw.shape == (5,):\n        pytest.skip('enough')\n"
+    result = ran(toy, program, half, entry(expect="pass-to-pass", reason=""))
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == (
+        "grid: judged bad, though its test did not fail: "
+        "test_grid.py::test_area[float16 5]: Skipped: enough"
+    )
+
+
+def test_names_that_no_text_can_hold_are_spelled_out(toy: Toy, program: Program) -> None:
+    check = JUDGED.replace("[(2, 3), (5,)]", '[(5,)], "odd": ["\\ud800\\x1b[2J"]').replace(
+        '"area", rect', '"\\udfff", rect'
+    )
+    result = ran(toy, program, check, entry(reason="max abs error"))
+    assert result.outcome is Outcome.PASSED, result.reason
+    assert dig(result.details, "cells", "base", 0, "axes", "odd") == "\\ud800\x1b[2J"
+    assert dig(result.details, "cells", "base", 0, "outputs", 0, "name") == "\\udfff"
+
+
 def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     toy: Toy, program: Program
 ) -> None:
@@ -189,6 +235,7 @@ def cell(number: int, ratio: float | None = 1.0, failed: str = "", **other: obje
             "name": "y", "kind": "error", "dtype": "float16", "shape": (4,), "elements": 4,
             "mismatches": 0, "non_finite": 0, "worst_seed": 0, "place": (1,),
             "max_abs": ratio or 0.0, "max_rel": None, "reference_abs": 1.0, "allowed": 2.0,
+            "largest": 9.0,
             "ratio": ratio, "complaint": failed, **other,
         }
     )  # fmt: skip
@@ -208,7 +255,7 @@ def run(*cells: CellRecord) -> CheckRun:
 def test_a_bad_cell_whose_test_passed_is_no_pass() -> None:
     outcome, reason = judge_cells(NUMERICS, run(cell(1)), run(cell(1, 9.0, "too far")))
     assert outcome is Outcome.FAILED
-    assert reason == "judged bad, though its test passed: t.py::test[float16 n=1]: too far"
+    assert reason == "judged bad, though its test did not fail: t.py::test[float16 n=1]: too far"
 
 
 def test_cells_of_one_tree_only_are_no_pass() -> None:
@@ -245,6 +292,19 @@ def test_a_record_keeps_the_worst_of_each_group_of_many_cells() -> None:
     assert {f"float16 n={number}" for number in range(1500 - 7 * 9, 1500)} == names
     assert len(numerics._kept(many[:MOST_CELLS])) == MOST_CELLS
     assert numerics._totals(many)["cells"] == 1500
+
+
+def test_a_record_keeps_the_worst_results_of_a_cell_that_has_many() -> None:
+    from contribbot.verify.stages import numerics
+
+    one = cell(1)
+    many = [cell(1, ratio, name=f"y{ratio}").outputs[0] for ratio in range(200)]
+    (kept,) = numerics._kept([one.model_copy(update={"outputs": tuple(many)})])
+    outputs = dig(kept, "outputs")
+    assert isinstance(outputs, list)
+    assert [dig(output, "name") for output in outputs] == [
+        f"y{ratio}" for ratio in range(199, 199 - numerics.MOST_OUTPUTS, -1)
+    ]
 
 
 def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:

@@ -112,5 +112,16 @@ class Case:
     matmul: MatmulDtype | None = None
     device: Device = field(default_factory=device)
 
+    def inputs(self) -> tuple[object, ...]:
+        """Make one set of inputs.
+
+        Raises:
+            TypeError: It is no tuple: the rows of a lone tensor would pass for arguments.
+        """
+        made = self.prepare()
+        if not isinstance(made, tuple):
+            raise TypeError(f"prepare() gave a {type(made).__name__}, not a tuple")
+        return made
+
 
 __all__ = ["Case", "Device", "MatmulDtype", "byte_count", "device"]

@@ -13,10 +13,8 @@ import json
 import os
 import random
 import re
-import signal
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,15 +29,15 @@ from contribbot.bench.gpu import (
     require_gpu,
 )
 from contribbot.bench.host import HostMeter, host_ceilings, host_name
-from contribbot.process.lifeline import end_with_parent
+from contribbot.process.lifeline import guard_group
 
 #: An error message may hold a tensor; an answer need not.
 _LONGEST = 2000
 #: Bytes that one file may grow to, the log among them.
 _LARGEST = 2 * 2**30
-#: Linux, prctl(2).
-_PR_SET_PDEATHSIG = 1
 _SEED = 20260408
+#: Cases of one file; what lists them may never end.
+_MOST = 1000
 #: What the CUDA and HIP runtimes say of the code that they ran; anything else that they
 #: complain of is the device's or the driver's trouble.
 _FAULTS = re.compile(
@@ -84,6 +82,8 @@ class Server:
         if listed is None:
             raise AttributeError(f"{self._file.name} defines no function cases()")
         for case in listed():
+            if len(self._cases) == _MOST:
+                raise ValueError(f"cases() gave more than {_MOST} cases")
             if not isinstance(case, Case):
                 raise TypeError(f"cases() gave a {type(case).__name__}, not a bench.Case")
             if case.name in self._cases:
@@ -171,28 +171,21 @@ def _seed() -> None:
 
 
 def _set_limits() -> None:
-    """Bound what this process may do to its machine, and end it with its parent."""
+    """Bound what this process may do to its machine."""
     import resource  # noqa: PLC0415  not on every platform
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == resource.RLIM_INFINITY or soft > _LARGEST:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  only here
-
-        # The lifeline's thread needs the interpreter; native code that hangs does not give it.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     """Answer until the parent closes the channel."""
-    lifeline = int(os.environ.pop("CONTRIBBOT_LIFELINE"))
-    threading.Thread(target=end_with_parent, args=(lifeline,), daemon=True).start()
+    guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     _set_limits()
     descriptor = int(os.environ.pop("CONTRIBBOT_BENCH_CHANNEL"))
-    # What the bench file starts must hold neither: the parent waits for their ends.
-    for inherited in (lifeline, descriptor):
-        os.set_inheritable(inherited, False)  # noqa: FBT003  os has no name for it
+    # What the bench file starts must not hold it: the parent waits for its end.
+    os.set_inheritable(descriptor, False)  # noqa: FBT003  os has no name for it
     server = Server(Path(sys.argv[1]))
     with socket.socket(fileno=descriptor) as channel, channel.makefile("rw") as lines:
         for line in lines:

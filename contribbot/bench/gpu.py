@@ -63,11 +63,11 @@ class GpuMeter:
         import torch  # noqa: PLC0415  see require_gpu
 
         before = torch.cuda.memory_allocated()
-        inputs = [case.prepare()]
+        inputs = [case.inputs()]
         size = torch.cuda.memory_allocated() - before
         cache = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         more = -(-2 * cache // size) - 1 if 0 < size < 2 * cache else 0
-        inputs += [case.prepare() for _ in range(min(more, _SETS - 1))]
+        inputs += [case.inputs() for _ in range(min(more, _SETS - 1))]
         self.sets = len(inputs)
         turn = itertools.cycle(inputs)
         self._call: Callable[[], object] = lambda: case.run(*next(turn))

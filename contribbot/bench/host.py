@@ -48,7 +48,7 @@ class HostMeter:
     memory = None
 
     def __init__(self, case: Case) -> None:
-        inputs = case.prepare()
+        inputs = case.inputs()
         self._call: Callable[[], object] = lambda: case.run(*inputs)
         self._call()
         self._calls, self._samples = _plan(self._call)

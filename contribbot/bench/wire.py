@@ -14,6 +14,8 @@ from contribbot.model.base import Model
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
 Count = Annotated[int, Field(ge=0)]
+#: A number of bytes or operations; any that can be divided.
+Amount = Annotated[int, Field(gt=0, lt=2**63)]
 
 #: Why a child could not do what it was asked.
 #: `error`: the file or the tree's code raised. `memory`: there is not enough memory.
@@ -39,8 +41,8 @@ class CaseInfo(Model):
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     device: Literal["cpu", "cuda"]
-    bytes_moved: Annotated[int, Field(gt=0)] | None
-    flops: Annotated[int, Field(gt=0)] | None
+    bytes_moved: Amount | None
+    flops: Amount | None
     matmul: Literal["float16", "bfloat16", "float32", "float64"] | None
 
 

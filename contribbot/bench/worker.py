@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import socket
 import sys
 import time
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 #: Bytes of output after which a child is killed.
-_FLOOD: Final = 16 * 2**20
+FLOOD: Final = 16 * 2**20
 #: Bytes of one answer at most: a thousand cases fit.
 _LONGEST: Final = 2**20
 #: Characters of an error that are shown; the log has all.
@@ -77,15 +76,17 @@ class Worker:
         side: What it was started with.
         child: Its process.
         channel: This end of the channel.
+        log: The descriptor of the file that gets what it prints; the file may be gone.
         deadline: When all must be done (`time.monotonic`).
     """
 
     def __init__(
-        self, side: Side, child: Popen[bytes], channel: socket.socket, deadline: float
+        self, side: Side, child: Popen[bytes], channel: socket.socket, *, log: int, deadline: float
     ) -> None:
         self.side = side
         self._child = child
         self._channel = channel
+        self._log = log
         self._deadline = deadline
         self._begun = b""
 
@@ -137,9 +138,12 @@ class Worker:
             left = self._deadline - time.monotonic()
             if left <= 0:
                 raise self._gone("hung, or the bench's timeout is too short: no answer in time")
-            if self.side.log.stat().st_size > _FLOOD:
+            if os.fstat(self._log).st_size > FLOOD:
                 raise self._gone("wrote too much output")
             if not select.select([self._channel], [], [], min(left, _LOOK))[0]:
+                # What it has started may hold its end of the channel open.
+                if self._child.poll() is not None:
+                    raise self._ended()
                 continue
             try:
                 chunk = self._channel.recv(65536)
@@ -164,7 +168,7 @@ class Worker:
         if code is None:
             return self._gone("closed its channel")
         if code < 0:
-            return self._gone(f"crashed: {_signal_name(-code)}")
+            return self._gone(f"crashed: {process.signal_name(-code)}")
         return self._gone(f"ended early with exit status {code}")
 
     def _gone(self, text: str) -> TroubleError:
@@ -206,7 +210,7 @@ def worker(side: Side, file: str, *, deadline: float) -> Iterator[Worker]:
         theirs.close()
         with tracked(child):
             try:
-                yield Worker(side, child, ours, deadline)
+                yield Worker(side, child, ours, log=log.fileno(), deadline=deadline)
             finally:
                 # Also after a good end: what it left running is of no use to anyone.
                 kill_group(child)
@@ -220,13 +224,6 @@ def arguments(file: str) -> list[str]:
         file: The bench file.
     """
     return ["-B", "-m", "contribbot.bench.child", file]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _one_line(text: str) -> str:

@@ -107,7 +107,13 @@ def toolchain(target: str, machine: Machine) -> Toolchain:
     return Toolchain(
         kind,
         env={**env, **more_env},
-        identity=(f"torch {torch.version}", *map(_identity, (*host, *more)), *_pairs(env)),
+        identity=(
+            f"torch {torch.version}",
+            *map(_identity, (*host, *more)),
+            *_pairs(env),
+            # A binding may include Python's headers.
+            str(sysconfig.get_config_var("SOABI")),
+        ),
         programs=(host[-1], *more),
     )
 

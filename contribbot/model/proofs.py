@@ -142,6 +142,12 @@ class Bench(Needy):
     timeout: Seconds = 600.0
     env: Environment = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _memory_is_a_gpus(self) -> Bench:
+        if self.memory_at_most is not None and self.target == "cpu":
+            raise ValueError("memory_at_most: memory is measured on a GPU only")
+        return self
+
 
 class Build(Stated):
     """Something that is compiled from the base and from the patched tree, for checks to load.

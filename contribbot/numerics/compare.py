@@ -43,6 +43,7 @@ class Comparison:
     max_rel: float | None = None
     reference_abs: float = 0.0
     allowed: float = 0.0
+    largest: float = 0.0
     ratio: float | None = None
     complaint: str = ""
 
@@ -80,15 +81,21 @@ def compare(
     floor = limits.floor_for(dtype_name(same_precision.dtype))
     reference_abs = _error_of_reference(reference, same_precision)
     yardstick = max(reference_abs, floor)
+    allowed = min(limits.fudge * yardstick, _LARGEST)
     dtype, shape = dtype_name(same_precision.dtype), tuple(same_precision.shape)
     odd = _plain_mismatch(actual, same_precision, device)
     if odd or not isinstance(actual, torch.Tensor):
         return Comparison(
-            "error", dtype, shape, reference_abs=reference_abs, allowed=limits.fudge * yardstick,
+            "error",
+            dtype,
+            shape,
+            reference_abs=reference_abs,
+            allowed=allowed,
             complaint=odd,
-        )  # fmt: skip
+        )
     _require_apart(actual, same_precision)
-    seen = _measure(actual, reference, limits.fudge * yardstick)
+    _require_apart(actual, reference)
+    seen = _measure(actual, reference, allowed)
     ratio = min(seen.max_abs / yardstick, _LARGEST) if yardstick else None
     return Comparison(
         "error", dtype, shape,
@@ -99,7 +106,8 @@ def compare(
         max_abs=seen.max_abs,
         max_rel=seen.max_rel,
         reference_abs=reference_abs,
-        allowed=limits.fudge * yardstick,
+        allowed=allowed,
+        largest=seen.largest,
         ratio=ratio,
         complaint=_complaint(seen, reference.numel(), limits.fudge, reference_abs, floor),
     )  # fmt: skip
@@ -157,6 +165,7 @@ class _Seen:
 
     max_abs: float = 0.0
     max_rel: float | None = None
+    largest: float = 0.0
     mismatches: int = 0
     non_finite: int = 0
     place: tuple[int, ...] | None = None
@@ -191,7 +200,9 @@ def _measure(actual: torch.Tensor, reference: torch.Tensor, allowed: float) -> _
                 seen.place = index_of(error, block)
         if largest > allowed:
             seen.mismatches += int((error > allowed).sum())
-        relative = torch.where(right != 0, error / right.abs(), -1.0).max()
+        magnitude = right.abs()
+        seen.largest = max(seen.largest, min(float(magnitude.max()), _LARGEST))
+        relative = torch.where(right != 0, error / magnitude, -1.0).max()
         if relative >= 0:
             seen.max_rel = max(min(float(relative), _LARGEST), seen.max_rel or 0.0)
     return seen

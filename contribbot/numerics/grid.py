@@ -17,6 +17,7 @@ from contribbot.numerics.draw import Draw
 from contribbot.numerics.limits import Limits
 from contribbot.numerics.merge import Findings
 from contribbot.numerics.tensors import dtype_name
+from contribbot.numerics.words import plain
 
 
 class _Reporter(Protocol):
@@ -102,7 +103,7 @@ class Grid:
         try:
             for seed in self.seeds:
                 body(Draw(cell, seed, device=self.device, limits=limits, findings=findings))
-        except Exception as error:
+        except BaseException as error:  # also a skip, which leaves the other seeds unseen
             findings.failed = f"{type(error).__name__}: {error}"
             raise
         finally:
@@ -115,8 +116,8 @@ class Grid:
 def _named(axis: str, values: Sequence[object] | Mapping[str, object]) -> list[tuple[str, object]]:
     """Pair the values of an axis with their names."""
     if isinstance(values, Mapping):
-        return [(f"{axis}={name}", value) for name, value in values.items()]
-    return [(_text(axis, value), value) for value in values]
+        return [(plain(f"{axis}={name}"), value) for name, value in values.items()]
+    return [(plain(_text(axis, value)), value) for value in values]
 
 
 def _text(axis: str, value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import Comparison
 from contribbot.numerics.records import OutputRecord
+from contribbot.numerics.words import plain
 
 #: An error message may hold a tensor; a record need not.
 _LONGEST = 500
@@ -27,9 +28,15 @@ class Findings:
     def add(self, name: str, seed: int, seen: Comparison) -> None:
         """Take a comparison.
 
+        Args:
+            name: What the check calls the result.
+            seed: The seed.
+            seen: The comparison.
+
         Raises:
             ValueError: There is one of this name and seed.
         """
+        name = plain(name)
         by_seed = self._seen.setdefault(name, {})
         if seed in by_seed:
             raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
@@ -92,6 +99,7 @@ def _merged(name: str, by_seed: Mapping[int, Comparison]) -> OutputRecord:
         max_rel=max(relative, default=None),
         reference_abs=seen.reference_abs,
         allowed=seen.allowed,
+        largest=seen.largest,
         ratio=seen.ratio,
         complaint=seen.complaint,
     )
@@ -99,4 +107,4 @@ def _merged(name: str, by_seed: Mapping[int, Comparison]) -> OutputRecord:
 
 def _line(text: str) -> str:
     """Return the first line, of what JSON can hold."""
-    return text.partition("\n")[0][:_LONGEST].encode("utf-8", "backslashreplace").decode()
+    return plain(text.partition("\n")[0][:_LONGEST])

@@ -29,6 +29,7 @@ class OutputRecord(Model):
         max_rel: The largest relative error; none where every reference is 0.
         reference_abs: The same-precision reference's own largest absolute error.
         allowed: What the largest absolute error may be.
+        largest: The largest magnitude in the float64 reference; 0 for `exact`.
         ratio: The largest absolute error as a multiple of that of the reference, or of
             the floor where that is more; none where both are 0, and for `exact`.
         complaint: Why it does not pass, in one line; empty if it does.
@@ -47,8 +48,15 @@ class OutputRecord(Model):
     max_rel: Finite | None
     reference_abs: Finite
     allowed: Finite
+    largest: Finite
     ratio: Finite | None
     complaint: str
+
+    @property
+    def badness(self) -> tuple[bool, int, float, int, float]:
+        """Orders results: the worst is the largest."""
+        ratio = self.ratio or 0.0
+        return bool(self.complaint), self.non_finite, ratio, self.mismatches, self.max_abs
 
 
 class CellRecord(Model):

@@ -12,6 +12,7 @@ from contribbot.process.children import (
     no_space,
     remove_tree,
     resume,
+    signal_name,
     stop,
 )
 from contribbot.process.environment import accelerator_environment, clean_environment
@@ -20,5 +21,6 @@ from contribbot.process.supervise import Supervised, supervise
 
 __all__ = [
     "Completed", "Supervised", "accelerator_environment", "check_stopping", "clean_environment",
-    "describe", "feed", "no_space", "remove_tree", "resume", "run", "stop", "supervise",
+    "describe", "feed", "no_space", "remove_tree", "resume", "run", "signal_name",
+    "stop", "supervise",
 ]  # fmt: skip

@@ -156,6 +156,14 @@ def no_space(detail: str) -> NoSpaceError:
     )
 
 
+def signal_name(number: int) -> str:
+    """Return what a signal is called, such as `SIGSEGV`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def remove_tree(folder: Path) -> None:
     """Remove a folder with all that is in it, however deep; errors are passed over.
 

@@ -23,6 +23,30 @@ def end_with_parent(descriptor: int) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+def guard_group(descriptor: int) -> None:
+    """Have this process's group killed when contribbot is gone, whatever runs here then.
+
+    A process of its own waits for the end of file. A thread would need the interpreter,
+    which native code that hangs does not give; a signal at the parent's death
+    (prctl(2)) ends this process alone, and leaves what it has started.
+
+    Args:
+        descriptor: The reading end of the pipe; closed here.
+    """
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        os.close(descriptor)
+        return
+    # Nobody's child: what waits for all its children must not wait for this one.
+    if not os.fork():
+        # Nor must those who wait for the ends of this process's pipes.
+        os.closerange(0, descriptor)
+        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        end_with_parent(descriptor)
+    os._exit(0)
+
+
 def main() -> None:
     """Run the program and end with its status (128 and more: a signal ended it)."""
     descriptor, *argv = sys.argv[1:]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from contribbot.process import lifeline as tether_script
 from contribbot.process.children import kill_group, lifeline, start, tracked
+
+#: What a tether adds to the number of the signal that ended its program, as shells do.
+_SIGNALLED: Final = 128
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ def supervise(
     env: Mapping[str, str],
     timeout: float,
     max_output: int = 16 * 2**20,
+    tethered: bool = False,
 ) -> Supervised:
     """Run a program that is not trusted to end well, and end it when it must.
 
@@ -52,6 +60,8 @@ def supervise(
         env: Its whole environment.
         timeout: Seconds after which it and all that it started are killed.
         max_output: Bytes of output after which they are killed.
+        tethered: Whether it knows nothing of that variable, and must not outlive this
+            process all the same.
 
     Raises:
         MachineError: It could not be started.
@@ -59,8 +69,10 @@ def supervise(
     started = time.monotonic()
     deadline = started + timeout
     with lifeline() as descriptor:
+        tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
         child = start(
-            argv, cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor)},
+            [*tether, *argv] if tethered else argv,
+            cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor)},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             pass_fds=(descriptor,),
         )  # fmt: skip
@@ -71,12 +83,17 @@ def supervise(
             kill_group(child)
             child.wait()
     return Supervised(
-        returncode=child.returncode,
+        returncode=_status(child.returncode) if tethered else child.returncode,
         timed_out=ended == "late",
         flooded=ended == "flood",
         output=bytes(output),
         seconds=time.monotonic() - started,
     )
+
+
+def _status(told: int) -> int:
+    """Return the status of a program from what its tether ended with."""
+    return _SIGNALLED - told if _SIGNALLED < told < _SIGNALLED + signal.NSIG else told
 
 
 def _collect(

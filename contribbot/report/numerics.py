@@ -27,7 +27,7 @@ def worst_lines(result: StageResult) -> list[str]:
         return []
     lines: list[str] = []
     for side, title in (("patched", "patched tree"), ("base", "base")):
-        ranked = sorted(_judged(cells.get(side)), key=_badness, reverse=True)
+        ranked = sorted(_judged(cells.get(side)), key=lambda pair: pair[1].badness, reverse=True)
         if ranked:
             lines.append(f"  worst on the {title}:")
             lines += [f"    {_row(cell, one)}" for cell, one in ranked[:_MOST]]
@@ -42,11 +42,6 @@ def _judged(cells: JsonValue) -> Iterator[tuple[CellRecord, OutputRecord]]:
             continue  # a record of another version; the reason line still says what came of it
         for output in cell.outputs:
             yield cell, output
-
-
-def _badness(pair: tuple[CellRecord, OutputRecord]) -> tuple[bool, int, float, int, float]:
-    one = pair[1]
-    return bool(one.complaint), one.non_finite, one.ratio or 0.0, one.mismatches, one.max_abs
 
 
 def _row(cell: CellRecord, one: OutputRecord) -> str:

@@ -51,7 +51,9 @@ def verdict_line(report: PatchReport) -> str:
         missing = dict.fromkeys(
             one.stage for one in report.stages if one.outcome is Outcome.UNAVAILABLE
         )
-        text = f"{report.patch}: nothing proved, nothing refuted; unavailable: {', '.join(missing)}"
+        shown = _where(report)
+        what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
+        text = f"{report.patch}: {what}; unavailable: {', '.join(missing)}"
     if report.open:
         text += f"; not run: {', '.join(report.open)}"
     return text

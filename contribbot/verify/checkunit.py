@@ -19,6 +19,7 @@ from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
 from contribbot.verify.childreport import CheckRun
 from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.overlay import releases
 from contribbot.verify.places import (
     OverlayError,
     Runnable,
@@ -88,7 +89,7 @@ def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
         "base": job.trees.base,
         "patched": job.trees.patched,
         "python_roots": list(job.patch.upstream.python_roots),
-        "overlay": list(job.patch.upstream.overlay),
+        "overlay": {**releases(job.patch.upstream.overlay)},
         "threads": job.threads,
         "accelerator": {**process.accelerator_environment()},
     }

@@ -9,7 +9,7 @@ It is loaded with `-p contribbot.verify.child` and told what to do by variables:
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone.
 
-It imports nothing of contribbot, so that what runs is the check.
+Of contribbot it imports only what ends it with its parent, so that what runs is the check.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import sys
-import threading
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from contribbot.process.lifeline import guard_group
 
 if TYPE_CHECKING:
     import coverage
@@ -44,8 +43,6 @@ _NO_DEVICE = re.compile(
     r"|uncorrectable ECC error|GPU is lost|(?:cuda|hip)ErrorNoDevice"
     r"|(?:CUDA|HIP) driver (?:initialization failed|version is insufficient)"
 )
-#: Linux, prctl(2).
-_PR_SET_PDEATHSIG = 1
 
 
 class Reporter:
@@ -192,13 +189,6 @@ def _is_broken(error: BaseException | None) -> bool:
     )
 
 
-def _die_with_parent(descriptor: int) -> None:
-    """Wait for the end of file that only the parent's death brings, then kill the group."""
-    while os.read(descriptor, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
-
-
 def _set_limits() -> None:
     """Bound what this process may do to its machine."""
     import resource  # noqa: PLC0415  not on every platform
@@ -206,11 +196,6 @@ def _set_limits() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == resource.RLIM_INFINITY or soft > _LARGEST:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  only here
-
-        # The thread below needs the interpreter; native code that hangs does not give it.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -219,7 +204,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
     if lifeline:
         _set_limits()
-        threading.Thread(target=_die_with_parent, args=(int(lifeline),), daemon=True).start()
+        guard_group(int(lifeline))
     report = os.environ.pop("CONTRIBBOT_REPORT", "")
     witness = json.loads(os.environ.pop("CONTRIBBOT_WITNESS", "[]"))
     if report:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,11 @@ from contribbot.workspace import cache_folder
 #: pytest's exit statuses for a session that ran to its end: all passed, some
 #: failed, interrupted by errors of collection, nothing collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
+#: Bytes of a report that is read: a hundred thousand tests fit.
+_LARGEST: Final = 64 * 2**20
+#: Failures of one run that a record holds in full, and characters of the others.
+_IN_FULL: Final = 20
+_SHORT: Final = 200
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,12 @@ class CheckRun:
     def summary(self) -> dict[str, JsonValue]:
         """Return what the record keeps."""
         failures: list[JsonValue] = [
-            {"test": one.test, "when": one.when, "message": one.message} for one in self.failed
+            {
+                "test": one.test,
+                "when": one.when,
+                "message": one.message if place < _IN_FULL else _first(one.message)[:_SHORT],
+            }
+            for place, one in enumerate(self.failed)
         ]
         return {
             "passed": list(self.passed),
@@ -145,11 +154,14 @@ def read_report(
     """
     run = CheckRun(seconds=done.seconds)
     told = _Told()
+    if report.is_file() and report.stat().st_size > _LARGEST:
+        run.trouble, run.transient = "reported too much", True
+        return run
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
         for row in text.splitlines():
             _take(run, told, json.loads(row), witnessed, scrub)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         # The child died in the middle of a line, or a check wrote into the report.
         told.status = None
     run.passed = [test for test, outcome in told.outcomes.items() if outcome == "passed"]
@@ -237,7 +249,7 @@ def _trouble(
     elif b"No space left on device" in done.output:
         unfinished = f"the disk is full{during}"
     elif done.returncode < 0:
-        unfinished = f"crashed{during}: {_signal_name(-done.returncode)}"
+        unfinished = f"crashed{during}: {process.signal_name(-done.returncode)}"
     elif told.status != done.returncode or done.returncode not in _PYTEST_ENDS:
         unfinished = f"ended early{during} with exit status {done.returncode}"
     if unfinished:
@@ -259,13 +271,6 @@ def _unusable(run: CheckRun, told: _Told) -> str:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
         return f"executed no test{skipped}"
     return ""
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _first(message: str) -> str:

@@ -6,20 +6,19 @@ import hashlib
 import importlib.util
 import re
 import sys
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.files import write_atomically
 from contribbot.model.recipes import HipifyRecipe
 from contribbot.store.trees import changes
 from contribbot.verify.childreport import Scrub
-from contribbot.verify.job import Job
-from contribbot.verify.memo import Memo
+
+if TYPE_CHECKING:
+    from contribbot.verify.job import Job
 
 _TAIL: Final = 2000
 #: Seconds that an import may take on a machine that is busy.
@@ -55,10 +54,6 @@ class Hipified:
     log: str = ""
     tail: str = ""
     seconds: float = 0.0
-
-
-_memos: Final[weakref.WeakKeyDictionary[Job, Memo[Hipified]]] = weakref.WeakKeyDictionary()
-_memos_lock: Final = threading.Lock()
 
 
 def obstacle(job: Job) -> str:
@@ -139,10 +134,8 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
     Raises:
         MachineError: The script's interpreter could not be started.
     """
-    with _memos_lock:
-        memo = _memos.setdefault(job, Memo())
     ordered = tuple(sorted(set(sources)))
-    return memo.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
+    return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
 
 
 def _recipe(job: Job) -> HipifyRecipe:
@@ -171,6 +164,7 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         cwd=exported if _in_tree(recipe, exported) else build,
         env=env,
         timeout=recipe.timeout,
+        tethered=True,
     )
     scrub = Scrub(exported, room)
     said = scrub(done.output.decode("utf-8", "replace"))

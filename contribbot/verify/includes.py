@@ -233,7 +233,9 @@ def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[L
         for one in includes(file.read_text(encoding="utf-8", errors="replace"), macros):
             places = ((file.parent,) if one.quoted else ()) + (root,)
             reached = next(
-                (place / one.name for place in places if (place / one.name).is_file()), None
+                # As os.path tells: a name too long for a file is none.
+                (place / one.name for place in places if os.path.isfile(place / one.name)),  # noqa: PTH113  is_file() raises
+                None,
             )
             if reached is not None:
                 # A file of the project's own, whatever it is called.

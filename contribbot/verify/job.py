@@ -18,6 +18,7 @@ from contribbot.model.patch import Patch
 from contribbot.sources import Progress
 from contribbot.store.repository import Store
 from contribbot.store.trees import altered, export
+from contribbot.verify.hipified import Hipified
 from contribbot.verify.memo import Memo
 from contribbot.verify.overlay import Overlay
 from contribbot.verify.slots import Slots
@@ -136,6 +137,7 @@ class Job:
         self.trees = Trees()
         self.results: dict[str, list[StageResult]] = {}
         self.overlays: Memo[Overlay] = Memo()
+        self.hipified: Memo[Hipified] = Memo()
         self._exports: Memo[_Export] = Memo()
 
     def fresh_folder(self) -> Path:

@@ -20,7 +20,7 @@ from contribbot.model.evidence import (
     seal_of,
 )
 from contribbot.model.machine import Machine
-from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, judge, open_targets
 from contribbot.queue.load import Queue
 
 
@@ -123,13 +123,13 @@ def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
         return "its content does not match its seal"
     predicate, details = statement.predicate, statement.predicate.contribbot
     apply = [one for one in details.stages if one.stage == "apply"]
-    red = all(
-        _went_red_to_green(one)
-        for one in details.stages
-        if one.outcome is Outcome.PASSED and one.details.get("expect") == "fail-to-pass"
-    )
+    passed = [
+        one for one in details.stages if one.outcome is Outcome.PASSED and "expect" in one.details
+    ]
+    red = all(_went_red_to_green(one) for one in passed if one.details["expect"] == "fail-to-pass")
     told = (
         (red, "a check that went from red to green did not fail on the base"),
+        (not any(map(_failed_all_the_same, passed)), "a check that passed did fail"),
         (details.started <= details.finished, "it ended before it started"),
         (
             judge(details.stages, details.machine.targets) is details.verdict,
@@ -166,6 +166,17 @@ def _went_red_to_green(result: StageResult) -> bool:
     return bool(base.get("failed") and patched.get("passed")) and not (
         base.get("passed") or patched.get("failed")
     )
+
+
+def _failed_all_the_same(result: StageResult) -> bool:
+    """Say whether the runs of something that passed hold a failure that it rules out."""
+    base, patched = (
+        isinstance(side, dict) and bool(side.get("failed"))
+        for side in (result.details.get("base"), result.details.get("patched"))
+    )
+    # What a hipify step or a compile mends without a claim may be wrong on the base.
+    stays = result.details["expect"] == "pass-to-pass" and result.stage in ON_HARDWARE
+    return patched or (base and stays)
 
 
 def _changed(queue: Queue, details: Details) -> str:

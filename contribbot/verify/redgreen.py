@@ -26,7 +26,8 @@ def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcom
     if wrong:
         return Outcome.FAILED, wrong
     count = len(patched.ran)
-    tests = f"{count} test{'s' if count != 1 else ''}"
+    skipped = f", {len(patched.skipped)} skipped" if patched.skipped else ""
+    tests = f"{count} test{'s' if count != 1 else ''}{skipped}"
     if check.expect == "fail-to-pass":
         return Outcome.PASSED, f"{tests}: fail on the base as stated, pass on the patched tree"
     return Outcome.PASSED, f"{tests}: pass on the base and on the patched tree"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import measure
 from contribbot.bench.summary import case_details, ceiling_details, conclude
 from contribbot.bench.verdict import Claim
-from contribbot.bench.worker import Side, arguments
+from contribbot.bench.worker import FLOOD, Side, arguments
 from contribbot.files import write_atomically
 from contribbot.model.outcome import HOST_TARGETS, Outcome, StageResult
 from contribbot.model.proofs import Bench
@@ -32,6 +33,7 @@ from contribbot.verify.places import (
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
+_THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What makes times repeatable; an entry's `env` may say otherwise.
 _STEADY: Final = {
     # Some OpenMP runtimes keep idle threads spinning for 200 ms, into the other side's turn.
@@ -114,7 +116,7 @@ def _run(job: Job, entry: Bench) -> Finding:
 def _threads(job: Job, entry: Bench) -> int:
     """Return the threads that numerical libraries use: all, unless the entry says less."""
     stated = entry.env.get("OMP_NUM_THREADS", "")
-    return int(stated) if stated.isdecimal() else job.machine.cores
+    return int(stated) if _THREADS.fullmatch(stated) else job.machine.cores
 
 
 class _Spot:
@@ -150,7 +152,10 @@ class _Spot:
 
     def kept(self, logs: Path) -> dict[str, JsonValue]:
         """Keep the output under its digest, and return what the record says of this side."""
-        written = self._log.read_bytes() if self._log.is_file() else b""
+        written = b""
+        if self._log.is_file():
+            with self._log.open("rb") as file:
+                written = file.read(FLOOD)
         text = self.scrub(written.decode("utf-8", "replace"))
         content = text.encode()
         digest = hashlib.sha256(content).hexdigest()

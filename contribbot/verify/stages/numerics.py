@@ -20,6 +20,8 @@ from contribbot.verify.redgreen import judge_check
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.
 MOST_CELLS: Final = 64
+#: Results of one cell that a record holds, the worst of them.
+MOST_OUTPUTS: Final = 16
 
 
 class NumericsStage:
@@ -65,18 +67,26 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> tuple[Out
     problem = _not_shown(entry, base.cells, patched.cells)
     if problem:
         return Outcome.FAILED, problem
-    return Outcome.PASSED, _summary(entry, base.cells, patched.cells)
+    left = len(patched.skipped)
+    skipped = f"; {count(left)} test{'s' if left != 1 else ''} skipped" if left else ""
+    return Outcome.PASSED, _summary(entry, base.cells, patched.cells) + skipped
 
 
 def _not_shown(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
     """Say why green tests show nothing of numbers, or nothing."""
     if not patched:
         return f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
-    if not any(cell.elements for cell in patched):
+    judged = [one for cell in patched for one in cell.outputs if one.elements]
+    if not judged:
         return "every result is empty, so no number was judged"
     for cell in patched:
         if cell.failed:
-            return f"judged bad, though its test passed: {cell.test}: {cell.failed}"
+            return f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
+    if all(one.kind == "error" and one.allowed >= one.largest for one in judged):
+        return (
+            "every error that fudge and floor allow is as large as the values themselves, "
+            "so zeros would pass"
+        )
     differing = sorted({cell.test for cell in base} ^ {cell.test for cell in patched})
     if differing:
         return f"judged on one of the two trees only: {differing[0]}"
@@ -154,7 +164,14 @@ def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
         ranked = [sorted(group, key=_badness, reverse=True) for group in groups.values()]
         chosen = [cell for group in ranked for cell in group[:each]]
         chosen = sorted(chosen, key=_badness, reverse=True)[:MOST_CELLS]
-    return [cell.model_dump(mode="json") for cell in chosen]
+    return [_shortened(cell).model_dump(mode="json") for cell in chosen]
+
+
+def _shortened(cell: CellRecord) -> CellRecord:
+    if len(cell.outputs) <= MOST_OUTPUTS:
+        return cell
+    ranked = sorted(cell.outputs, key=lambda one: one.badness, reverse=True)
+    return cell.model_copy(update={"outputs": tuple(ranked[:MOST_OUTPUTS])})
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:

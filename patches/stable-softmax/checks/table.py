@@ -19,9 +19,7 @@ def grid(device: str) -> Grid:
     Args:
         device: Where the attention runs.
     """
-    return Grid(
-        {"dtype": HALVES, "s": STANDARD_DEVIATIONS, "head": [64]}, seeds=3, device=device
-    )
+    return Grid({"dtype": HALVES, "s": STANDARD_DEVIATIONS, "head": [64]}, seeds=3, device=device)
 
 
 def heads_of(rows: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ give. Numbers are small: here it is asked whether it works; test_precision.py as
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -117,24 +116,6 @@ def test_compile(device: str) -> None:
     run = torch.compile(with_weights, backend="aot_eager", fullgraph=True)
     inputs = small(device, torch.float16)
     assert_agree(run, with_weights, inputs, **make_masks(device))
-
-
-def check_inductor(device: str, dtype: torch.dtype) -> None:
-    torch.compiler.reset()
-    run = torch.compile(with_weights, fullgraph=True, dynamic=True)
-    inputs = small(device, dtype)
-    if device == "cuda":
-        assert_agree(run, with_weights, inputs, **make_masks(device))
-    with torch.no_grad():
-        for one, other in zip(run(*inputs), with_weights(*inputs), strict=True):
-            assert one.dtype == other.dtype
-            assert max_error(one, other) <= 2 * bound(dtype)
-
-
-if shutil.which("g++"):  # without it, inductor cannot be asked
-
-    def test_inductor(device: str) -> None:
-        check_inductor(device, torch.bfloat16)
 
 
 @EACH_HALF
