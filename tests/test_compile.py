@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,8 @@ from tests.hiptoy import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from contribbot.model.outcome import StageResult
     from tests.conftest import Program, Ran
     from tests.toy import Toy
@@ -282,6 +286,36 @@ def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Pa
     assert_refuted(ran, "not finished after 3 s")
 
 
+def test_a_compiler_does_not_outlive_contribbot(toy: Toy, tmp_path: Path) -> None:
+    put_change(toy, LONG, QUICK, entry())
+    real, started = needed(toolchain()).compiler, tmp_path / "started"
+    hanging = program_file(
+        tmp_path / "hanging",
+        f'case "$*" in *" -S "*scale.hip) echo $$ >> {started}; sleep 600;; esac\nexec {real} "$@"',
+    )
+    contribbot = subprocess.Popen(
+        [sys.executable, "-m", "contribbot", "--queue", toy.queue, "verify", "scale"],
+        env={**os.environ, "CONTRIBBOT_HIP_CLANG": str(hanging)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_for(started.is_file)
+
+    contribbot.kill()
+    contribbot.wait()
+
+    compilers = [Path("/proc", pid) for pid in started.read_text().split()]
+    assert compilers
+    wait_for(lambda: not any(one.exists() for one in compilers))
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    """Wait until something holds, and fail where it never does."""
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_the_same_for_the_compiler_is_compiled_once(toy: Toy, program: Program) -> None:
     put_change(toy, LONG, SAME, entry())
 
@@ -340,8 +374,6 @@ def test_a_new_source_has_to_compile(toy: Toy, program: Program) -> None:
 
 
 def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> None:
-    import subprocess
-
     code = (
         "import sys\n"
         "from contribbot.compiling.hip import headers_digest, toolchain, torch_include\n"

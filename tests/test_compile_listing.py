@@ -50,6 +50,18 @@ __device__ __attribute__((noinline)) float apart(float x) { return x * x + 1.0F;
 extern "C" __global__ void caller(float* data) { data[0] = apart(data[1]) + tanf(data[2]); }
 extern "C" __global__ void nothing() {}
 """
+#: Symbols that a listing writes in quotes.
+ODD = """\
+#include <hip/hip_runtime.h>
+template <int by> __global__ void größe(float* x) { x[threadIdx.x] *= by; }
+template __global__ void größe<3>(float*);
+extern "C" __global__ void spaced(float* x) __asm__("a kernel [1]");
+extern "C" __global__ void spaced(float* x) { x[threadIdx.x] += 3; }
+extern "C" __global__ void quoted(float* x) __asm__("a\\"b:c;\\033[31m");
+extern "C" __global__ void quoted(float* x) { x[threadIdx.x] += 4; }
+__device__ float missing(float) __asm__("not here");
+extern "C" __global__ void caller(float* x) { x[0] = missing(x[1]); }
+"""
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +144,18 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
     assert listing.unresolved == ("__ocml_tan_f32",)
     assert listing.kernels[1].instructions == 1
     assert listing.instructions == listing.functions["apart"] + 1 + listing.kernels[0].instructions
+
+
+def test_names_that_are_no_identifiers_are_read(clang: Toolchain, tmp_path: Path) -> None:
+    listing = read_listing(listing_of(clang, tmp_path, ODD, "gfx942"), "gfx942")
+
+    titles = [one.title for one in listing.kernels]
+    assert titles == ["größe<3>", "a kernel [1]", 'a"b:c;\x1b[31m', "caller"]
+    assert all(one.works and one.code and one.vgprs for one in listing.kernels)
+    assert listing.unresolved == ("not here",)
+    # No terminal obeys a name.
+    rows = rows_of(pair_kernels([], listing.kernels))
+    assert "\x1b" not in "".join(listing_lines([result_of(rows)]))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -124,8 +125,26 @@ def test_a_named_compiler_is_the_only_one(
     env.setenv("CONTRIBBOT_HIP_CLANG", str(mine))
     assert needed(toolchain()).compiler == mine
 
-    env.setenv("CONTRIBBOT_HIP_CLANG", str(tmp_path / "gone"))
-    assert "no such program" in reason()
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "gone: no such program",
+        "folder: no such program",
+        "text does not work: it: not allowed to run it",
+        "idle is no clang that says its version",
+    ],
+)
+def test_a_named_compiler_that_will_not_do_is_said_without_its_folder(
+    path: Path, real: Toolchain, tmp_path: Path, env: pytest.MonkeyPatch, said: str
+) -> None:
+    program_file(path / "clang++-19", f'exec {real.compiler} "$@"')
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no program")
+    program_file(tmp_path / "idle", "exit 0")
+    env.setenv("CONTRIBBOT_HIP_CLANG", str(tmp_path / re.split("[ :]", said)[0]))
+
+    assert reason() == (f"CONTRIBBOT_HIP_CLANG: {said}: name a clang 19 or newer, or unset it")
 
 
 def test_a_compiler_that_was_replaced_is_looked_at_again(

@@ -143,6 +143,28 @@ def test_a_module_that_is_not_here_is_not_the_stated_reason(toy: Toy, program: P
     assert "cannot be imported here" in compiled(ran)["gfx942"].reason
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("", ', n = "i32"'), "_scale: the signature has no type for n"),
+        (("@triton.jit\ndef _scale", "def _scale"), "_scale is no function under triton.jit"),
+    ],
+)
+def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
+    toy: Toy, program: Program, wrong: tuple[str, str], said: str
+) -> None:
+    before, after = wrong
+    put(toy, SHORT, SHORT.replace(before, after) if before else SHORT)
+    if not before:
+        stated = toy.queue / "patches/scale/patch.toml"
+        stated.write_text(stated.read_text().replace(after, ""))
+
+    ran = program("verify", "scale", "--json")
+
+    assert ran.code == 1, ran.err
+    assert said in compiled(ran)["gfx942"].reason
+
+
 def test_a_kernel_file_that_kills_its_process_proves_nothing(toy: Toy, program: Program) -> None:
     put(
         toy, f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", SHORT,

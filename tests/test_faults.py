@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from contribbot.verify.slots import Slots
-from tests.conftest import Program
+from tests.conftest import Program, dig
+from tests.test_bench import assert_gone
 from tests.toy import Toy, one_check
 
 NO_MEMORY = "bytearray(2**62)"
@@ -92,3 +94,50 @@ def test_a_quiet_block_runs_alone_and_gets_its_turn() -> None:
     for worker in workers:
         worker.join()
     assert seen == [()] * 40
+
+
+def test_a_report_beyond_all_measure_is_not_read(toy: Toy, program: Program) -> None:
+    put(toy, check("pass", "open('../report.jsonl', 'a').write('x' * (65 << 20))"))
+    ran = program("verify", "area", "--json")
+    assert ran.code == 1
+    outcome = ran.stages()["reproduce red"]
+    assert outcome.reason == "red: on the patched tree: reported too much"
+
+
+def test_a_record_shortens_what_many_failures_say(toy: Toy, program: Program) -> None:
+    put(
+        toy,
+        "import pytest\nfrom toy.area import rectangle\n\n\n"
+        "@pytest.mark.parametrize('n', range(200))\ndef test_red(n):\n"
+        "    assert rectangle(2, 3) == 6, 'assert 5 == 6' + 'long ' * 700\n",
+    )
+    ran = program("verify", "area", "--json")
+    assert ran.code == 0, ran.err
+    failed = dig(ran.stages()["reproduce red"].details, "base", "failed")
+    assert isinstance(failed, list)
+    assert len(failed) == 200
+    assert len(str(dig(failed, 0, "message"))) > 3000
+    assert len(str(failed)) < 150_000
+
+
+def test_nothing_that_a_check_started_outlives_a_killed_contribbot(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    marker = tmp_path / "pids"
+    put(
+        toy,
+        "import os, pathlib, subprocess, time\n\n\ndef test_red():\n"
+        "    helper = subprocess.Popen(['sleep', '600'])\n"
+        f"    with open({str(marker)!r}, 'a') as file:\n"
+        "        file.write(f'{os.getpid()} {helper.pid} ')\n"
+        "    time.sleep(60)\n",
+    )
+    running = program.start("verify", "area", "--jobs", "2")
+    for _ in range(600):
+        if marker.is_file() and marker.read_text().count(" ") == 4:
+            break
+        time.sleep(0.05)
+    running.kill()
+    running.communicate()
+    for pid in marker.read_text().split():
+        assert_gone(int(pid))

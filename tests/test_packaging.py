@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import shutil
+import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -25,10 +30,12 @@ def test_a_rocm_build_of_torch_satisfies_the_requirement() -> None:
 def test_the_constraints_pin_everything_that_is_required() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {Requirement(line).name.lower() for line in lines if line and line[0] != "#"}
-    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    wanted = [one for group in groups for one in group]
     names = {Requirement(one).name.lower() for one in wanted}
-    # pip comes with the environment, and replaces itself at its own risk.
-    assert names - {"pip"} <= pinned
+    # pip comes with the environment, and replaces itself at its own risk; an extra may
+    # name another.
+    assert names - {"pip", "contribbot"} <= pinned
     assert "torch==2.13.0" in lines
 
 
@@ -38,6 +45,30 @@ def test_the_installed_package_has_its_data() -> None:
     package = Path(contribbot.__file__).parent
     for data in ("py.typed", "schemas/evidence-v1.json", "upstreams/sglang.toml"):
         assert (package / data).is_file()
+
+
+def test_what_is_built_has_the_headers_that_kernels_are_compiled_with(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(
+        ROOT / "contribbot", copy / "contribbot", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, copy)
+    headers = copy / "contribbot/compiling/headers"
+    wanted = {path.relative_to(copy).as_posix() for path in headers.rglob("*") if path.is_file()}
+
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path / "dist"],
+        cwd=copy, check=True, capture_output=True,
+    )  # fmt: skip
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+
+    assert len(wanted) > 8
+    with zipfile.ZipFile(wheel) as inside:
+        assert wanted <= set(inside.namelist())
+    with tarfile.open(archive) as inside:
+        assert wanted <= {name.partition("/")[2] for name in inside.getnames()}
 
 
 def test_the_changelog_and_the_licence_are_there() -> None:

@@ -10,11 +10,12 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 from pydantic import Field, ValidationError
 
 import contribbot
-from contribbot.compiling.listing import Listing
+from contribbot.compiling.listing import Listing, read_listing
 from contribbot.files import write_atomically
 from contribbot.model.base import Model
 from contribbot.workspace import cache_folder
@@ -48,6 +49,22 @@ class Compiled(Model):
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)
     cached: bool = False
+
+    @classmethod
+    def of_listing(cls, text: str, target: str, *, command: str, seconds: float) -> Self:
+        """Return what a compile came to that wrote a listing.
+
+        Args:
+            text: The listing.
+            target: The target.
+            command: The command, without folders of this machine.
+            seconds: How long it took.
+        """
+        try:
+            return cls(listing=read_listing(text, target), command=command, seconds=seconds)
+        except ValueError as error:
+            crashed = f"the listing cannot be read: {error}"
+            return cls(crashed=crashed, command=command, seconds=seconds)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import re
@@ -12,7 +13,7 @@ from typing import Final
 
 from contribbot import process
 from contribbot.compiling.cache import Compiled, alone, key_of, recall, remember
-from contribbot.compiling.listing import read_listing
+from contribbot.compiling.listing import ASSEMBLY
 from contribbot.hardware.toolchain import Lacking, Toolchain, find_toolchain
 
 #: Headers that stand in for what a plain clang does not find; see README.md there.
@@ -20,9 +21,13 @@ HEADERS: Final = Path(__file__).parent / "headers"
 _ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re.MULTILINE)
 #: What the driver says when the compiler proper did not end by itself.
 _CRASH: Final = re.compile(
-    r"clang frontend command failed|PLEASE submit a bug report|"
-    r"unable to execute command: (?P<how>.+)|LLVM ERROR: out of memory"
+    r"fatal error: error in backend: (?P<back>.+)|clang frontend command failed|"
+    r"PLEASE submit a bug report|unable to execute command: (?P<how>.+)|LLVM ERROR: out of memory"
 )
+#: What a program ends with that was not there (POSIX shells, and os.spawnvp).
+_NOT_STARTED: Final = 127
+#: Prefixes of variables by which clang finds ROCm; it is told on its command line.
+_STEERING: Final = ("HIP_", "ROCM_")
 _FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: Headers that come with ROCm, or with a ROCm build of torch, and have no stand-in.
 _TORCH_HEADER: Final = re.compile(
@@ -54,6 +59,14 @@ class Source:
     standard: str
     torch: bool
     folders: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a compiler wrote, and how many seconds it took."""
+
+    content: bytes
+    seconds: float
 
 
 def toolchain() -> Toolchain | Lacking:
@@ -103,39 +116,87 @@ def compile_hip(
         MachineError: The compiler could not be started.
         NoSpaceError: The disk is full.
     """
-    arguments = _arguments(source, target, using)
-    scrub = _scrub_further(scrub, using)
-    told = [scrub(one) for one in (using.compiler.name, *arguments, "-S", str(source.path))]
-    command = process.describe(told)
-
-    def run(*more: str) -> tuple[process.Supervised, Compiled | None]:
-        argv = [str(using.compiler), *arguments, *more, str(source.path)]
-        done = process.supervise(
-            argv, cwd=folder, timeout=timeout,
-            env=process.clean_environment({"HOME": str(folder), "TMPDIR": str(folder)}),
-        )  # fmt: skip
-        return done, _trouble(done, command, using, timeout, scrub)
-
-    expanded, listed = folder / "expanded.ii", folder / "listing.s"
-    first, trouble = run("-E", "-o", str(expanded))
-    if trouble is not None:
-        return trouble
-    key = key_of(expanded.read_bytes(), told, using.identity)
+    call = _Call(source, target, using, folder, timeout, _scrub_further(scrub, using))
+    expanded = call.make("-E")
+    if isinstance(expanded, Compiled):
+        return expanded
+    key = key_of(expanded.content, call.told, using.identity)
     with alone(key):
         known = recall(key)
         if known is not None:
-            return known.model_copy(update={"command": command})
-        second, trouble = run("-S", "-o", str(listed))
-        text = "" if trouble is not None else listed.read_text(encoding="utf-8", errors="replace")
-        result = trouble or Compiled(listing=read_listing(text, target), command=command)
-        result = result.model_copy(update={"seconds": first.seconds + second.seconds})
-        # The largest of what is written here, and nobody needs them any more.
-        expanded.unlink()
-        listed.unlink(missing_ok=True)
+            return known.model_copy(update={"command": call.command})
+        result = _listed(call, expanded.seconds)
         # An error tells its line, which another comment moves; it is also soon found again.
         if result.listing is not None:
             remember(key, result)
         return result
+
+
+def _listed(call: _Call, seconds: float) -> Compiled:
+    """Make and read the listing; `seconds` went before."""
+    listed = call.make("-S")
+    if isinstance(listed, Compiled):
+        return listed
+    seconds += listed.seconds
+    text = listed.content.decode("utf-8", "replace")
+    if ASSEMBLY in text:
+        # A listing repeats what a source holds of it; only making code of it reads it.
+        made = call.make("-S", "-Xclang", "-emit-obj")
+        if isinstance(made, Compiled):
+            return made
+        seconds += made.seconds
+    return Compiled.of_listing(text, call.target, command=call.command, seconds=seconds)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """How the compiler is called for one source."""
+
+    source: Source
+    target: str
+    using: Toolchain
+    folder: Path
+    timeout: float
+    scrub: Callable[[str], str]
+
+    @functools.cached_property
+    def arguments(self) -> list[str]:
+        """What the compiler is told, beside what it shall make of which file."""
+        return _arguments(self.source, self.target, self.using)
+
+    @functools.cached_property
+    def told(self) -> list[str]:
+        """The command, without folders of this machine."""
+        words = (self.using.compiler.name, *self.arguments, "-S", str(self.source.path))
+        return [self.scrub(one) for one in words]
+
+    @property
+    def command(self) -> str:
+        """The command, as one would type it."""
+        return process.describe(self.told)
+
+    def make(self, *how: str) -> _Written | Compiled:
+        """Return what the compiler writes when told how; or how it failed."""
+        output = self.folder / "output"
+        done = process.supervise(
+            [self.using.compiler, *self.arguments, *how, "-o", output, self.source.path],
+            cwd=self.folder, timeout=self.timeout, env=_environment(self.folder), tethered=True,
+        )  # fmt: skip
+        if done.returncode != 0:
+            return _trouble(done, self)
+        try:
+            written = _Written(output.read_bytes(), done.seconds)
+            # Preprocessed, a source is large, and nobody needs it any more.
+            output.unlink()
+        except FileNotFoundError:
+            return Compiled(crashed=f"{self.using.name} wrote nothing", command=self.command)
+        return written
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the compiler's environment: no variable that finds it other headers or libraries."""
+    clean = process.clean_environment({"HOME": str(folder), "TMPDIR": str(folder)})
+    return {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
 
 
 def _scrub_further(scrub: Callable[[str], str], using: Toolchain) -> Callable[[str], str]:
@@ -171,35 +232,33 @@ def _arguments(source: Source, target: str, using: Toolchain) -> list[str]:
     ]  # fmt: skip
 
 
-def _trouble(
-    done: process.Supervised,
-    command: str,
-    using: Toolchain,
-    timeout: float,
-    scrub: Callable[[str], str],
-) -> Compiled | None:
-    """Say how a compiler failed; None: it did not."""
-    if done.timed_out:
-        crashed = f"{using.name}: not finished after {timeout:g} s"
-        return Compiled(crashed=crashed, command=command, seconds=done.seconds)
-    if done.returncode == 0:
-        return None
-    said = scrub(done.output.decode("utf-8", "replace"))
+def _trouble(done: process.Supervised, call: _Call) -> Compiled:
+    """Say how a compiler failed."""
+    said = call.scrub(done.output.decode("utf-8", "replace"))
     if _FULL_DISK.search(said):
         raise process.no_space("what a compiler writes")
-    if done.returncode < 0:
-        crashed = f"{using.name}: killed by signal {-done.returncode}"
-        return Compiled(crashed=crashed, command=command, seconds=done.seconds)
-    if crash := _CRASH.search(said):
-        how = crash["how"] or crash[0]
-        crashed = f"{using.name} crashed: {how.strip()}"
-        return Compiled(crashed=crashed, command=command, seconds=done.seconds)
+    if crash := _crash(done, said, call.timeout):
+        crashed = f"{call.using.name}: {crash}"
+        return Compiled(crashed=crashed, command=call.command, seconds=done.seconds)
     first = _ERROR.search(said)
     lines = said.strip().splitlines() or [f"exit status {done.returncode}, and not a word"]
     error = first[0] if first else lines[-1]
-    return Compiled(
-        error=error, missing=_missing(error, using), command=command, seconds=done.seconds
-    )
+    missing = _missing(error, call.using)
+    return Compiled(error=error, missing=missing, command=call.command, seconds=done.seconds)
+
+
+def _crash(done: process.Supervised, said: str, timeout: float) -> str:
+    """Say how a compiler ended other than by itself, or nothing."""
+    if done.timed_out:
+        return f"not finished after {timeout:g} s"
+    if done.flooded:
+        return "it never stopped writing, and was ended"
+    if done.returncode < 0:
+        return f"killed by signal {-done.returncode}"
+    if done.returncode == _NOT_STARTED:
+        return "it could not be started"
+    crash = _CRASH.search(said)
+    return f"crashed: {(crash['how'] or crash['back'] or crash[0]).strip()}" if crash else ""
 
 
 def _missing(error: str, using: Toolchain) -> str:

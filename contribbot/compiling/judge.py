@@ -21,12 +21,14 @@ class Judgement:
         outcome: The outcome.
         reason: One line that says why.
         red: How the base fails, or empty.
+        amiss: What is wrong on the patched tree, or empty.
         lasting: Whether the same would be seen again.
     """
 
     outcome: Outcome
     reason: str
     red: str = ""
+    amiss: str = ""
     lasting: bool = True
 
 
@@ -66,14 +68,14 @@ def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled
         wrong = f"fails on the base for another reason than stated: {red}"
     else:
         wrong = ""
-    wrong = wrong or _wrong_on_patched(entry, target, base, patched)
-    if wrong:
-        return Judgement(Outcome.FAILED, wrong, red)
+    amiss = _wrong_on_patched(entry, target, base, patched)
+    if wrong or amiss:
+        return Judgement(Outcome.FAILED, wrong or amiss, red, amiss)
     if unreal := _unreal(entry, target, base, patched):
         return Judgement(Outcome.UNAVAILABLE, unreal, red)
-    wrong = _numbers_wrong(entry, target, base.listing, patched.listing)
-    if wrong:
-        return Judgement(Outcome.FAILED, wrong, red)
+    amiss = _numbers_wrong(entry, target, base.listing, patched.listing)
+    if amiss:
+        return Judgement(Outcome.FAILED, amiss, red, amiss)
     return Judgement(Outcome.PASSED, _seen(entry, base, patched), red)
 
 
@@ -97,7 +99,7 @@ def _unmet(entry: Compile, target: str, listing: Listing | None) -> str:
         about = f" whose name matches {entry.kernels!r}" if entry.kernels else ""
         return f"no kernel{about} in the listing"
     # A kernel that does nothing on this target needs no instruction but its end.
-    working = [one for one in kernels if one.instructions > 1]
+    working = [one for one in kernels if one.works]
     for mnemonic in entry.instructions.get(target, ()):
         without = [one for one in working if mnemonic not in one.mnemonics]
         if without or not working:
@@ -112,7 +114,16 @@ def _wrong_on_patched(entry: Compile, target: str, base: Compiled, patched: Comp
         return f"on the patched tree: {unmet}"
     if target in entry.fewer_instructions and base.listing is None:
         return "no fewer instructions than on the base, which does not compile"
+    if target in {*entry.instructions, *entry.fewer_instructions}:
+        # What a kernel holds is no claim any more where its work is gone.
+        for pair in _pairs(entry, base.listing, patched.listing):
+            if pair.emptied:
+                return f"{pair.title} does nothing on the patched tree, and does on the base"
     return ""
+
+
+def _pairs(entry: Compile, base: Listing | None, patched: Listing | None) -> list[Pair]:
+    return pair_kernels(counted(entry, base), counted(entry, patched))
 
 
 def _unreal(entry: Compile, target: str, base: Compiled, patched: Compiled) -> str:
@@ -131,21 +142,34 @@ def _unreal(entry: Compile, target: str, base: Compiled, patched: Compiled) -> s
 def _numbers_wrong(
     entry: Compile, target: str, base: Listing | None, patched: Listing | None
 ) -> str:
-    pairs = pair_kernels(counted(entry, base), counted(entry, patched))
+    pairs = _pairs(entry, base, patched)
     if entry.no_spills:
+        calls = patched is not None and bool(patched.functions)
         for pair in pairs:
-            if _spills(pair.patched) > _spills(pair.base):
-                return (
-                    f"{pair.title} spills {_spills(pair.patched)} registers on the patched tree, "
-                    f"{_spills(pair.base)} on the base"
-                )
+            if wrong := _spilling(pair, calls=calls):
+                return wrong
     if target in entry.fewer_instructions and base is not None and patched is not None:
         return _not_fewer(pairs, base, patched)
     return ""
 
 
-def _spills(kernel: Kernel | None) -> int:
-    return kernel.spills if kernel is not None else 0
+def _spilling(pair: Pair, *, calls: bool) -> str:
+    """Say that a kernel spills more than it did, or may; or nothing."""
+    before, after = (
+        (one.spills, one.scratch) if one is not None else (0, 0)
+        for one in (pair.base, pair.patched)
+    )
+    if after[0] > before[0]:
+        return (
+            f"{pair.title} spills {after[0]} registers on the patched tree, {before[0]} on the base"
+        )
+    if calls and after[1] > before[1]:
+        # What a kernel calls shares its scratch, and its spills stand nowhere.
+        return (
+            f"{pair.title} may spill in a function that is not inlined: "
+            f"{before[1]:,} -> {after[1]:,} bytes of scratch"
+        )
+    return ""
 
 
 def _not_fewer(pairs: Sequence[Pair], base: Listing, patched: Listing) -> str:
@@ -176,11 +200,14 @@ def _seen(entry: Compile, base: Compiled, patched: Compiled) -> str:
         )
     total = len(patched.listing.kernels) if patched.listing is not None else 0
     some = f"{len(after)} of {total}" if len(after) < total else f"{total}"
+    fewer = f"{len(before)} -> " if len(before) > len(after) else ""
+    emptied = sum(pair.emptied for pair in _pairs(entry, base.listing, patched.listing))
     parts = [
-        f"{some} kernel{'s' if total != 1 else ''}",
+        f"{fewer}{some} kernel{'s' if total != 1 else ''}",
+        *([f"{emptied} of them now empty"] if emptied else []),
         f"instructions {_change(*(_sum(side) for side in (before, after)))}",
         f"VGPRs {_change(*(_range(side) for side in (before, after)))}",
-        f"spills {_change(*(str(sum(map(_spills, side))) for side in (before, after)))}"
+        f"spills {_change(*(_spills(side) for side in (before, after)))}"
         if any(one.spills for one in (*before, *after))
         else "no spills",
     ]
@@ -191,6 +218,10 @@ def _seen(entry: Compile, base: Compiled, patched: Compiled) -> str:
 
 def _sum(kernels: Sequence[Kernel]) -> str:
     return f"{sum(one.instructions for one in kernels):,}" if kernels else ""
+
+
+def _spills(kernels: Sequence[Kernel]) -> str:
+    return str(sum(one.spills for one in kernels))
 
 
 def _range(kernels: Sequence[Kernel]) -> str:

@@ -20,12 +20,18 @@ from contribbot.compiling.instructions import class_of, plain
 from contribbot.hardware.targets import Use, occupancy
 from contribbot.model.base import Model
 
-_FUNCTION: Final = re.compile(r"\s*\.type\s+(\S+),@function")
-_DEFINED: Final = re.compile(r"([A-Za-z_.$][\w.$@]*):")
+#: A symbol; one with other characters than an identifier's stands in quotes.
+_SYMBOL: Final = r'(?:"(?:[^"\\]|\\.)*"|[A-Za-z_.$][\w.$]*)'
+_FUNCTION: Final = re.compile(rf"\s*\.type\s+({_SYMBOL}),@function")
+_DEFINED: Final = re.compile(rf"({_SYMBOL}):")
 _MNEMONIC: Final = re.compile(r"[a-z][a-z0-9_]*")
 #: The second half of a pair that RDNA 3 and later issue at once.
 _SECOND: Final = re.compile(r"::\s*([a-z][a-z0-9_]*)")
-_REFERENCE: Final = re.compile(r"([A-Za-z_.$][\w.$]*)@(?:rel32|gotpcrel32|abs32)")
+_REFERENCE: Final = re.compile(rf"({_SYMBOL})@(?:rel32|gotpcrel32|abs32)")
+#: What stands around assembly that a source holds; the compiler copies it as it is.
+ASSEMBLY: Final = ";;#ASMSTART"
+_ASSEMBLY: Final = re.compile(rf"{ASSEMBLY}.*?;;#ASMEND", re.DOTALL)
+_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CODE_SIZE: Final = re.compile(r"; codeLenInByte = (\d+)")
 _ITEM: Final = "  - "
 _SCALAR: Final = re.compile(r"(?:  - |    )\.(\w+):\s+(\S.*)")
@@ -80,6 +86,11 @@ class Kernel(Model):
         return function_of(self.title)
 
     @property
+    def works(self) -> bool:
+        """Whether it does anything but end."""
+        return self.instructions > 1
+
+    @property
     def spills(self) -> int:
         """Registers that were spilled."""
         return self.vgpr_spills + self.sgpr_spills
@@ -120,13 +131,20 @@ def read_listing(text: str, target: str) -> Listing:
     Args:
         text: The listing.
         target: The target that it is for.
+
+    Raises:
+        ValueError: It is none, or of a form that is not known: a kernel without code.
     """
     body, _, rest = text.partition("\t.amdgpu_metadata")
     code = _Code(body)
-    kernels = []
-    for facts in _read_metadata(rest):
-        symbol = facts["name"]
-        kernels.append(_kernel(symbol, facts, code.functions.pop(symbol, _Body()), target))
+    metadata = list(_read_metadata(rest))
+    if len(metadata) != len(code.kernels) or not code.functions.keys() >= set(code.kernels):
+        raise ValueError(f"{len(metadata)} kernels, and code of {len(code.kernels)}")
+    # Both are written in the order of the functions; names are quoted in different ways.
+    kernels = [
+        _kernel(symbol, facts, code.functions.pop(symbol), target)
+        for symbol, facts in zip(code.kernels, metadata, strict=True)
+    ]
     return Listing(
         kernels=tuple(kernels),
         functions={title_of(name): one.instructions for name, one in code.functions.items()},
@@ -139,11 +157,13 @@ class _Code:
 
     def __init__(self, text: str) -> None:
         self.functions: dict[str, _Body] = {}
+        self.kernels: list[str] = []
         self.defined: set[str] = set()
         self.referenced: set[str] = set()
         #: Where instructions go, and what a remark after a function is about.
         self._inside = self._latest = _Body()
-        for row in text.splitlines():
+        bare = _ASSEMBLY.sub(lambda one: _COMMENT.sub("", one[0]), text)
+        for row in bare.split("\n"):
             stripped = row.lstrip()
             if stripped.startswith("."):
                 self._directive(row, stripped)
@@ -151,21 +171,29 @@ class _Code:
                 if found := _CODE_SIZE.match(stripped):
                     self._latest.code = int(found[1])
             elif row[:1] not in {"", "\t", " ", "#", "@"} and (found := _DEFINED.match(row)):
-                self.defined.add(found[1])
-                if found[1] in self.functions:
-                    self._inside = self._latest = self.functions[found[1]]
+                symbol = _bare(found[1])
+                self.defined.add(symbol)
+                if symbol in self.functions:
+                    self._inside = self._latest = self.functions[symbol]
             else:
                 _count(stripped, self._inside, self.referenced)
 
     def _directive(self, row: str, stripped: str) -> None:
         if found := _FUNCTION.match(row):
-            self.functions[found[1]] = _Body()
+            self.functions[_bare(found[1])] = _Body()
         elif stripped.startswith(_KERNEL_DESCRIPTOR):
-            self._latest = self.functions.get(stripped.split()[1], self._latest)
+            symbol = _bare(stripped.removeprefix(_KERNEL_DESCRIPTOR))
+            self.kernels.append(symbol)
+            self._latest = self.functions.get(symbol, self._latest)
         elif stripped.startswith(_WGP):
             self._latest.wgp = True
         elif stripped.startswith(".Lfunc_end") and stripped.endswith(":"):
             self._latest, self._inside = self._inside, _Body()
+
+
+def _bare(symbol: str) -> str:
+    """Return a symbol without the quotes that it may stand in."""
+    return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
 
 
 def _count(row: str, body: _Body, referenced: set[str]) -> None:
@@ -179,13 +207,13 @@ def _count(row: str, body: _Body, referenced: set[str]) -> None:
     if "::" in code and (second := _SECOND.search(code)):
         body.mnemonics[plain(second[1])] += 1
     if "@" in code:
-        referenced.update(_REFERENCE.findall(code))
+        referenced.update(map(_bare, _REFERENCE.findall(code)))
 
 
 def _read_metadata(text: str) -> Iterator[dict[str, str]]:
     """Yield the scalars of each kernel."""
     facts: dict[str, str] = {}
-    for row in text.splitlines():
+    for row in text.split("\n"):
         if row.startswith(_ITEM):
             if "name" in facts:
                 yield facts

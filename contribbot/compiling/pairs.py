@@ -37,6 +37,11 @@ class Pair:
         one = self.patched or self.base
         return one.title if one is not None else ""
 
+    @property
+    def emptied(self) -> bool:
+        """Whether it does something on the base, and nothing on the patched tree."""
+        return bool(self.base and self.base.works and self.patched and not self.patched.works)
+
 
 def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[Pair]:
     """Return which kernels belong together.

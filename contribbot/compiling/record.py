@@ -32,6 +32,7 @@ def details_of(
     """
     name = f"{entry.name} [{target}]"
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
+    amiss = judgement.amiss or patched.error
     rows = rows_of(pair_kernels(counted(entry, base.listing), counted(entry, patched.listing)))
     shown = rows[:_ROWS]
     return {
@@ -41,9 +42,7 @@ def details_of(
         "stated_reason": entry.reason,
         "command": patched.command or base.command,
         "base": _side(entry, target, base, name, base.crashed or base.missing or red),
-        "patched": _side(
-            entry, target, patched, name, patched.crashed or patched.missing or patched.error
-        ),
+        "patched": _side(entry, target, patched, name, patched.crashed or patched.missing or amiss),
         "table": {
             "columns": list(COLUMNS),
             "rows": [row.to_json() for row in shown],

@@ -14,7 +14,6 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.compiling.cache import Compiled
-from contribbot.compiling.listing import read_listing
 from contribbot.hardware.targets import wavefront_of
 from contribbot.hardware.toolchain import triton_version
 
@@ -104,8 +103,8 @@ def compile_triton(
     if told is None:
         return Compiled(crashed=_crash(done, timeout), command=command, seconds=done.seconds)
     if "listing" in told:
-        listing = read_listing(str(told["listing"]), target)
-        return Compiled(listing=listing, command=command, seconds=done.seconds)
+        text = str(told["listing"])
+        return Compiled.of_listing(text, target, command=command, seconds=done.seconds)
     error, missing = scrub(str(told.get("error"))), ""
     if told.get("unknown_target"):
         missing = f"{triton_name()} does not know {target}"

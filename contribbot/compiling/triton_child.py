@@ -2,8 +2,8 @@
 
 Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
 (`file`, `function`, `signature`, `constants`, `num_warps`, `target`, `wavefront`), the
-answer is another: `listing`, or `error` with `broken` and `unknown_target`. It
-imports nothing of contribbot, so that what is compiled is the tree's.
+answer is another: `listing`, or `error` with `broken` and `unknown_target`. Of
+contribbot it imports only what ends it with its parent.
 """
 
 from __future__ import annotations
@@ -14,39 +14,19 @@ import importlib.util
 import json
 import os
 import re
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-#: Linux, prctl(2).
-_PR_SET_PDEATHSIG = 1
+from contribbot.process.lifeline import guard_group
+
 #: What triton's passes write of a target that they do not know.
 _UNKNOWN = re.compile(r"unsupported target: '[^']*'")
 _FIRST_ERROR = re.compile(r"error: (.+)")
 _LONGEST = 2000
 _DEEPEST = 20
-
-
-def _die_with_parent(descriptor: int) -> None:
-    """Wait for the end of file that only the parent's death brings, then kill the group."""
-    while os.read(descriptor, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
-
-
-def _tether() -> None:
-    descriptor = os.environ.pop("CONTRIBBOT_LIFELINE", "")
-    if descriptor:
-        threading.Thread(target=_die_with_parent, args=(int(descriptor),), daemon=True).start()
-    if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415  only here
-
-        # The thread needs the interpreter, which a compiler pass does not give.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _load(path: Path) -> ModuleType:
@@ -83,16 +63,21 @@ def _compile(request: dict[str, object], module: ModuleType) -> str:
     source_kind = importlib.import_module("triton.compiler").ASTSource
     kernel_kind = importlib.import_module("triton.runtime.jit").JITFunction
 
-    kernel = getattr(module, str(request["function"]))
+    name = str(request["function"])
+    kernel = getattr(module, name)
     # What tunes and what computes parameters wraps the function itself.
     while not isinstance(kernel, kernel_kind):
+        if not hasattr(kernel, "fn"):
+            raise TypeError(f"{name} is no function under triton.jit")
         kernel = kernel.fn
     signature, attributes = {}, {}
     stated = request["signature"]
     assert isinstance(stated, dict)  # noqa: S101  contribbot wrote the request
-    for place, name in enumerate(kernel.arg_names):
-        kind, _, multiple = str(stated[name]).partition(":")
-        signature[name] = kind
+    for place, parameter in enumerate(kernel.arg_names):
+        if parameter not in stated:
+            raise TypeError(f"{name}: the signature has no type for {parameter}")
+        kind, _, multiple = str(stated[parameter]).partition(":")
+        signature[parameter] = kind
         if multiple:
             attributes[place,] = [["tt.divisibility", int(multiple)]]
     source = source_kind(kernel, signature, request["constants"], attributes)
@@ -135,7 +120,9 @@ def _answer(request: dict[str, object]) -> dict[str, object]:
 
 def main() -> None:
     """Answer one request."""
-    _tether()
+    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
+    if lifeline:
+        guard_group(int(lifeline))
     request, answer = map(Path, sys.argv[1:])
     told = _answer(json.loads(request.read_text(encoding="utf-8")))
     answer.write_text(json.dumps(told), encoding="utf-8")

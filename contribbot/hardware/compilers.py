@@ -82,7 +82,9 @@ def _look(compiler: Path, flags: tuple[str, ...], told: str, oldest: int) -> Com
         trouble = _try(compiler, flags)
         return Compiler(version[1], targets, identity, trouble)
     except MachineError as error:
-        return Compiler(trouble=f"{compiler.name} does not work: {_short(error)}")
+        # Records name no folder of this machine.
+        why = _short(error).replace(str(compiler), "it")
+        return Compiler(trouble=f"{compiler.name} does not work: {why}")
 
 
 def _targets(compiler: Path) -> tuple[str, ...]:

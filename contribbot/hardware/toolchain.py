@@ -115,7 +115,7 @@ def _find(stand_ins: Path, cache: Path, named: str, rocm: str, path: str) -> Too
         else:
             source = headers
         if not compiler.is_file():
-            troubles.append(f"{VARIABLE}={compiler}: no such program")
+            troubles.append(f"{compiler.name}: no such program")
             continue
         # ROCm's own compiler and headers fit each other, whatever their age.
         oldest = OLDEST_CLANG if kind == "clang" else 0
@@ -127,9 +127,10 @@ def _find(stand_ins: Path, cache: Path, named: str, rocm: str, path: str) -> Too
                 identity=seen.identity,
             )  # fmt: skip
         troubles.append(seen.trouble)
-    if not troubles:
-        return Lacking(f"no compiler for HIP on this machine: {_INSTALL}")
-    return Lacking(f"{'; '.join(dict.fromkeys(troubles))}: {_INSTALL}")
+    told = "; ".join(dict.fromkeys(troubles)) or "no compiler for HIP on this machine"
+    if named and not isinstance(headers, str):
+        return Lacking(f"{VARIABLE}: {told}: name a clang {OLDEST_CLANG} or newer, or unset it")
+    return Lacking(f"{told}: {_INSTALL}")
 
 
 def _candidates(

@@ -146,8 +146,10 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
             return Compiled(missing=f"hipify: {made.trouble}")
         if made.trouble:
             return Compiled(error=f"hipify: {made.trouble}")
-        if entry.source in made.missing:
-            return Compiled(error=f"hipify: no {made.missing[entry.source]}")
+        if entry.source not in made.outputs:
+            # Not even missed: behind a link to a folder, where git lists nothing.
+            lacking = made.missing.get(entry.source, f"output for {entry.source}")
+            return Compiled(error=f"hipify: no {lacking}")
         path = made.outputs[entry.source]
     include: list[Path] = []
     for root in dict.fromkeys((*upstream.compile.include, *entry.include)):
