@@ -18,14 +18,24 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
-    """A copy of this project's queue, with nothing remembered."""
+    """A copy of this project's queue, with nothing remembered and no bench on the processor.
+
+    How fast this machine is must not decide a test; tests/test_bench_rmsnorm.py has the bench.
+    """
     shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
+    stated = tmp_path / "queue/patches/rmsnorm/patch.toml"
+    text = stated.read_text(encoding="utf-8")
+    start = text.index('[[bench]]\nname = "contiguous"\n')
+    stated.write_text(text[:start] + text[text.index("[[bench]]", start + 1) :], encoding="utf-8")
     return tmp_path / "queue"
 
 
 def transcript(text: str) -> list[str]:
     """Return the lines of a verification, without what differs from run to run."""
-    lines = [line for line in text.splitlines() if line.startswith("rmsnorm")]
+    bench = re.compile(r"rmsnorm +bench +cpu ")
+    lines = [
+        line for line in text.splitlines() if line.startswith("rmsnorm") and not bench.match(line)
+    ]
     return sorted(re.sub(r"\d+\.\d s |cached |[\w-]+\.json| +", " ", line) for line in lines)
 
 
@@ -47,7 +57,9 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
         "reproduce unchanged": "passed",
         "reproduce registered": "passed",
         "reproduce aiter-gfx942": "unavailable",
+        "numerics grid": "passed",
         "witness": "passed",
+        "bench contiguous-gfx942": "unavailable",
     }
     layout = seen["reproduce layout"].details
     failed, passed = dig(layout, "base", "failed"), dig(layout, "patched", "passed")

@@ -53,7 +53,9 @@ def verdict_line(report: PatchReport) -> str:
         )
         shown = _where(report)
         what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
-        text = f"{report.patch}: {what}; unavailable: {', '.join(missing)}"
+        text = f"{report.patch}: {what}"
+        if missing:
+            text += f"; unavailable: {', '.join(missing)}"
     if report.open:
         text += f"; not run: {', '.join(report.open)}"
     return text
