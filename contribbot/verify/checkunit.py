@@ -19,7 +19,7 @@ from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
 from contribbot.verify.childreport import CheckRun
 from contribbot.verify.job import Finding, Job, Unit
-from contribbot.verify.overlay import releases
+from contribbot.verify.overlay import owners, releases
 from contribbot.verify.places import (
     OverlayError,
     Runnable,
@@ -179,11 +179,8 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 
 def _versions(modules: tuple[str, ...]) -> dict[str, str]:
     """Return the versions of the distributions that provide some modules."""
-    if not modules:
-        return {}
-    owners = importlib.metadata.packages_distributions()
     return {
         owner: importlib.metadata.version(owner)
         for module in modules
-        for owner in owners.get(module.partition(".")[0], ())
+        for owner in owners().get(module.partition(".")[0], ())
     }

@@ -8,9 +8,10 @@ links stands before it on Python's path, with real files where they differ.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,12 +62,17 @@ def releases(packages: Iterable[str]) -> dict[str, str]:
     Args:
         packages: Packages that are installed.
     """
-    owners = importlib.metadata.packages_distributions()
     return {
         package: importlib.metadata.version(owner)
         for package in packages
-        for owner in owners.get(package, ())[:1]
+        for owner in owners().get(package, ())[:1]
     }
+
+
+@functools.cache
+def owners() -> Mapping[str, list[str]]:
+    """Return the distributions behind each package; read once, as it reads every RECORD."""
+    return importlib.metadata.packages_distributions()
 
 
 def lay_over(
