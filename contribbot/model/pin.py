@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -25,6 +25,10 @@ Distribution = Annotated[
 ]
 #: A version on a package index. Compared as text, so it is written as the archive writes it.
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!+_-]+$")]
+#: Python, ABI and platform tags, as a wheel's file name has them.
+WheelTags = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$")
+]
 
 
 class SdistSource(Model):
@@ -42,6 +46,30 @@ class SdistSource(Model):
     distribution: Distribution
     version: Version
     sha256: Sha256
+    root: TreePath | Literal[""] = ""
+
+
+class WheelSource(Model):
+    """The Python files of a release's wheel, from the package index that pip is configured for.
+
+    Attributes:
+        distribution: The project's name on the index.
+        version: The release.
+        sha256: Digest of the wheel; anything else is refused.
+        tags: The end of the wheel's file name, that tells a release's wheels apart
+            (PyPA specification "Binary distribution format"). The wheel is read, not
+            installed, so it may be one for another platform.
+        packages: The top-level folders to take.
+        root: The folder of the upstream's repository that these folders are in
+            (SGLang's: `python`). Empty: the repository's top.
+    """
+
+    kind: Literal["wheel"]
+    distribution: Distribution
+    version: Version
+    sha256: Sha256
+    tags: WheelTags = "py3-none-any"
+    packages: Annotated[TreePaths, Field(min_length=1)]
     root: TreePath | Literal[""] = ""
 
 
@@ -74,7 +102,14 @@ class InstalledSource(Model):
     packages: Annotated[TreePaths, Field(min_length=1)]
 
 
-SourceSpec = Annotated[SdistSource | GitSource | InstalledSource, Field(discriminator="kind")]
+#: What is a file on a package index.
+ReleaseSource = SdistSource | WheelSource
+SourceSpec = Annotated[
+    SdistSource | WheelSource | GitSource | InstalledSource, Field(discriminator="kind")
+]
+
+#: Their kinds, which pydantic puts into the place of an error.
+SOURCE_KINDS: Final = frozenset({"sdist", "wheel", "git", "installed"})
 
 
 class Pin(Model):

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from contribbot.errors import QueueError
+from contribbot.model.pin import SOURCE_KINDS
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -47,7 +48,7 @@ def read_model(path: Path, model: type[M]) -> M:
         return model.model_validate(data)
     except ValidationError as error:
         first, rest = error.errors()[0], error.error_count() - 1
-        where = _spell([part for part in first["loc"] if part not in {"sdist", "git", "installed"}])
+        where = _spell([part for part in first["loc"] if part not in SOURCE_KINDS])
         line = find_line(text, first["loc"])
         message = first["msg"].removeprefix(_OUR_PREFIX)
         if first["type"] == "extra_forbidden":
@@ -131,7 +132,7 @@ def _with_indexes(table: list[int | str], counts: dict[str, int]) -> list[int | 
 def _shared(here: list[int | str], location: tuple[int | str, ...]) -> int:
     """Count how many parts of a place lie on the way to a location, from its start."""
     # Pydantic puts the tag of a union into the location; it is no key of the file.
-    wanted = [part for part in location if part not in {"sdist", "git", "installed"}]
+    wanted = [part for part in location if part not in SOURCE_KINDS]
     count = 0
     for ours, theirs in zip(here, wanted, strict=False):
         if ours != theirs:

@@ -43,7 +43,7 @@ class Member:
     """A file of an archive, checked.
 
     Attributes:
-        path: Relative to the archive's one top folder.
+        path: Relative to the archive's one top folder, where it has one.
         mode: What it is.
         size: Bytes of content (of a link: of its target).
         pieces: The content; to be read before the next member is asked for.
@@ -63,10 +63,12 @@ class _Guard:
 
     Args:
         archive: The archive's name, for messages.
+        topless: Whether its members lie in no common top folder.
     """
 
-    def __init__(self, archive: str) -> None:
+    def __init__(self, archive: str, *, topless: bool) -> None:
         self._archive = archive
+        self._topless = topless
         self._top = ""
         self._files: set[str] = set()
         self._folders: set[str] = set()
@@ -81,7 +83,7 @@ class _Guard:
         )
 
     def place(self, name: str) -> str:
-        """Return a member's path below the top folder; empty for the top folder itself."""
+        """Return a member's path below the top folder, if any; empty for the folder itself."""
         self._count += 1
         if self._count > MAX_MEMBERS:
             raise self.refuse(name, f"more than {MAX_MEMBERS} members")
@@ -95,8 +97,8 @@ class _Guard:
                 raise self.refuse(name, why)
         if len(name) > _MAX_PATH:
             raise self.refuse(name, "path too long")
-        if not parts:
-            return ""
+        if not parts or self._topless:
+            return "/".join(parts)
         self._top = self._top or parts[0]
         if parts[0] != self._top:
             raise self.refuse(name, f"outside the archive's top folder {self._top}")
@@ -160,18 +162,21 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def read_members(archive: Path, *, advance: Callable[[int], None]) -> Iterator[Member]:
+def read_members(
+    archive: Path, *, advance: Callable[[int], None], topless: bool = False
+) -> Iterator[Member]:
     """Yield the files of a source archive, in its order.
 
     Args:
         archive: A `.tar.gz` or a `.zip`.
         advance: Told how many bytes of the archive were read.
+        topless: Whether its members lie in no common top folder, as in a wheel.
 
     Raises:
         IntegrityError: The archive is damaged, cut short or hostile.
         OSError: It cannot be read.
     """
-    guard = _Guard(archive.name)
+    guard = _Guard(archive.name, topless=topless)
     with _damage_named(archive.name), archive.open("rb") as file:
         magic = file.read(2)
         file.seek(0)

@@ -9,14 +9,22 @@ import os
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
+from contribbot.model.pin import (
+    GitSource,
+    InstalledSource,
+    Pin,
+    SdistSource,
+    SourceSpec,
+    Upstream,
+    WheelSource,
+)
 from contribbot.store.repository import Store
 
 #: Part of every ref's name: raise it when an importer starts to write other trees,
 #: so that what older versions imported is no longer found.
 IMPORTER: Final = 1
 
-Spec = TypeVar("Spec", SdistSource, GitSource, InstalledSource)
+Spec = TypeVar("Spec", SdistSource, WheelSource, GitSource, InstalledSource)
 
 
 class Progress(Protocol):
@@ -55,7 +63,7 @@ class Provided:
     """A pinned tree, in the store.
 
     Attributes:
-        kind: Which kind of source gave it (`sdist`, `git`, `installed`).
+        kind: Which kind of source gave it (`sdist`, `wheel`, `git`, `installed`).
         commit: Its commit in the store.
         tree: Its tree in the store.
         detail: One line that says where it came from; no credentials.

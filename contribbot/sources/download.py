@@ -1,4 +1,4 @@
-"""Downloading a source archive once, and never trusting what lies in the cache."""
+"""Downloading a release's file once, and never trusting what lies in the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO, Final
 from contribbot import process
 from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.locks import lock
-from contribbot.model.pin import SdistSource
+from contribbot.model.pin import ReleaseSource
 from contribbot.sources.base import Progress
 from contribbot.sources.index import Candidate, Connection, connect, find_archive
 from contribbot.sources.pip_config import read_pip_config
@@ -30,8 +30,8 @@ _MAX_BYTES: Final = 4 * 2**30
 _OK: Final = 200
 
 
-def obtain(spec: SdistSource, *, progress: Progress) -> Path:
-    """Return the archive of a release, downloaded if need be, its digest checked.
+def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
+    """Return a release's archive or wheel, downloaded if need be, its digest checked.
 
     Several processes may ask at once: one downloads, the others wait.
 

@@ -1,4 +1,4 @@
-"""Finding a release's source archive on the package indexes and in the folders of pip."""
+"""Finding a release's source archive or wheel on the package indexes and in the folders of pip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.model.pin import SdistSource
+from contribbot.model.pin import ReleaseSource, SdistSource
 from contribbot.sources.pip_config import PipConfig
 from contribbot.sources.redact import redact, redact_logs
 from contribbot.sources.retry import persist
@@ -36,7 +36,7 @@ _HINT: Final = "see which indexes `pip config list` names, and whether they have
 
 @dataclass(frozen=True)
 class Candidate:
-    """An archive that can be downloaded.
+    """A file that can be downloaded.
 
     Attributes:
         url: Where; may hold credentials, never print it.
@@ -147,8 +147,8 @@ def _certificates(config: PipConfig) -> ssl.SSLContext | bool:
     return context
 
 
-def find_archive(spec: SdistSource, config: PipConfig, connection: Connection) -> Candidate:
-    """Find the release's source archive in the first place that has it.
+def find_archive(spec: ReleaseSource, config: PipConfig, connection: Connection) -> Candidate:
+    """Find the release's file in the first place that has it.
 
     Folders come before indexes. Since the archive's digest is pinned, it does
     not matter which place gives it.
@@ -182,12 +182,22 @@ def find_archive(spec: SdistSource, config: PipConfig, connection: Connection) -
     release = f"{spec.distribution} {spec.version}"
     if announced:
         raise IntegrityError(
-            f"{release}: source archive with another sha256: expected {spec.sha256},"
+            f"{release}: {_wanted(spec)} with another sha256: expected {spec.sha256},"
             f" {'; '.join(announced)}",
             hint="find out why it differs before you change the pin",
         )
     where = "; ".join(reasons) or "pip is configured with no-index and without find-links"
-    raise SourceError(f"{release}: no source archive found: {where}", hint=_HINT)
+    raise SourceError(f"{release}: no {_wanted(spec)} found: {where}", hint=_HINT)
+
+
+def _wanted(spec: ReleaseSource) -> str:
+    """Return what is looked for, for messages."""
+    return "source archive" if isinstance(spec, SdistSource) else f"wheel {spec.tags}"
+
+
+def _is_meant(spec: ReleaseSource, filename: str) -> bool:
+    """Say whether a file of the release is the one: a release has many wheels."""
+    return isinstance(spec, SdistSource) or filename.endswith(f"-{spec.tags}.whl")
 
 
 def _locations(config: PipConfig) -> list[Location]:
@@ -206,8 +216,8 @@ def _locations(config: PipConfig) -> list[Location]:
     return found
 
 
-def _matches(spec: SdistSource, location: Location, connection: Connection) -> list[Package]:
-    """Return the source archives of the release in one place; none is an error too.
+def _matches(spec: ReleaseSource, location: Location, connection: Connection) -> list[Package]:
+    """Return the files of the release that could be meant, in one place; none is an error too.
 
     Raises:
         SourceError: There are none, or the place cannot be read.
@@ -218,9 +228,11 @@ def _matches(spec: SdistSource, location: Location, connection: Connection) -> l
     remote = "://" in place and not place.startswith("file:")
     if "://" not in place and not Path(place).exists():
         raise SourceError(f"{place}: no such folder")
+    source = isinstance(spec, SdistSource)
     finder = PackageFinder(
         session=connection.http,  # type: ignore[arg-type]  # its own client fails its own protocol
-        no_binary=[":all:"],
+        no_binary=[":all:"] if source else (),
+        only_binary=() if source else [":all:"],
         ignore_compatibility=True,
     )
     finder.sources = [location]
@@ -232,7 +244,11 @@ def _matches(spec: SdistSource, location: Location, connection: Connection) -> l
     )
     # `==1.0` matches 1.0+local too, which is another release.
     local = "+" in spec.version
-    exact = [package for package in found if ("+" in (package.version or "")) == local]
+    exact = [
+        package
+        for package in found
+        if ("+" in (package.version or "")) == local and _is_meant(spec, package.link.filename)
+    ]
     if exact:
         return exact
     if connection.watch.refused:

@@ -14,6 +14,7 @@ from contribbot.sources.git import GitRemote
 from contribbot.sources.installed import InstalledFiles
 from contribbot.sources.redact import one_line
 from contribbot.sources.sdist import SourceArchive
+from contribbot.sources.wheel import WheelFiles
 from contribbot.store.repository import Store
 
 log: Final = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ log: Final = logging.getLogger(__name__)
 #: Every kind of source that a pin may name.
 SOURCES: Final[Mapping[str, Source]] = {
     "sdist": SourceArchive(),
+    "wheel": WheelFiles(),
     "git": GitRemote(),
     "installed": InstalledFiles(),
 }

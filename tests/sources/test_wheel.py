@@ -1,0 +1,157 @@
+"""The source `wheel`: the Python files of a release's wheel, whatever platform it is for."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError, SourceError
+from contribbot.model.pin import Pin, WheelSource
+from contribbot.sources import Provided, Silent, find, provide
+from contribbot.sources.download import obtain
+from contribbot.workspace import downloads_folder
+from tests.conftest import REAL_CACHE
+
+from .conftest import Kit
+from .index_server import Index
+
+TAGS = "cp311-cp311-macosx_14_0_arm64"
+NAME = f"demo-1.0-{TAGS}.whl"
+FILES = {
+    "demo/__init__.py": b"x = 1\n",
+    "demo/sub/a.py": b"",
+    "demo/_C.so": b"\x7fELF",
+    "demo-1.0.dist-info/RECORD": b"",
+    "other.py": b"",
+    "demonstration/b.py": b"",
+}
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for path, content in files.items():
+            bundle.writestr(zipfile.ZipInfo(path), content)
+    return raw.getvalue()
+
+
+def source(wheel: Path, **changes: object) -> WheelSource:
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    facts = {"kind": "wheel", "distribution": "demo", "version": "1.0", "sha256": digest}
+    return WheelSource.model_validate({**facts, "tags": TAGS, "packages": ["demo"], **changes})
+
+
+def bring(kit: Kit, spec: WheelSource) -> Provided:
+    return provide(kit.pin(spec), kit.upstream, kit.store, progress=Silent())
+
+
+def test_the_python_files_of_another_platforms_wheel_are_imported(kit: Kit, index: Index) -> None:
+    wheel = kit.write(zipped(FILES), NAME)
+    index.offer(wheel)
+    index.offer(kit.write(zipped({"demo/no.py": b""}), "demo-1.0-py3-none-any.whl"))
+    index.offer(kit.pack({"demo-1.0/no.py": b""}))
+    spec = source(wheel)
+    found = bring(kit, spec)
+    assert (found.kind, found.fresh) == ("wheel", True)
+    assert found.detail == (f"demo 1.0 wheel {TAGS}, Python files of demo, sha256 {spec.sha256}")
+    assert kit.files(found.commit) == {
+        "demo/__init__.py": ("100644", b"x = 1\n"),
+        "demo/sub/a.py": ("100644", b""),
+    }
+    again = find(kit.pin(spec), kit.upstream, kit.store)
+    assert again is not None
+    assert (again.commit, again.fresh) == (found.commit, False)
+
+
+def test_the_folders_can_lie_deeper_in_the_repository(kit: Kit, find_links: Path) -> None:
+    wheel = kit.write(zipped(FILES), NAME)
+    assert wheel.parent == find_links
+    found = bring(kit, source(wheel, root="python", packages=["demo", "demonstration"]))
+    assert set(kit.files(found.commit)) == {
+        "python/demo/__init__.py", "python/demo/sub/a.py", "python/demonstration/b.py"
+    }  # fmt: skip
+
+
+def test_a_wheel_gives_the_python_files_that_the_source_archive_gives(
+    kit: Kit, sglang_pin: Pin, sglang_archive: Path, patch: pytest.MonkeyPatch
+) -> None:
+    spec = WheelSource(
+        kind="wheel", distribution="sglang", version="0.5.10.post1",
+        sha256="a854a68b11caf6b4b55c241a44378a7cdede7ede325db85c955f131506703bc6",
+        packages=("sglang",), root="python",
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as context:
+        context.setenv("CONTRIBBOT_CACHE", str(REAL_CACHE))
+        wheel = obtain(spec, progress=Silent())
+    patch.setenv("PIP_NO_INDEX", "1")
+    patch.setenv("PIP_FIND_LINKS", f"{sglang_archive.parent} {wheel.parent}")
+    pins = [sglang_pin, sglang_pin.model_copy(update={"sources": (spec,)})]
+    theirs, ours = (
+        kit.files(provide(pin, kit.upstream, kit.store, progress=Silent()).commit) for pin in pins
+    )
+    python = {
+        path: file
+        for path, file in theirs.items()
+        if path.startswith("python/sglang/") and path.endswith(".py")
+    }
+    assert len(ours) > 1000
+    assert {path: content for path, (_, content) in ours.items()} == {
+        path: content for path, (_, content) in python.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("tags", "words"),
+    [
+        ("py3-none-any", "demo 1.0: no wheel py3-none-any found: {url} has none"),
+        ("macosx_14_0_arm64", ""),
+    ],
+)
+def test_a_wheel_with_other_tags_is_not_taken(
+    kit: Kit, index: Index, tags: str, words: str
+) -> None:
+    wheel = kit.write(zipped(FILES), NAME)
+    index.offer(wheel)
+    if not words:
+        with pytest.raises(ValueError, match="tags"):
+            source(wheel, tags=tags)
+        return
+    with pytest.raises(SourceError) as caught:
+        bring(kit, source(wheel, tags=tags))
+    assert words.format(url=index.url) in caught.value.message
+
+
+@pytest.mark.parametrize("announce", [True, False])
+def test_a_wheel_with_another_digest_is_refused(kit: Kit, index: Index, announce: bool) -> None:
+    wheel = kit.write(zipped(FILES), NAME)
+    index.offer(wheel)
+    index.announce = announce
+    with pytest.raises(IntegrityError, match="0" * 64):
+        bring(kit, source(wheel, sha256="0" * 64))
+    assert not [path for path in downloads_folder().rglob("*.whl*") if path.is_file()]
+    assert kit.nothing_landed()
+
+
+def test_a_wheel_without_the_folder_is_named_and_leaves_nothing(kit: Kit, find_links: Path) -> None:
+    wheel = kit.write(zipped(FILES), NAME)
+    assert wheel.parent == find_links
+    with pytest.raises(IntegrityError, match=f"{NAME}: holds no Python files under nothing"):
+        bring(kit, source(wheel, packages=["nothing"]))
+    assert kit.nothing_landed()
+
+
+@pytest.mark.parametrize("member", ["../demo/a.py", "/demo/a.py", "demo/.git/a.py"])
+def test_a_hostile_wheel_is_refused_by_the_members_name(
+    kit: Kit, find_links: Path, member: str
+) -> None:
+    wheel = kit.write(zipped({**FILES, member: b""}), NAME)
+    assert wheel.parent == find_links
+    with pytest.raises(IntegrityError, match="do not use|" + NAME) as caught:
+        bring(kit, source(wheel))
+    assert member in caught.value.message
+    assert kit.nothing_landed()
