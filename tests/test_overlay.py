@@ -79,6 +79,20 @@ def test_another_release_below_is_said(over: Toy, program: Program) -> None:
     assert check.details["merged"] == ["src/toy/area.py"]
 
 
+def test_lines_are_witnessed_by_their_place_in_the_tree_also_where_they_lie_elsewhere(
+    over: Toy, program: Program
+) -> None:
+    here = program("verify", "area", "--json").stages()["witness"]
+    install(over, '"""Areas,\n\nand more.\n"""\n' + AREA, release="2.0")
+    ran = program("verify", "area", "--json")
+    check, witness = ran.stages()["reproduce red"], ran.stages()["witness"]
+    assert check.details["merged"] == ["src/toy/area.py"]
+    assert witness.reason == "2 of 2 added statements ran (100%)"
+    assert witness.details == here.details
+    # Only what the patch adds is kept.
+    assert check.details["executed"] == {"src/toy/area.py": [10, 11]}
+
+
 def test_a_change_that_does_not_fit_what_is_installed_is_unavailable(
     over: Toy, program: Program
 ) -> None:

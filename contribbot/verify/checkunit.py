@@ -19,9 +19,8 @@ from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
 from contribbot.verify.childreport import CheckRun
 from contribbot.verify.job import Finding, Job, Unit
-from contribbot.verify.overlay import owners, releases
+from contribbot.verify.overlay import OverlayError, owners, releases
 from contribbot.verify.places import (
-    OverlayError,
     Runnable,
     overlay_details,
     overlay_note,

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.witnessed import Witnessed
 from contribbot.workspace import cache_folder
 
 #: pytest's exit statuses for a session that ran to its end: all passed, some
@@ -58,8 +59,8 @@ class CheckRun:
         seconds: Wall-clock time of the child.
         log: SHA-256 of the whole output.
         tail: The end of the output.
-        statements: Executable lines of each witnessed file, by tree path.
-        executed: Executed lines of each witnessed file, by tree path.
+        statements: The lines with statements among those that the patch adds, by tree path.
+        executed: Those of them that ran.
         cells: The cells of grids that were judged.
     """
 
@@ -138,7 +139,7 @@ class Scrub:
 def read_report(
     report: Path,
     done: process.Supervised,
-    witnessed: Mapping[str, str],
+    witnessed: Mapping[str, Witnessed],
     *,
     limit: float,
     scrub: Scrub,
@@ -148,7 +149,7 @@ def read_report(
     Args:
         report: The file that the child wrote; need not be there.
         done: How the child ended.
-        witnessed: Where each witnessed file lies, and its path in the tree.
+        witnessed: The files of which executed lines are wanted, by where each lies.
         limit: Seconds that it had.
         scrub: Takes folders out of messages.
     """
@@ -193,7 +194,7 @@ def _take(
     run: CheckRun,
     told: _Told,
     event: dict[str, JsonValue],
-    witnessed: Mapping[str, str],
+    witnessed: Mapping[str, Witnessed],
     scrub: Scrub,
 ) -> None:
     """Take over one line of the report.
@@ -219,15 +220,21 @@ def _take(
         last = scrub(str(event["message"])).strip().splitlines()[-1]
         told.uncollected = last.removeprefix("E ").strip()
     elif kind == "lines":
-        path = witnessed[str(event["path"])]
-        run.statements[path] = [one for one in _list(event["statements"]) if isinstance(one, int)]
-        run.executed[path] = [one for one in _list(event["executed"]) if isinstance(one, int)]
+        file = witnessed[str(event["path"])]
+        run.statements[file.path] = _lines(event["statements"], file)
+        run.executed[file.path] = _lines(event["executed"], file)
     elif kind == "cell":
         told_cell = {name: value for name, value in event.items() if name != "event"}
         told_cell["failed"] = scrub(str(event["failed"]))
         run.cells.append(CellRecord.model_validate(told_cell))
     elif kind == "end":
         told.status = int(str(event["status"]))
+
+
+def _lines(value: JsonValue, file: Witnessed) -> list[int]:
+    """Return the lines of the tree that are meant, of those that the patch adds."""
+    numbers = {one for one in _list(value) if isinstance(one, int)}
+    return sorted(line for there, line in file.lines.items() if there in numbers)
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

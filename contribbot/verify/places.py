@@ -10,10 +10,11 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from contribbot.store.trees import changes
+from contribbot.store.trees import added_lines, changes
 from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.overlay import Overlay, OverlayError, lay_over, missing_package, releases
+from contribbot.verify.overlay import Overlay, lay_over, missing_package, releases
+from contribbot.verify.witnessed import Witnessed, find_again
 
 
 class Runnable(Protocol):
@@ -35,14 +36,13 @@ class Place:
     Attributes:
         tree: The exported tree.
         python: Folders that go on Python's path.
-        witnessed: The Python files that the patch changes: where each lies, and its
-            path in the tree.
+        witnessed: The Python files that the patch changes, by where each lies.
         env: Variables for what runs there.
     """
 
     tree: Path
     python: tuple[Path, ...]
-    witnessed: Mapping[str, str]
+    witnessed: Mapping[str, Witnessed]
     env: Mapping[str, str]
 
     @property
@@ -97,11 +97,15 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
     built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
     python = roots if overlay is None else (overlay.folder,)
-    witnessed = {
-        str(_imported(folder, change.path, roots, (*built, *python))): change.path
-        for change in changes(job.store, job.trees.base, job.trees.patched)
-        if change.path.endswith(".py") and change.mode.startswith("100")
-    }
+    # The base has none of them; it is watched all the same, as that could make a difference.
+    is_patched = tree == job.trees.patched
+    added = added_lines(job.store, job.trees.base, tree) if is_patched else {}
+    witnessed = {}
+    for change in changes(job.store, job.trees.base, job.trees.patched):
+        if change.path.endswith(".py") and change.mode.startswith("100"):
+            runs = _imported(folder, change.path, roots, (*built, *python))
+            lines = find_again(added.get(change.path, []), folder / change.path, runs)
+            witnessed[str(runs)] = Witnessed(change.path, lines)
     return Place(tree=folder, python=python, witnessed=witnessed, env=env)
 
 
@@ -138,8 +142,3 @@ def overlay_note(job: Job) -> str:
         if version.partition("+")[0] != job.patch.pin.tag.removeprefix("v")
     }
     return ", ".join(f"over {name} {version}, not the pin's" for name, version in over.items())
-
-
-__all__ = [
-    "OverlayError", "Place", "Runnable", "overlay_details", "overlay_note", "place", "unplaceable",
-]  # fmt: skip

@@ -23,13 +23,8 @@ from contribbot.verify.checkrun import child_environment, lay_out
 from contribbot.verify.checkunit import missing_here, place_inputs
 from contribbot.verify.childreport import Scrub
 from contribbot.verify.job import Finding, Job, Unit
-from contribbot.verify.places import (
-    OverlayError,
-    overlay_details,
-    overlay_note,
-    place,
-    unplaceable,
-)
+from contribbot.verify.overlay import OverlayError
+from contribbot.verify.places import overlay_details, overlay_note, place, unplaceable
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
