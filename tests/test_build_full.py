@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +17,8 @@ from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, 
 from tests.conftest import dig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import Program
     from tests.toy import Toy
 
@@ -170,8 +175,59 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
     assert "VERSION=1.0\n" in told
     assert "FOR=cpu in <tree>\n" in told
     assert "GITHUB_TOKEN" not in told
+    assert "CONTRIBBOT_" not in told
     assert "somebody" not in told
     assert str(toy.root.parent) not in told
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_a_recipe_outlives_contribbot(
+    toy: Toy, program: Program, how: signal.Signals
+) -> None:
+    pids = toy.root / "pids"
+    pids.mkdir()
+    # A command that waits for what it has started, as make does.
+    slow = f"sleep 600 & echo $$ $! > {pids}/$$.part; mv {pids}/$$.part {pids}/$$; wait"
+    put_full(toy, {"commands": f'[["true"], ["sh", "-c", "{slow}"]]'})
+    child = program.start("verify", "area")
+    try:
+        assert eventually(lambda: bool(written(pids))), "no command was ever started"
+        started = written(pids)
+        assert all(map(running, started))
+    finally:
+        child.send_signal(how)
+        child.communicate(timeout=60)
+
+    try:
+        # The other side's command may have started meanwhile.
+        assert eventually(lambda: not any(map(running, {*started, *written(pids)})))
+    finally:
+        for pid in filter(running, written(pids)):
+            os.kill(pid, signal.SIGKILL)
+    assert products(toy) == []
+
+
+def written(folder: Path) -> list[int]:
+    """Return the process ids that commands have written down."""
+    files = [path for path in folder.iterdir() if path.suffix != ".part"]
+    return [int(pid) for path in files for pid in path.read_text(encoding="utf-8").split()]
+
+
+def running(pid: int) -> bool:
+    """Say whether a process is there and not merely waiting for its parent to notice its end."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def eventually(true: Callable[[], bool]) -> bool:
+    """Say whether something becomes true within a minute."""
+    deadline = time.monotonic() + 60
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return true()
 
 
 def test_an_unknown_placeholder_is_refused(toy: Toy, program: Program) -> None:

@@ -12,6 +12,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 import contribbot
@@ -69,6 +70,36 @@ def test_what_is_built_has_the_headers_that_kernels_are_compiled_with(tmp_path: 
         assert wanted <= set(inside.namelist())
     with tarfile.open(archive) as inside:
         assert wanted <= {name.partition("/")[2] for name in inside.getnames()}
+
+
+def test_a_source_archive_holds_what_git_tracks_and_nothing_else(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git repository here: this is a source archive itself")
+    # Whose files they are is no matter: git is only asked for names.
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"],
+        cwd=ROOT, check=True, capture_output=True,
+    ).stdout.decode()  # fmt: skip
+    tracked = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    copy = tmp_path / "copy"
+    for name in tracked:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, copy / name)
+    # What lies beside it in somebody's folder: .git/info/exclude has such names, .gitignore not.
+    for stray in (".stores/v1/big", ".whl/x.whl", "mine/notes.md", "docs.old/a.md", "core.123"):
+        (copy / stray).parent.mkdir(parents=True, exist_ok=True)
+        (copy / stray).write_text("stray", encoding="utf-8")
+
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path / "dist"],
+        cwd=copy, check=True, capture_output=True,
+    )  # fmt: skip
+    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+
+    assert len(tracked) > 200
+    with tarfile.open(archive) as inside:
+        packed = {one.name.partition("/")[2] for one in inside if one.isfile()}
+    assert packed - {"PKG-INFO"} == tracked
 
 
 def test_the_changelog_and_the_licence_are_there() -> None:

@@ -74,7 +74,7 @@ def run_commands(
     script: Path,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Run commands one after the other, until one fails.
+    """Run commands one after the other, until one fails; none of them outlives contribbot.
 
     Args:
         commands: Programs with their arguments.
@@ -94,6 +94,8 @@ def run_commands(
         env=env,
         timeout=timeout,
         max_output=_MAX_OUTPUT,
+        # Compilers know nothing of contribbot, and may run for hours.
+        tethered=True,
     )
     # Killed because this process ends: that is no outcome.
     process.check_stopping()

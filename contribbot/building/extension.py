@@ -174,24 +174,11 @@ def compile_extension(
     sources.mkdir()
     laid = lay(sources)
     own = sources / _OWN
-    for file in code_of(support):
-        target = own / "checks" / file.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
+    _add_checks(support, own / "checks")
+    spec = _specification(build, laid, tools=tools, launcher=launcher, jobs=jobs)
+    (own / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
     for name in ("home", "tmp"):
         (folder / name).mkdir()
-    own.mkdir(exist_ok=True)
-    spec = {
-        "kind": tools.kind,
-        "sources": [*laid.sources, *([f"{_OWN}/checks/{build.binding}"] if build.binding else [])],
-        "include": [*laid.include, f"{_OWN}/checks"],
-        "defines": list(build.defines),
-        "flags": list(build.flags),
-        "launcher": [str(launcher.program)] if launcher else [],
-        "jobs": jobs,
-        "out": f"{_OWN}/out",
-    }
-    (own / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
     ran = run_commands(
         [[sys.executable, "-P", extension_child.__file__, f"{_OWN}/spec.json"]],
         cwd=sources,
@@ -206,6 +193,32 @@ def compile_extension(
     with contextlib.suppress(OSError):
         process.remove_tree(sources)
     return ran
+
+
+def _add_checks(support: Sequence[PatchFile], checks: Path) -> None:
+    """Write the files of `checks/` that a compiler may see."""
+    checks.mkdir(parents=True, exist_ok=True)
+    for file in code_of(support):
+        target = checks / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+
+
+def _specification(
+    build: Build, laid: Layout, *, tools: Toolchain, launcher: Launcher | None, jobs: int
+) -> dict[str, JsonValue]:
+    """Return what `extension_child` is told, with paths relative to the sources' folder."""
+    binding = [f"{_OWN}/checks/{build.binding}"] if build.binding else []
+    return {
+        "kind": tools.kind,
+        "sources": [*laid.sources, *binding],
+        "include": [*laid.include, f"{_OWN}/checks"],
+        "defines": list(build.defines),
+        "flags": list(build.flags),
+        "launcher": [str(launcher.program)] if launcher else [],
+        "jobs": jobs,
+        "out": f"{_OWN}/out",
+    }
 
 
 def _environment(tools: Toolchain, launcher: Launcher | None, folder: Path) -> dict[str, str]:

@@ -121,29 +121,21 @@ def run_recipe(
     """
     copy = into / COPY
     export(store, tree, copy, index=folder / "index")
-    known = {**values, "tree": str(copy), "python": sys.executable}
-
-    def fill(text: str) -> str:
-        return _PLACEHOLDER.sub(lambda found: known[found[1]], text)
-
     for name in ("home", "tmp"):
         (folder / name).mkdir()
+    filled = _filled(recipe, {**values, "tree": str(copy), "python": sys.executable})
+    environment = {
+        **target_environment(values["target"], machine),
+        "MAX_JOBS": values["jobs"],
+        "PYTHONUNBUFFERED": "1",
+        **(_cached(launcher, copy) if launcher else {}),
+        **_places(folder, into),
+        **filled.env,
+    }
     ran = run_commands(
-        [[fill(word) for word in argv] for argv in recipe.commands],
+        filled.commands,
         cwd=copy / recipe.folder,
-        env=process.clean_environment(
-            {
-                **target_environment(values["target"], machine),
-                "MAX_JOBS": values["jobs"],
-                **(_cached(launcher, copy) if launcher else {}),
-                # A version is not read from whatever repository the cache lies in.
-                "GIT_CEILING_DIRECTORIES": str(into),
-                "PYTHONUNBUFFERED": "1",
-                "HOME": str(folder / "home"),
-                "TMPDIR": str(folder / "tmp"),
-                **{name: fill(value) for name, value in recipe.env.items()},
-            }
-        ),
+        env=process.clean_environment(environment),
         timeout=timeout,
         script=folder / "commands.json",
         scrub=scrub,
@@ -151,6 +143,30 @@ def run_recipe(
     for path in recipe.discard:
         process.remove_tree(copy / path)
     return ran
+
+
+def _filled(recipe: BuildRecipe, known: Mapping[str, str]) -> BuildRecipe:
+    """Return a recipe with what its placeholders stand for."""
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda found: known[found[1]], text)
+
+    return recipe.model_copy(
+        update={
+            "commands": tuple(tuple(map(fill, argv)) for argv in recipe.commands),
+            "env": {name: fill(value) for name, value in recipe.env.items()},
+        }
+    )
+
+
+def _places(folder: Path, into: Path) -> dict[str, str]:
+    """Return the variables that keep a build within its own folders."""
+    return {
+        # A version is not read from whatever repository the cache lies in.
+        "GIT_CEILING_DIRECTORIES": str(into),
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+    }
 
 
 def _cached(launcher: Launcher, copy: Path) -> dict[str, str]:

@@ -1,10 +1,8 @@
-"""Runs commands one after the other, and dies with its parent.
+"""Runs commands one after the other.
 
-Started as a script, `recipe_child.py COMMANDS.json`. The file holds a list of
-commands, each a list of words. The variable `CONTRIBBOT_LIFELINE` names a file
-descriptor whose end of file means that contribbot is gone: then this process and
-all that it started in its group are killed. The first command that does not end
-with 0 ends it, with the same status (128 and more: a signal).
+Started as a script, `recipe_child.py COMMANDS.json`, by `commands.run_commands`. The
+file holds a list of commands, each a list of words. The first command that does not
+end with 0 ends it, with the same status (128 and more: a signal).
 
 It imports nothing of contribbot, which need not be importable where it runs.
 """
@@ -12,28 +10,14 @@ It imports nothing of contribbot, which need not be importable where it runs.
 import json
 import os
 import shlex
-import signal
 import sys
-import threading
 from pathlib import Path
-
-
-def end_with_parent(descriptor: int) -> None:
-    """Wait for the end of file, then kill this process's group.
-
-    Args:
-        descriptor: The reading end of a pipe.
-    """
-    while os.read(descriptor, 1):
-        pass
-    os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
     """Run the commands."""
-    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
-    if lifeline:
-        threading.Thread(target=end_with_parent, args=(int(lifeline),), daemon=True).start()
+    # Whoever started this process ends it with its parent; a build need not know.
+    os.environ.pop("CONTRIBBOT_LIFELINE", None)
     for argv in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
         sys.stdout.write(f"+ {shlex.join(argv)}\n")
         sys.stdout.flush()

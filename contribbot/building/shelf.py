@@ -1,4 +1,7 @@
-"""Where what was built is kept: a folder in the cache for each set of inputs."""
+"""Where what was built is kept: a folder in the cache for each set of inputs.
+
+A product that nobody has used for 30 days is let go (`kept`).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from contribbot import process
 from contribbot.files import write_atomically
 from contribbot.locks import lock
 from contribbot.model.base import Model
-from contribbot.workspace import cache_folder
+from contribbot.workspace import Kept, cache_folder, used
 
-#: Written last: a folder without it is what an interrupted build left.
+#: Written last: a folder without it is what an interrupted build left. Its time says
+#: when the product was last used; it is none of the files that `Marker` counts.
 _MARKER: Final = "product.json"
 
 
@@ -94,8 +98,15 @@ def key_of(inputs: JsonValue) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
+def kept() -> Kept:
+    """Return what a run looks through for products, and for locks of theirs, that nobody uses."""
+    return Kept(_shelf(), marker=_MARKER)
+
+
 def find(key: str) -> Product | None:
     """Return a product, or None where it is not there or not as it was built.
+
+    Finding it is using it.
 
     Args:
         key: The digest of what it was built from.
@@ -111,6 +122,7 @@ def find(key: str) -> Product | None:
                 return None
         except OSError:
             return None
+    used(folder / _MARKER)
     return Product(key, folder, marker)
 
 
@@ -141,8 +153,12 @@ def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
         return find(key)
 
 
+def _shelf() -> Path:
+    return cache_folder() / "builds"
+
+
 def _place(key: str) -> Path:
-    return cache_folder() / "builds" / key
+    return _shelf() / key
 
 
 def _seal(folder: Path, made: Made) -> None:

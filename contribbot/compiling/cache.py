@@ -1,4 +1,7 @@
-"""Compiled results remembered by what was compiled, with what, and how."""
+"""Compiled results remembered by what was compiled, with what, and how.
+
+One that nobody has asked for in 30 days is let go (`kept`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import contribbot
 from contribbot.compiling.listing import Listing, read_listing
 from contribbot.files import write_atomically
 from contribbot.model.base import Model
-from contribbot.workspace import cache_folder
+from contribbot.workspace import Kept, cache_folder, used
 
 #: Where the preprocessor says which line of which file follows, and lines that it left
 #: empty: another folder or another comment is no other content.
@@ -90,8 +93,17 @@ def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
+def _folder() -> Path:
+    return cache_folder() / "compiles"
+
+
 def _path(key: str) -> Path:
-    return cache_folder() / "compiles" / key[:2] / f"{key}.json"
+    return _folder() / key[:2] / f"{key}.json"
+
+
+def kept() -> Kept:
+    """Return what a run looks through for results that nobody uses."""
+    return Kept(_folder(), "*/*")
 
 
 @contextlib.contextmanager
@@ -117,6 +129,7 @@ def recall(key: str) -> Compiled | None:
         known = Compiled.model_validate_json(_path(key).read_bytes())
     except (OSError, ValidationError):
         return None
+    used(_path(key))
     return known.model_copy(update={"cached": True})
 
 

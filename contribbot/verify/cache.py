@@ -1,12 +1,18 @@
-"""Outcomes remembered by what they depend on, so that a second run repeats nothing."""
+"""Outcomes remembered by what they depend on, so that a second run repeats nothing.
+
+One that nobody has asked for in 30 days is let go, and so are the logs that no such
+outcome names any more (`OutcomeCache.kept`).
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
@@ -14,6 +20,10 @@ import contribbot
 from contribbot.files import write_atomically
 from contribbot.model.machine import Machine
 from contribbot.model.outcome import StageResult
+from contribbot.workspace import Kept, used
+
+#: How a remembered outcome names the logs of what it saw.
+_LOG: Final = re.compile(rb'"log(?:_sha256)?":"([0-9a-f]{64})"')
 
 
 @functools.cache
@@ -37,11 +47,18 @@ class OutcomeCache:
     Args:
         folder: Where they lie; may be deleted at any time.
         machine: The machine that they hold for.
+        logs: Where the output lies that they name by its digest.
     """
 
-    def __init__(self, folder: Path, machine: Machine) -> None:
+    def __init__(self, folder: Path, machine: Machine, *, logs: Path) -> None:
         self._folder = folder
         self._machine = machine
+        self._logs = logs
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """What a run looks through for outcomes and logs that nobody uses."""
+        return Kept(self._folder), Kept(self._logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
         """Return the name under which an outcome is remembered.
@@ -64,9 +81,14 @@ class OutcomeCache:
         """Return a remembered outcome, or None; a damaged one counts as none."""
         path = self._folder / f"{key}.json"
         try:
-            stored = StageResult.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
+            stored = StageResult.model_validate_json(content)
         except (OSError, ValidationError):
             return None
+        used(path)
+        # Why a check failed must be there to read as long as it is said that it failed.
+        for digest in _LOG.findall(content):
+            used(self._logs / f"{digest.decode()}.log")
         return stored.model_copy(update={"cached": True})
 
     def put(self, key: str, result: StageResult) -> None:

@@ -12,6 +12,8 @@ from typing import Final, Protocol
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.building import shelf
+from contribbot.compiling import cache as compiles
 from contribbot.hardware.probe import this_machine
 from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
 from contribbot.model.patch import Patch
@@ -90,10 +92,10 @@ def verify(
     # All files are read first: an invalid one is said before any work is done.
     patches = {name: queue.patch(name) for name in names}
     stacks = {name: tuple(queue.patch(low) for low in queue.below(name)) for name in names}
-    cache = OutcomeCache(queue.local / "outcomes", machine)
+    cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     slots = Slots()
     with (
-        run_folder() as scratch,
+        run_folder(compiles.kept(), shelf.kept(), *cache.kept) as scratch,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
         ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="patch") as walks,

@@ -39,28 +39,23 @@ class WitnessStage:
 
     def _unit(self, job: Job, target: str, every: list[StageResult]) -> Unit:
         ran = [one for one in every if one.target == target]
-        elsewhere = [one.target for one in every if one.target != target and _reaches(one)]
+        others = [one for one in every if one.target != target]
         inputs: dict[str, JsonValue] = {
             "base": job.trees.base,
             "patched": job.trees.patched,
             "tests": list(job.patch.upstream.tests),
-            "elsewhere": [*elsewhere],
+            "elsewhere": [[one.target, one.details["executed"]] for one in others],
             "executed": [result.details["executed"] for result in ran],
             "statements": [result.details["statements"] for result in ran],
         }
-        return Unit(
-            target, inputs, lambda: self._look(job, ran, ", ".join(dict.fromkeys(elsewhere)))
-        )
+        return Unit(target, inputs, lambda: self._look(job, ran, others))
 
-    def _look(self, job: Job, ran: list[StageResult], elsewhere: str) -> Finding:
+    def _look(self, job: Job, ran: list[StageResult], others: list[StageResult]) -> Finding:
         executed, statements = _union(ran, "executed"), _union(ran, "statements")
         files: dict[str, JsonValue] = {}
         total = seen = 0
-        for path, added in sorted(
-            added_lines(job.store, job.trees.base, job.trees.patched).items()
-        ):
-            if not path.endswith(".py"):
-                continue
+        elsewhere: set[str] = set()
+        for path, added in _added_python(job).items():
             is_test = any(path.startswith(f"{prefix}/") for prefix in job.patch.upstream.tests)
             if path not in statements:
                 if is_test:
@@ -69,7 +64,7 @@ class WitnessStage:
                     Outcome.FAILED, f"{path}: no lines of it were reported", lasting=False
                 )
             source = job.store.git("cat-file", "blob", f"{job.trees.patched}:{path}").stdout
-            lines = (set(added) & statements[path]) - import_time_lines(source)
+            lines = (added & statements[path]) - import_time_lines(source)
             did = lines & executed.get(path, set())
             files[path] = {
                 "test": is_test,
@@ -80,30 +75,40 @@ class WitnessStage:
             if not is_test:
                 total += len(lines)
                 seen += len(did)
+                elsewhere |= {
+                    one.target
+                    for one in others
+                    if lines & _union([one], "executed").get(path, set())
+                }
         details: dict[str, JsonValue] = {"files": files, "added": total, "executed": seen}
-        if not total:
-            return Finding(
-                Outcome.SKIPPED,
-                "the patch adds no Python statement that could be witnessed",
-                details,
-            )
-        share = f"{seen} of {total} added statements ran ({seen / total:.0%})"
-        if not seen and elsewhere:
-            # On a GPU the checks of a kernel may run no Python of the patch at all.
-            return Finding(
-                Outcome.SKIPPED,
-                f"{share} here; what ran on {elsewhere} is witnessed there",
-                details,
-            )
-        if not seen:
-            return Finding(Outcome.FAILED, f"{share}: the checks never reach the change", details)
-        return Finding(Outcome.PASSED, share, details)
+        return _judge(seen, total, elsewhere, details)
 
 
-def _reaches(result: StageResult) -> bool:
-    """Say whether any line of a file that the patch changes ran in a check."""
-    by_file = result.details.get("executed")
-    return isinstance(by_file, dict) and any(by_file.values())
+def _added_python(job: Job) -> dict[str, set[int]]:
+    """Return the lines that the patch adds to Python files, by path in order."""
+    added = added_lines(job.store, job.trees.base, job.trees.patched)
+    return {path: set(added[path]) for path in sorted(added) if path.endswith(".py")}
+
+
+def _judge(seen: int, total: int, elsewhere: set[str], details: dict[str, JsonValue]) -> Finding:
+    """Say what it means that so many of the added statements ran on a target."""
+    if not total:
+        return Finding(
+            Outcome.SKIPPED,
+            "the patch adds no Python statement that could be witnessed",
+            details,
+        )
+    share = f"{seen} of {total} added statements ran ({seen / total:.0%})"
+    if not seen and elsewhere:
+        # On a GPU the checks of a kernel may run no Python of the patch at all.
+        return Finding(
+            Outcome.SKIPPED,
+            f"{share} here; what ran on {', '.join(sorted(elsewhere))} is witnessed there",
+            details,
+        )
+    if not seen:
+        return Finding(Outcome.FAILED, f"{share}: the checks never reach the change", details)
+    return Finding(Outcome.PASSED, share, details)
 
 
 def import_time_lines(source: bytes) -> set[int]:

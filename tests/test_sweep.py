@@ -1,0 +1,322 @@
+"""What is remembered is kept as long as it is used, and let go when nobody has asked for long."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.building import shelf
+from contribbot.compiling import cache as compiles
+from contribbot.compiling.cache import Compiled
+from contribbot.hardware.probe import this_machine
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.verify.cache import OutcomeCache
+from contribbot.workspace import Kept, cache_folder, run_folder, used
+from tests.buildtoy import products, put_kernel_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pydantic import JsonValue
+
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+DAY = 86400
+#: A run that lasts until its input ends, in a process of its own.
+RUN = """\
+import sys
+from contribbot.building import shelf
+from contribbot.compiling import cache
+from contribbot.workspace import run_folder
+
+sys.stdin.readline()
+with run_folder(cache.kept(), shelf.kept()):
+    print("running", flush=True)
+    sys.stdin.read()
+"""
+
+
+def age(days: float, *paths: Path) -> None:
+    """Say that files and folders, not what is in them, were last used some days ago."""
+    then = time.time() - days * DAY
+    for path in paths:
+        os.utime(path, (then, then), follow_symlinks=False)
+
+
+def fresh(path: Path) -> bool:
+    """Say whether a file was used by this test."""
+    return time.time() - path.lstat().st_mtime < DAY / 2
+
+
+def put_product(name: str) -> Path:
+    """Build a product for real, and return its folder."""
+
+    def build(folder: Path) -> shelf.Made:
+        (folder / "x.so").write_bytes(name.encode())
+        return shelf.Made(0.1, "", extension="x.so")
+
+    made = shelf.make(shelf.key_of(name), build)
+    assert made is not None
+    return made.folder
+
+
+def put_compile(name: str) -> Path:
+    """Remember a compile, and return its file."""
+    key = compiles.key_of(name.encode(), [], "")
+    compiles.remember(key, Compiled(error=name))
+    return cache_folder() / "compiles" / key[:2] / f"{key}.json"
+
+
+@pytest.fixture
+def runs() -> Iterator[list[subprocess.Popen[str]]]:
+    """Give a list of processes that are gone when the test ends."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for one in started:
+        one.kill()
+        one.communicate()
+
+
+def start_run(runs: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """Start a process that starts a run as soon as it is told."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", RUN], cwd=Path(__file__).parent.parent, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    runs.append(child)
+    return child
+
+
+def tell(children: Iterable[subprocess.Popen[str]]) -> None:
+    """Let processes start their runs."""
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+
+
+def assert_running(child: subprocess.Popen[str]) -> None:
+    """See that a process is within its run."""
+    assert child.stdout is not None
+    assert child.stdout.readline() == "running\n"
+
+
+def a_run(*kept: Kept) -> None:
+    """Start a run in this process and end it."""
+    with run_folder(*(kept or (compiles.kept(), shelf.kept()))) as folder:
+        assert list(folder.iterdir()) == [], "a run begins with an empty folder"
+
+
+def test_verify_keeps_what_it_uses_and_lets_go_of_the_rest(toy: Toy, program: Program) -> None:
+    put_kernel_patch(toy)
+    assert program("verify", "area").code == 0
+    outcomes, logs = toy.queue / ".contribbot/outcomes", toy.queue / ".contribbot/logs"
+    builds = cache_folder() / "builds"
+    wanted = [*outcomes.iterdir(), *logs.iterdir()]
+    wanted += [folder / "product.json" for folder in products(toy)]
+    assert len(wanted) > 8
+    strays = [outcomes / f"{'0' * 64}.json", logs / f"{'0' * 64}.log", builds / ("0" * 64)]
+    shutil.copyfile(next(outcomes.glob("*.json")), strays[0])
+    strays[1].write_text("of a run long ago", encoding="utf-8")
+    shutil.copytree(products(toy)[0], strays[2])
+    strays.append(put_compile("stray"))
+    # Not what is in the products: it would no longer be as it was built.
+    age(31, *wanted, *strays, *builds.iterdir(), *builds.glob("*/product.json"))
+    stamps = [folder / ".swept" for folder in (outcomes, logs, builds, strays[3].parent.parent)]
+    for stamp in stamps:
+        stamp.touch()
+
+    today = program("verify", "area", "--json")
+
+    assert all(one.cached for one in today.report().stages)
+    assert all(map(fresh, wanted)), "what is used was not noted"
+    assert all(map(os.path.lexists, strays)), "it was swept twice a day"
+
+    age(2, *stamps)
+    tomorrow = program("verify", "area", "--json")
+
+    assert all(one.cached for one in tomorrow.report().stages)
+    assert all(path.is_file() for path in wanted)
+    assert not any(map(os.path.lexists, strays))
+    assert all(map(fresh, stamps))
+    assert list((cache_folder() / "runs").iterdir()) == []
+
+
+def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
+    stays = [put_product("a"), put_compile("a")]
+    goes = [put_product("b"), put_compile("b")]
+    lock = goes[0].with_suffix(".lock")
+    age(29.9, stays[0] / "product.json", stays[1])
+    # Only the marker says when a product was used.
+    age(200, stays[0])
+    age(30.1, *goes, goes[0] / "product.json", lock)
+
+    a_run()
+
+    assert all(path.exists() for path in stays)
+    assert not any(path.exists() for path in (*goes, lock))
+    assert shelf.find(shelf.key_of("a")) is not None
+    assert put_product("b") == goes[0], "what was let go can be made again"
+
+
+def test_asking_for_an_entry_is_using_it() -> None:
+    marker, compiled = put_product("a") / "product.json", put_compile("a")
+    age(29, marker, compiled)
+
+    assert shelf.find(shelf.key_of("a")) is not None
+    assert compiles.recall(compiled.stem) is not None
+
+    assert fresh(marker)
+    assert fresh(compiled)
+
+
+def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: Path) -> None:
+    outcomes, logs = tmp_path / "outcomes", tmp_path / "logs"
+    cache = OutcomeCache(outcomes, this_machine(), logs=logs)
+    logs.mkdir()
+    named, nested, stray = (logs / f"{digit * 64}.log" for digit in "abc")
+    for path in (named, nested, stray):
+        path.write_text("said", encoding="utf-8")
+    details: dict[str, JsonValue] = {"log": named.stem, "base": {"log_sha256": nested.stem}}
+    result = StageResult(
+        stage="x", target="any", outcome=Outcome.FAILED, reason="no", seconds=0, details=details
+    )
+    cache.put("k", result)
+    age(31, *outcomes.iterdir(), *logs.iterdir())
+
+    assert cache.get("k") is not None
+    a_run(*cache.kept)
+
+    assert cache.get("k") is not None
+    assert named.is_file()
+    assert nested.is_file()
+    assert not stray.exists()
+
+
+def test_what_killed_processes_left_goes_too() -> None:
+    builds, compiled = cache_folder() / "builds", put_compile("a")
+    half, lock, new = builds / ("1" * 64), builds / f"{'2' * 64}.lock", builds / ("3" * 64)
+    part = compiled.with_name(f".{compiled.name}.x.partial")
+    for folder in (half / "tree", new):
+        folder.mkdir(parents=True)
+    for file in (lock, part):
+        file.touch()
+    age(31, half, lock, part)
+
+    a_run()
+
+    assert not any(path.exists() for path in (half, lock, part))
+    assert new.is_dir()
+    assert compiled.is_file()
+
+
+def test_links_are_let_go_and_not_followed(tmp_path: Path) -> None:
+    elsewhere, builds = tmp_path / "elsewhere", cache_folder() / "builds"
+    builds.mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "mine").touch()
+    link, dangling = builds / "link", builds / "dangling"
+    link.symlink_to(elsewhere)
+    dangling.symlink_to(tmp_path / "nowhere")
+    age(31, link, dangling)
+
+    a_run()
+
+    assert not link.is_symlink()
+    assert not dangling.is_symlink()
+    assert (elsewhere / "mine").is_file()
+
+
+def test_products_on_another_disk_are_let_go_too(tmp_path: Path) -> None:
+    memory = Path("/dev/shm")  # noqa: S108  a folder of its own is made there
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second disk on this machine")
+    cache_folder().mkdir()
+    with tempfile.TemporaryDirectory(dir=memory) as other:
+        (cache_folder() / "builds").symlink_to(other)
+        product, stays = put_product("a"), put_product("stays")
+        age(31, product / "product.json")
+
+        a_run()
+
+        assert not product.exists()
+        assert stays.is_dir()
+
+
+@pytest.mark.parametrize(("days", "gone"), [(0.9, False), (1.1, True), (-5, True)])
+def test_it_is_done_once_a_day(days: float, gone: bool) -> None:
+    stray = put_compile("stray")
+    age(31, stray)
+    stamp = stray.parent.parent / ".swept"
+    stamp.touch()
+    # One in the future is a clock that was wrong.
+    age(days, stamp)
+
+    a_run()
+
+    assert stray.exists() != gone
+    assert fresh(stamp) == gone
+
+
+def test_a_folder_that_is_not_there_is_not_made() -> None:
+    a_run()
+
+    assert sorted(path.name for path in cache_folder().iterdir()) == ["runs", "runs.lock"]
+
+
+def test_that_an_entry_is_gone_is_no_error(tmp_path: Path) -> None:
+    used(tmp_path / "gone")
+
+    assert not (tmp_path / "gone").exists()
+
+
+def test_nothing_is_let_go_while_another_process_may_use_it(
+    runs: list[subprocess.Popen[str]],
+) -> None:
+    other = start_run(runs)
+    tell([other])
+    assert_running(other)
+    product, compiled = put_product("a"), put_compile("a")
+    age(31, product / "product.json", compiled)
+
+    a_run()
+
+    assert product.is_dir()
+    assert compiled.is_file()
+    assert not (product.parent / ".swept").exists(), "then the next run would not look either"
+
+    # However the other ended, it uses nothing any more.
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    a_run()
+
+    assert not product.exists()
+    assert not compiled.exists()
+
+
+def test_many_that_start_at_once_do_not_disturb_each_other(
+    runs: list[subprocess.Popen[str]],
+) -> None:
+    old = [put_compile(str(number)) for number in range(300)]
+    built = [put_product(str(number)) for number in range(20)]
+    age(31, *old, *(folder / "product.json" for folder in built))
+    stays = [put_product("stays"), put_compile("stays")]
+    children = [start_run(runs) for _ in range(4)]
+
+    tell(children)
+    ends = [child.communicate(timeout=60) for child in children]
+
+    assert [child.returncode for child in children] == [0] * 4, ends
+    assert not any(path.exists() for path in (*old, *built))
+    assert all(path.exists() for path in stays)
+    assert list((cache_folder() / "runs").iterdir()) == []

@@ -1,0 +1,151 @@
+"""The stage `witness` where a patch is checked on more than one target.
+
+This machine has one, so what ran on the second is what another check ran on the first.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.hardware.probe import this_machine
+from contribbot.model.outcome import Outcome
+from contribbot.queue.load import load_queue
+from contribbot.sources import Silent
+from contribbot.store.repository import open_store
+from contribbot.verify.job import Finding, Job
+from contribbot.verify.slots import Slots
+from contribbot.verify.stages.witness import WitnessStage
+from contribbot.workspace import stores_folder
+from tests.conftest import dig
+from tests.toy import AREA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import JsonValue
+
+    from contribbot.model.outcome import StageResult
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+
+#: The change, with a helper: the head of its definition runs when the file is imported.
+WITH_HELPER = AREA.replace("return width + height", "return _area(width, height)").replace(
+    "def triangle", "def _area(width, height):\n    return width * height\n\n\ndef triangle"
+)
+
+
+class Witnessed:
+    """A patch whose checks have run here: `red` reaches the change, `same` its file alone.
+
+    Args:
+        job: The verification, with the trees that were made for real.
+        ran: The outcomes of its checks.
+    """
+
+    def __init__(self, job: Job, ran: dict[str, StageResult]) -> None:
+        self.job = job
+        self.ran = ran
+
+    def ran_on(self, check: str, target: str, **details: JsonValue) -> StageResult:
+        """Return what a check came to, as if it had run on some target."""
+        result = self.ran[f"reproduce {check}"]
+        return result.model_copy(
+            update={"target": target, "details": {**result.details, **details}}
+        )
+
+    def findings(self, **results: list[StageResult]) -> dict[str, Finding]:
+        """Return what the stage finds on each target after the results of other stages."""
+        self.job.results = results
+        return {unit.target: unit.work() for unit in WitnessStage().units(self.job)}
+
+
+@pytest.fixture
+def witnessed(toy: Toy, program: Program) -> Iterator[Witnessed]:
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": WITH_HELPER}))
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json").stages()
+    applied = ran["apply"].details
+    with ThreadPoolExecutor(1) as pool:
+        job = Job(
+            load_queue(toy.queue).patch("area"), (), store=open_store(stores_folder(), "toy"),
+            machine=this_machine(), children=pool, slots=Slots(), threads=1,
+            scratch=toy.root / "scratch", logs=toy.root / "logs", progress=Silent(),
+        )  # fmt: skip
+        job.trees.base, job.trees.patched = (
+            str(applied["base_tree"]), str(applied["patched_tree"]),
+        )  # fmt: skip
+        yield Witnessed(job, ran)
+
+
+@pytest.mark.parametrize("stage", ["reproduce", "numerics"])
+def test_a_target_need_not_run_what_another_has_seen(witnessed: Witnessed, stage: str) -> None:
+    here, there = witnessed.ran_on("red", "cpu"), witnessed.ran_on("same", "cuda")
+    assert dig(there.details, "executed", "src/toy/area.py"), "the file was not imported"
+
+    found = witnessed.findings(**{"reproduce": [here], stage: [here, there]})
+
+    assert (found["cpu"].outcome, found["cpu"].reason) == (
+        Outcome.PASSED,
+        "2 of 2 added statements ran (100%)",
+    )
+    # What did not run there is never counted as seen there.
+    assert (found["cuda"].outcome, found["cuda"].reason) == (
+        Outcome.SKIPPED,
+        "0 of 2 added statements ran (0%) here; what ran on cpu is witnessed there",
+    )
+    assert (found["cuda"].details["added"], found["cuda"].details["executed"]) == (2, 0)
+
+
+def test_a_target_that_reaches_the_change_says_so_itself(witnessed: Witnessed) -> None:
+    both = [witnessed.ran_on("red", target) for target in ("cpu", "cuda")]
+
+    found = witnessed.findings(reproduce=both)
+
+    assert {one.outcome for one in found.values()} == {Outcome.PASSED}
+
+
+def test_that_no_target_reaches_the_change_is_a_failure(witnessed: Witnessed) -> None:
+    none: dict[str, JsonValue] = {"src/toy/area.py": []}
+    both = [witnessed.ran_on("same", target, executed=none) for target in ("cpu", "cuda")]
+
+    found = witnessed.findings(reproduce=both)
+
+    assert {one.outcome for one in found.values()} == {Outcome.FAILED}
+    assert {one.reason for one in found.values()} == {
+        "0 of 2 added statements ran (0%): the checks never reach the change"
+    }
+
+
+def test_that_every_target_merely_imports_the_change_is_a_failure(witnessed: Witnessed) -> None:
+    both = [witnessed.ran_on("same", target) for target in ("cpu", "cuda")]
+
+    found = witnessed.findings(reproduce=both)
+
+    assert {target: one.outcome for target, one in found.items()} == {
+        "cpu": Outcome.FAILED,
+        "cuda": Outcome.FAILED,
+    }
+
+
+def test_a_check_that_did_not_pass_elsewhere_has_seen_nothing(witnessed: Witnessed) -> None:
+    refuted = witnessed.ran_on("red", "cpu").model_copy(update={"outcome": Outcome.FAILED})
+
+    found = witnessed.findings(reproduce=[refuted, witnessed.ran_on("same", "cuda")])
+
+    assert {target: one.outcome for target, one in found.items()} == {"cuda": Outcome.FAILED}
+
+
+def test_what_was_seen_elsewhere_is_part_of_what_an_outcome_depends_on(
+    witnessed: Witnessed,
+) -> None:
+    there = witnessed.ran_on("same", "cuda")
+    seen = []
+    for here in (witnessed.ran_on("red", "cpu"), witnessed.ran_on("same", "cpu", executed={})):
+        witnessed.job.results = {"reproduce": [here, there]}
+        seen.append([one.inputs for one in WitnessStage().units(witnessed.job)][1])
+
+    assert seen[0] != seen[1], "a remembered outcome would stand on what is no longer so"
