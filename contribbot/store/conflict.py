@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from contribbot import process
+from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
+from contribbot.store.difftext import read_diff
+from contribbot.store.objects import read_objects
 from contribbot.store.patchtext import parse, plain_path, unquote
 from contribbot.store.repository import Store, git_environment
-
-if TYPE_CHECKING:
-    from unidiff.patch import Hunk, PatchedFile
 
 _FILE: Final = re.compile(
     r"^(?:Checking|Applying) patch (?P<path>.+?)(?: with \d+ rejects?)?\.\.\.$"
@@ -56,6 +56,16 @@ class Conflict:
         return f"{self.patch_file}: {what} does not apply to {self.pin}: {self.why}"
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What a patch file does to one path; each hunk is start, expected lines, wanted lines."""
+
+    before: str
+    named: str
+    added: bool
+    hunks: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...]
+
+
 def explain(
     store: Store, commit: str, file: PatchFile, *, pin: str, scratch: Path
 ) -> tuple[Conflict, ...]:
@@ -68,31 +78,35 @@ def explain(
         pin: How to call the commit in a message.
         scratch: A folder for temporary files.
 
-    Raises:
-        QueueError: The diff is malformed.
     """
     trial = scratch / "trial"
     trial.mkdir(exist_ok=True)
     found: list[Conflict] = []
     contents: dict[str, bytes] = {}
-    parts = parse(file.name, file.content)
-    for part in parts:
-        before = plain_path(part.target_file if part.is_added_file else part.source_file)
-        content = _lay_out(store, commit, before, trial)
-        if part.is_added_file and content is not None:
+    parts = _parts(file)
+    there = read_objects(store, [f"{commit}:{part.before}" for part in parts])
+    for part, object_ in zip(parts, there, strict=True):
+        before = part.before
+        content = object_.content if object_ and object_.kind == "blob" else None
+        if object_ is not None and object_.kind == "tree":
+            found.append(Conflict(file.name, before, pin, 0, "the pin has a folder there"))
+        elif part.added and content is not None:
             found.append(Conflict(file.name, before, pin, 0, "the pin has this file already"))
-        elif not part.is_added_file and content is None:
+        elif not part.added and content is None:
             found.append(Conflict(file.name, before, pin, 0, "the pin has no such file"))
         elif content is not None:
-            contents[_named(part)] = content
+            contents[part.named] = content
+            target = trial / before
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
     said = _try(file, trial)
     rejected = _rejected(said)
     for part in parts:
-        path = _named(part)
+        path = part.named
         for number in rejected.get(path, ()):
             content = contents.get(path)
-            if content is not None and number <= len(part):
-                hunk = part[number - 1]
+            if content is not None and number <= len(part.hunks):
+                hunk = part.hunks[number - 1]
                 found.append(
                     _compare(file.name, path, pin=pin, number=number, hunk=hunk, content=content)
                 )
@@ -100,14 +114,45 @@ def explain(
         errors = [
             row.removeprefix("error: ") for row in said.splitlines() if row.startswith("error: ")
         ]
-        path = _named(parts[0]) if len(parts) else "the patch"
+        path = parts[0].named if parts else "the patch"
         found.append(Conflict(file.name, path, pin, 0, (errors or ["git gives no reason"])[0]))
     return tuple(found)
 
 
-def _named(part: PatchedFile) -> str:
-    """Return the path by which `git apply` calls a part of a patch."""
-    return plain_path(part.source_file if part.is_removed_file else part.target_file)
+def _parts(file: PatchFile) -> list[_Part]:
+    """Read what a patch file does; nothing where only git can read it."""
+    plain = read_diff(file.content)
+    if plain is not None:
+        return [
+            _Part(
+                part.path, part.path, part.added,
+                tuple(
+                    (hunk.start, _readable(hunk.old), _readable(hunk.new)) for hunk in part.hunks
+                ),
+            )
+            for part in plain
+        ]  # fmt: skip
+    try:
+        parsed = parse(file.name, file.content)
+    except QueueError:
+        # git could read it, or would have said so: some names are too odd for unidiff.
+        return []
+    return [
+        _Part(
+            plain_path(part.target_file if part.is_added_file else part.source_file),
+            plain_path(part.source_file if part.is_removed_file else part.target_file),
+            part.is_added_file,
+            tuple(
+                (
+                    hunk.source_start,
+                    _readable([line.value.encode("latin-1") for line in hunk.source_lines()]),
+                    _readable([line.value.encode("latin-1") for line in hunk.target_lines()]),
+                )
+                for hunk in part
+            ),
+        )
+        for part in parsed
+    ]
 
 
 def _try(file: PatchFile, trial: Path) -> str:
@@ -126,18 +171,6 @@ def _try(file: PatchFile, trial: Path) -> str:
     return done.stderr.decode("utf-8", "replace")
 
 
-def _lay_out(store: Store, commit: str, path: str, trial: Path) -> bytes | None:
-    """Write one file of a commit into the trial folder; None when it has no such file."""
-    found = store.resolve(f"{commit}:{path}")
-    if found is None:
-        return None
-    content = store.read(found)
-    target = trial / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
-    return content
-
-
 def _rejected(said: str) -> dict[str, list[int]]:
     """Read from `git apply --reject --verbose` which hunks of which file were rejected."""
     rejected: dict[str, list[int]] = {}
@@ -151,29 +184,34 @@ def _rejected(said: str) -> dict[str, list[int]]:
 
 
 def _compare(
-    name: str, path: str, *, pin: str, number: int, hunk: Hunk, content: bytes
+    name: str,
+    path: str,
+    *,
+    pin: str,
+    number: int,
+    hunk: tuple[int, tuple[str, ...], tuple[str, ...]],
+    content: bytes,
 ) -> Conflict:
     """Put the three sides of a rejected hunk together."""
-    expected = [_readable(line.value) for line in hunk.source_lines()]
-    wanted = [_readable(line.value) for line in hunk.target_lines()]
+    at, expected, wanted = hunk
     have = content.decode("utf-8", "replace").splitlines()
-    start = nearest(have, expected, hunk.source_start - 1)
+    start = nearest(have, expected, at - 1)
     return Conflict(
         patch_file=name,
         path=path,
         pin=pin,
         hunk=number,
-        why=f"the lines that it expects at line {hunk.source_start} are not there",
+        why=f"the lines that it expects at line {at} are not there",
         line=start + 1,
-        expected=tuple(expected),
+        expected=expected,
         found=tuple(have[start : start + len(expected)]),
-        wanted=tuple(wanted),
+        wanted=wanted,
     )
 
 
-def _readable(text: str) -> str:
-    """Turn the Latin-1 reading of bytes into text for a person."""
-    return text.rstrip("\n").encode("latin-1").decode("utf-8", "replace")
+def _readable(lines: Sequence[bytes]) -> tuple[str, ...]:
+    """Turn lines into text for a person."""
+    return tuple(line.rstrip(b"\n").decode("utf-8", "replace") for line in lines)
 
 
 def nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:

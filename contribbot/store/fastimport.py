@@ -63,7 +63,7 @@ class TreeWriter:
         Raises:
             ValueError: They do not. The import cannot go on.
         """
-        head = b"M %s inline %s\ndata %d\n" % (mode.value, _quoted(path), size)
+        head = b"M %s inline %s\ndata %d\n" % (mode.value, quoted(path), size)
         left = size
         for piece in pieces:
             left -= len(piece)
@@ -81,7 +81,7 @@ class TreeWriter:
             source: The path that was written.
             path: Where the copy goes.
         """
-        self._stream.write(b"C %s %s\n" % (_quoted(source), _quoted(path)))
+        self._stream.write(b"C %s %s\n" % (quoted(source), quoted(path)))
 
 
 @contextlib.contextmanager
@@ -140,8 +140,12 @@ def _sweep(store: Store) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _quoted(path: str) -> bytes:
-    """Return a path as fast-import reads it: in quotes, byte for byte."""
+def quoted(path: str) -> bytes:
+    """Return a path as fast-import reads it: in quotes, byte for byte.
+
+    Args:
+        path: The path; what is not UTF-8 in it as surrogates.
+    """
     raw = path.encode("utf-8", "surrogateescape")
     return b'"%s"' % raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
 

@@ -1,4 +1,9 @@
-"""Applying the files of a patch in the object store, without a work tree."""
+"""Applying the files of a patch in the object store, without a work tree.
+
+The patches are read and applied in memory wherever their hunks fit exactly;
+one process reads what they touch, and one writes all commits. `git apply` is
+asked only about the rest, on an index that holds what the patch names.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.errors import CommandError, QueueError
+from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
+from contribbot.store.commits import Commit, committer, write_commits
 from contribbot.store.conflict import Conflict, explain
+from contribbot.store.difftext import Part, read_diff
+from contribbot.store.fit import apply_parts
+from contribbot.store.indexed import Indexed
+from contribbot.store.mail import Mail, author_line, read_mail
+from contribbot.store.overlay import Change, Overlay
 from contribbot.store.repository import Store
 
 _CHECKING: Final = re.compile(r"^Checking patch (?P<path>.*?)\.\.\.$")
@@ -96,7 +107,7 @@ def apply_series(
 
     Author, date and message come from the patch; the committer is contribbot at
     the author's date, so that the same series gives the same commit ids
-    everywhere.
+    everywhere. Call it inside `store.exclusive()`.
 
     Args:
         store: Holds the base; gets the new objects.
@@ -109,112 +120,102 @@ def apply_series(
         QueueError: A file is no mail that git can read, or is corrupt.
         CommandError: git failed for another reason.
     """
-    applied: list[Applied] = []
-    commit = base
+    read, unreadable = _read(store, files, scratch)
+    run = _Run(store, base, pin, scratch)
+    run.tree.prefetch(part.path for one in read for part in one.parts or ())
+    for one in read:
+        conflicts = run.apply(one)
+        if conflicts:
+            return Series(base, tuple(run.applied), conflicts)
+    if unreadable is not None:
+        raise unreadable
+    run.write()
+    return Series(base, tuple(run.applied), ())
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A patch file, read."""
+
+    file: PatchFile
+    mail: Mail
+    parts: tuple[Part, ...] | None
+
+
+def _read(
+    store: Store, files: Sequence[PatchFile], scratch: Path
+) -> tuple[list[_Read], QueueError | None]:
+    """Read patch files up to the first that cannot be read."""
+    found: list[_Read] = []
     for file in files:
-        mail = _read_mail(store, file, scratch)
-        # What mailinfo took out of the mail: it may have been encoded for the way.
-        diff = PatchFile(file.name, mail.diff)
-        outcome = _apply_one(store, commit, diff, pin=pin, scratch=scratch)
-        if isinstance(outcome, tuple):
-            return Series(base, tuple(applied), outcome)
-        env = {
-            **mail.author,
-            "GIT_COMMITTER_NAME": "contribbot",
-            "GIT_COMMITTER_EMAIL": "contribbot@localhost",
-            "GIT_COMMITTER_DATE": mail.author["GIT_AUTHOR_DATE"],
-        }
         try:
-            made = store.git(
-                "commit-tree", outcome.tree, "-p", commit, stdin=mail.message.encode(), env=env
-            )
-        except CommandError as error:
-            # The author or the date of the patch: all else is contribbot's own.
-            raise QueueError(
-                f"{file.name}: {error.stderr.splitlines()[-1]}",
-                hint="write it again with `git format-patch`",
-            ) from error
-        commit = made.stdout.decode().strip()
-        applied.append(
+            mail = read_mail(store, file, scratch)
+        except QueueError as error:
+            # Those before it are tried first: one may be the reason.
+            return found, error
+        # What was taken out of the mail: it may have been encoded for the way.
+        found.append(_Read(PatchFile(file.name, mail.diff), mail, read_diff(mail.diff)))
+    return found, None
+
+
+class _Run:
+    """The tree, and the commits on the way."""
+
+    def __init__(self, store: Store, base: str, pin: str, scratch: Path) -> None:
+        self.tree = Overlay(store, base)
+        self.applied: list[Applied] = []
+        self._store = store
+        self._tip = base
+        self._pin = pin
+        self._scratch = scratch
+        self._commits: list[Commit] = []
+
+    def apply(self, one: _Read) -> tuple[Conflict, ...]:
+        """Apply a patch; return why it does not apply, or nothing."""
+        adjustments: tuple[Adjustment, ...] = ()
+        changes = apply_parts(self.tree, one.parts) if one.parts else None
+        if changes is None:
+            outcome = self._ask_git(one.file)
+            if outcome is None:
+                return explain(
+                    self._store, self._tip, one.file, pin=self._pin, scratch=self._scratch
+                )
+            changes, adjustments = outcome
+        author = author_line(self._store, one.file.name, one.mail)
+        message = one.mail.stored_message
+        made = Commit(
+            self.tree.tree(), self._tip, author, committer(author), message, tuple(changes)
+        )
+        self._commits.append(made)
+        self._tip = made.id
+        self.applied.append(
             Applied(
-                file.name, mail.subject, mail.message, commit, outcome.tree, outcome.adjustments
+                one.file.name, one.mail.subject, one.mail.message, made.id, made.tree, adjustments
             )
         )
-    return Series(base, tuple(applied), ())
+        return ()
 
+    def write(self) -> None:
+        """Write the commits that were made so far."""
+        write_commits(self._store, self._commits)
+        self._commits.clear()
 
-@dataclass(frozen=True)
-class _Mail:
-    subject: str
-    message: str
-    author: dict[str, str]
-    diff: bytes
-
-
-@dataclass(frozen=True)
-class _Fitted:
-    tree: str
-    adjustments: tuple[Adjustment, ...]
-
-
-def _read_mail(store: Store, file: PatchFile, scratch: Path) -> _Mail:
-    """Read author, date and message with the program that `git am` uses for it."""
-    body_path, diff_path = scratch / "message", scratch / "diff"
-    try:
-        done = store.git("mailinfo", "-b", body_path, diff_path, stdin=file.content, cwd=scratch)
-    except CommandError as error:
-        raise QueueError(
-            f"{file.name}: git cannot read it as a mail: {error.stderr}",
-            hint="write it again with `git format-patch`",
-        ) from error
-    try:
-        rows = done.stdout.decode("utf-8").splitlines()
-        body = body_path.read_bytes().decode("utf-8").strip("\n")
-    except UnicodeDecodeError as error:
-        raise QueueError(
-            f"{file.name}: its author or message is not UTF-8",
-            hint="write it again with `git format-patch`",
-        ) from error
-    head: dict[str, str] = {}
-    for row in rows:
-        key, _, value = row.partition(": ")
-        head[key] = value
-    for key in ("Author", "Email", "Subject", "Date"):
-        if not head.get(key, "").strip():
-            raise QueueError(
-                f"{file.name}: no {key.lower()} in its header",
-                hint="write it again with `git format-patch`",
-            )
-    message = head["Subject"] + ("\n\n" + body if body else "") + "\n"
-    author = {
-        "GIT_AUTHOR_NAME": head["Author"],
-        "GIT_AUTHOR_EMAIL": head["Email"],
-        "GIT_AUTHOR_DATE": head["Date"],
-    }
-    return _Mail(head["Subject"], message, author, diff_path.read_bytes())
-
-
-def _apply_one(
-    store: Store, commit: str, file: PatchFile, *, pin: str, scratch: Path
-) -> _Fitted | tuple[Conflict, ...]:
-    """Apply one file to an index of the commit's tree; with less context only if need be."""
-    index = {"GIT_INDEX_FILE": str(scratch / "index")}
-    store.git("read-tree", commit, env=index)
-    for context in _CONTEXTS:
-        done = store.git(
-            "apply", "--cached", "--verbose", "--whitespace=nowarn", f"-C{context}", "-",
-            stdin=file.content, env=index, accept=(0, 1, 128),
-        )  # fmt: skip
-        said = done.stderr.decode("utf-8", "replace")
-        if done.returncode == 0:
-            tree = store.git("write-tree", env=index).stdout.decode().strip()
-            return _Fitted(tree, _adjustments(said))
-        if "corrupt patch" in said or "No valid patches" in said or done.returncode != 1:
-            raise QueueError(
-                f"{file.name}: {said.strip().splitlines()[-1]}",
-                hint="write it again with `git format-patch`",
-            )
-    return explain(store, commit, file, pin=pin, scratch=scratch)
+    def _ask_git(self, file: PatchFile) -> tuple[list[Change], tuple[Adjustment, ...]] | None:
+        """Apply with `git apply`; with less context only if need be."""
+        # git must see what the patches before it made.
+        self.write()
+        index = Indexed(self._store, self.tree, file.content, self._scratch / "index")
+        for context in _CONTEXTS:
+            done = index.apply(file.content, f"-C{context}")
+            said = done.stderr.decode("utf-8", "replace")
+            if done.returncode == 0:
+                return index.take(), _adjustments(said)
+            if "corrupt patch" in said or "No valid patches" in said or done.returncode != 1:
+                raise QueueError(
+                    f"{file.name}: {said.strip().splitlines()[-1]}",
+                    hint="write it again with `git format-patch`",
+                )
+        return None
 
 
 def _adjustments(said: str) -> tuple[Adjustment, ...]:

@@ -1,0 +1,1 @@
+"""Scripts that measure; each prints ratios from one run."""

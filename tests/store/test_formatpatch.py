@@ -1,0 +1,145 @@
+"""Commits as files: the bytes that git writes, whatever anybody's settings are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.errors import QueueError
+from contribbot.model.patch import PatchFile
+from contribbot.store.formatpatch import format_chains, format_commits, keep_unchanged
+from contribbot.store.repository import open_store
+from contribbot.store.series import apply_series
+from tests.toy import AREA, FIXED, git
+
+if TYPE_CHECKING:
+    from contribbot.store.repository import Store
+    from tests.toy import Toy
+
+NEUTRAL = ("--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M")
+
+
+@pytest.fixture
+def store(toy: Toy, tmp_path: Path) -> Store:
+    """A store that holds three commits on top of the toy's."""
+    git(toy.upstream, "mv", "README", "REÄDME with space")
+    toy.write("src/toy/area.py", FIXED)
+    (toy.upstream / "src/toy/area.py").chmod(0o755)
+    git(toy.upstream, "commit", "-qam", "[AMD][x] One: a (title) / with. signs\n\nWhy.\n\nS-o-b: Ä")
+    toy.write("blob.bin", bytes(range(256)) * 40)
+    toy.write("latin.txt", b"caf\xe9\r\nno end")
+    git(toy.upstream, "add", "-A")
+    git(
+        toy.upstream, "commit", "-q", "--author=Zoë Ω <z@example.com>", "-m", "Zwei: ünï" + "x" * 80
+    )
+    toy.write("latin.txt", b"caf\xe8\r\nno end")
+    git(toy.upstream, "commit", "-qam", "Three")
+    opened = open_store(tmp_path / "stores", "toy")
+    opened.git("fetch", "-q", str(toy.upstream), "main:refs/heads/main")
+    return opened
+
+
+def theirs(toy: Toy, folder: Path, *what: str) -> list[PatchFile]:
+    git(toy.upstream, "format-patch", "-q", *NEUTRAL, "-o", str(folder), *what)
+    return [PatchFile(path.name, path.read_bytes()) for path in sorted(folder.iterdir())]
+
+
+def test_the_files_are_those_that_git_writes(toy: Toy, store: Store, tmp_path: Path) -> None:
+    tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    expected = theirs(toy, tmp_path / "theirs", f"{toy.commit}..{tip}")
+    assert list(format_commits(store, toy.commit, tip)) == expected
+    assert len(expected) == 3
+    assert format_commits(store, tip, tip) == ()
+
+
+def test_many_chains_are_the_same_as_one_by_one(toy: Toy, store: Store, tmp_path: Path) -> None:
+    one, two, three = (
+        git(toy.upstream, "rev-list", "--reverse", f"{toy.commit}..HEAD").decode().split()
+    )
+    chains = [[three], [one, two], [], [two], [three]]
+    made = format_chains(store, chains)
+    assert list(made[0]) == theirs(toy, tmp_path / "a", "-1", three)
+    assert list(made[1]) == theirs(toy, tmp_path / "b", f"{toy.commit}..{two}")
+    assert made[2] == ()
+    assert list(made[3]) == theirs(toy, tmp_path / "c", "-1", two)
+    assert made[4] == made[0]
+
+
+def test_writing_and_applying_is_a_round_trip(toy: Toy, store: Store, tmp_path: Path) -> None:
+    tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    files = format_commits(store, toy.commit, tip)
+    applied = apply_series(store, toy.commit, files, pin="x", scratch=tmp_path)
+    assert store.tree_of(applied.commit) == store.tree_of(tip)
+    assert format_commits(store, toy.commit, applied.commit) == files
+
+
+def test_settings_have_no_effect(
+    toy: Toy, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    expected = format_commits(store, toy.commit, tip)
+    hostile = (
+        "[diff]\n\tnoprefix = true\n\trenames = false\n\tcontext = 9\n\talgorithm = patience\n"
+        "\tmnemonicPrefix = true\n\tinterHunkContext = 7\n\tindentHeuristic = false\n"
+        "\torderFile = /nonexistent\n\texternal = false\n\tsuppressBlankEmpty = true\n"
+        "[core]\n\tquotePath = false\n\tabbrev = 30\n\tautocrlf = true\n[color]\n\tui = always\n"
+        "[format]\n\tsubjectPrefix = X\n\tsignOff = true\n\tattach = true\n\tthread = true\n"
+        "\tnumbered = false\n\theaders = X-Y: z\\n\n\tto = a@b.c\n\tfrom = true\n\tnotes = true\n"
+        "\tcoverLetter = true\n\tsuffix = .txt\n\tsignature = me\n\toutputDirectory = elsewhere\n"
+        "\tuseAutoBase = true\n\tfilenameMaxLength = 9\n\tencodeEmailHeaders = false\n"
+        "[i18n]\n\tlogOutputEncoding = latin1\n"
+    )
+    (tmp_path / "gitconfig").write_text(hostile)
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+        patched.setenv("GIT_DIFF_OPTS", "-u9")
+        patched.setenv("COLUMNS", "200")
+        assert format_commits(store, toy.commit, tip) == expected
+    # The repository's own, as in a work tree that somebody edits.
+    with (store.path / "config").open("a") as config:
+        config.write(hostile)
+    assert format_commits(store, toy.commit, tip) == expected
+
+
+def test_what_no_file_can_hold_is_refused_by_name(toy: Toy, store: Store) -> None:
+    def arrive() -> str:
+        store.git("fetch", "-q", str(toy.upstream), "+HEAD:refs/heads/x")
+        return git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "Nothing")
+    with pytest.raises(QueueError, match="the commit 'Nothing' changes nothing"):
+        format_commits(store, toy.commit, arrive())
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    git(toy.upstream, "update-index", "--add", "--cacheinfo", f"160000,{toy.commit},third/party")
+    git(toy.upstream, "commit", "-q", "-m", "Bump")
+    with pytest.raises(QueueError, match="'Bump' changes the submodule 'third/party'"):
+        format_commits(store, toy.commit, arrive())
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    git(toy.upstream, "checkout", "-q", "-b", "side")
+    toy.write("side", "x\n")
+    git(toy.upstream, "add", "side")
+    git(toy.upstream, "commit", "-q", "-m", "Side")
+    git(toy.upstream, "checkout", "-q", "main")
+    toy.write("src/toy/area.py", AREA + "# end\n")
+    git(toy.upstream, "commit", "-qam", "Main")
+    git(toy.upstream, "merge", "-q", "-m", "Join", "side")
+    with pytest.raises(QueueError, match="the commit 'Join' is a merge"):
+        format_commits(store, toy.commit, arrive())
+    assert os.environ.get("GIT_DIR") is None
+
+
+def test_unchanged_commits_keep_their_bytes() -> None:
+    old = (PatchFile("0001-a.patch", b"A"), PatchFile("0002-b.patch", b"B"))
+    new = (PatchFile("0001-x.patch", b"a"), PatchFile("0002-y.patch", b"b"),
+           PatchFile("0003-z.patch", b"c"))  # fmt: skip
+    assert keep_unchanged(old, ["1", "2"], new, ["1", "9", "3"]) == (old[0], *new[1:])
+    assert keep_unchanged(old, ["1", "2"], new, ["1", "2", "3"]) == (*old, new[2])
+    assert keep_unchanged(old, ["1", "2"], new[:1], ["2"]) == new[:1]
+    named = (PatchFile("fix.patch", b"A"), PatchFile("more.patch", b"B"))
+    kept = keep_unchanged(named, ["1", "2"], new, ["1", "2", "3"])
+    assert [file.name for file in kept] == [file.name for file in new]
+    assert [file.content for file in kept] == [b"A", b"B", b"c"]

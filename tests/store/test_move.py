@@ -1,0 +1,296 @@
+"""Moving patches to another release: what merges merges, the rest says why."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.model.patch import PatchFile
+from contribbot.store.difftext import read_diff
+from contribbot.store.move import Fate, Moved, Moving, is_upstream, move
+from contribbot.store.repository import open_store
+from contribbot.store.series import apply_series
+from contribbot.store.threeway import merge_file, transplant
+from tests.toy import AREA, FIXED, git
+
+if TYPE_CHECKING:
+    from tests.toy import Toy
+
+LONG = "".join(f"line {n}\n" for n in range(60))
+
+
+class Mover:
+    """A toy with two releases, and patches on the old one."""
+
+    def __init__(self, toy: Toy, folder: Path) -> None:
+        self.toy = toy
+        self.store = open_store(folder / "stores", "toy")
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        toy.write("long.txt", LONG)
+        toy.write("other.txt", LONG)
+        toy.write("blob.bin", bytes(range(256)))
+        self.old = toy.commit = self.commit("Old")
+        self.new = self.old
+        self.patches: list[Moving] = []
+        self.tips = {"": self.old}
+
+    def commit(self, subject: str) -> str:
+        git(self.toy.upstream, "add", "-A")
+        git(self.toy.upstream, "commit", "-q", "--allow-empty", "-m", subject)
+        self.store.git("fetch", "-q", str(self.toy.upstream), "+HEAD:refs/heads/x")
+        return git(self.toy.upstream, "rev-parse", "HEAD").decode().strip()
+
+    def release(self, changes: dict[str, str | bytes | None]) -> str:
+        """Make the new release; None deletes a file."""
+        git(self.toy.upstream, "reset", "-q", "--hard", self.old)
+        for path, content in changes.items():
+            if content is None:
+                git(self.toy.upstream, "rm", "-q", path)
+            else:
+                self.toy.write(path, content)
+        self.new = self.commit("New")
+        return self.new
+
+    def add(
+        self, name: str, *commits: dict[str, str | bytes], below: tuple[str, ...] = ()
+    ) -> Moving:
+        """Add a patch, on the old release or on those below it."""
+        base = self.tips[below[-1] if below else ""]
+        git(self.toy.upstream, "fetch", "-q", str(self.store.path), base)
+        git(self.toy.upstream, "reset", "-q", "--hard", base)
+        for number, changes in enumerate(commits):
+            for path, content in changes.items():
+                self.toy.write(path, content)
+            self.commit(f"{name} {number}\n\nWhy.")
+        made = git(self.toy.upstream, "format-patch", "--stdout", f"{base}..HEAD", "--binary")
+        parts = made.split(b"\nFrom ")
+        files = [
+            PatchFile(f"000{n}-{name}.patch", (b"From " if n > 1 else b"") + part + b"\n")
+            for n, part in enumerate(parts, start=1)
+        ]
+        series = apply_series(self.store, base, files, pin="old", scratch=self.scratch)
+        assert not series.conflicts
+        self.tips[name] = series.commit
+        self.patches.append(Moving(name, below, series))
+        return self.patches[-1]
+
+    def move(self) -> dict[str, Moved]:
+        made = move(
+            self.store, self.patches, old=self.old, new=self.new, pin="toy v2", scratch=self.scratch
+        )
+        return {one.name: one for one in made}
+
+    def read(self, commit: str, path: str) -> bytes:
+        return self.store.git("cat-file", "blob", f"{commit}:{path}").stdout
+
+
+@pytest.fixture
+def mover(toy: Toy, tmp_path: Path) -> Mover:
+    return Mover(toy, tmp_path)
+
+
+def test_untouched_files_move_as_they_are(mover: Mover) -> None:
+    mover.add("a", {"src/toy/area.py": FIXED, "src/new.py": "N = 1\n"})
+    mover.release({"README": "two\n"})
+
+    moved = mover.move()["a"]
+
+    assert (moved.fate, moved.adjustments, moved.base) == (Fate.CLEAN, (), mover.new)
+    (file,) = moved.files
+    again = apply_series(mover.store, mover.new, [file], pin="x", scratch=mover.scratch)
+    assert (again.commit,) == moved.commits
+    assert mover.read(again.commit, "README") == b"two\n"
+    assert mover.read(again.commit, "src/new.py") == b"N = 1\n"
+
+
+def test_the_same_text_at_other_lines_is_clean_and_said(mover: Mover) -> None:
+    mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
+    mover.release({"long.txt": "first\nsecond\n" + LONG})
+    moved = mover.move()["a"]
+    assert moved.fate is Fate.CLEAN
+    assert [one.phrase for one in moved.adjustments] == ["long.txt:30 at offset +2"]
+    git_says = apply_series(
+        mover.store, mover.new, [PatchFile("1.patch", moved.files[0].content)],
+        pin="x", scratch=mover.scratch,
+    )  # fmt: skip
+    assert git_says.applied[0].adjustments == ()
+
+
+def test_the_offset_is_the_one_that_git_apply_says(mover: Mover) -> None:
+    text = LONG.replace("line 9\n", "").replace("line 30\n", "30\n31\n").replace("line 50\n", "x\n")
+    patch = mover.add("a", {"long.txt": text})
+    mover.release({"long.txt": LONG.replace("line 20\n", "20\n20\n20\n")})
+    moved = mover.move()["a"]
+    diff = mover.store.git("diff-tree", "-p", patch.series.base, patch.series.commit).stdout
+    head = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\nFrom: Ada B <a@b.c>\n"
+    head += b"Date: Tue, 14 Nov 2023 23:13:20 +0100\nSubject: [PATCH] x\n\n---\n"
+    said = apply_series(
+        mover.store, mover.new, [PatchFile("1", head + diff)], pin="x", scratch=mover.scratch
+    )
+    assert moved.adjustments == said.applied[0].adjustments != ()
+
+
+def test_changes_beside_each_other_are_merged(mover: Mover) -> None:
+    mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
+    mover.release({"long.txt": LONG.replace("line 28\n", "line twenty-eight\n")})
+    moved = mover.move()["a"]
+    assert moved.fate is Fate.MERGED
+    assert b"twenty-eight\nline 29\nline thirty\n" in mover.read(moved.commits[-1], "long.txt")
+    assert b"-line 30\n+line thirty" in moved.files[0].content
+
+
+def test_a_conflict_has_three_sides_and_stops_nobody(mover: Mover) -> None:
+    mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
+    mover.add("b", {"other.txt": LONG.replace("line 5\n", "five\n")})
+    text = LONG.replace("line 30\n", "line XXX\n").replace("line 3\n", "new\nline 3\n")
+    mover.release({"long.txt": text})
+
+    moved = mover.move()
+
+    (conflict,) = moved["a"].conflicts
+    assert (conflict.path, conflict.pin, conflict.hunk) == ("long.txt", "toy v2", 1)
+    assert (conflict.expected, conflict.found, conflict.wanted) == (
+        ("line 30",), ("line XXX",), ("line thirty",)
+    )  # fmt: skip
+    assert text.splitlines()[conflict.line - 1] == "line XXX"
+    assert conflict.patch_file == "0001-a.patch"
+    assert (moved["a"].fate, moved["a"].files) == (Fate.CONFLICT, ())
+    assert moved["b"].fate is Fate.CLEAN
+
+
+def test_what_the_release_has_is_upstream(mover: Mover) -> None:
+    mover.add("all", {"src/toy/area.py": FIXED, "src/new.py": "N = 1\n"})
+    mover.add("half", {"long.txt": LONG.replace("line 30\n", "30\n")},
+              {"other.txt": LONG.replace("line 5\n", "five\n")})  # fmt: skip
+    # Has it, and went on close by: a merge conflicts, but it can be taken back.
+    mover.add("went-on", {"other.txt": LONG.replace("line 50\n", "fifty\n")})
+    mover.release({
+        "src/toy/area.py": FIXED, "src/new.py": "N = 1\n",
+        "long.txt": LONG.replace("line 30\n", "30\n"),
+        "other.txt": LONG.replace("line 50\n", "fifty\n").replace("line 46\n", "46\n"),
+    })  # fmt: skip
+
+    moved = mover.move()
+
+    assert (moved["all"].fate, moved["all"].commits) == (Fate.UPSTREAM, ())
+    assert moved["went-on"].fate is Fate.UPSTREAM
+    assert (moved["half"].fate, len(moved["half"].files)) == (Fate.CLEAN, 1)
+    assert "has all of 0001-half.patch" in moved["half"].why
+    assert moved["half"].files[0].name.startswith("0001-")
+
+
+def test_a_conflict_that_can_be_taken_back_is_upstream(mover: Mover) -> None:
+    patch = mover.add("a", {"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
+    mover.release({"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
+    diff = mover.store.git("format-patch", "-1", "--stdout", patch.series.commit).stdout
+    files = [PatchFile("1.patch", diff)]
+    assert is_upstream(mover.store, mover.new, files, mover.scratch)
+    assert not is_upstream(mover.store, mover.old, files, mover.scratch)
+    assert mover.move()["a"].fate is Fate.UPSTREAM
+
+
+def test_renames_of_the_release_are_followed(mover: Mover) -> None:
+    mover.add("a", {"src/toy/area.py": FIXED})
+    mover.add("b", {"long.txt": LONG.replace("line 30\n", "30\n")})
+    mover.add("c", {"other.txt": LONG.replace("line 30\n", "30\n")})
+    mover.release({
+        "src/toy/area.py": None, "src/deep/areas.py": AREA.replace('"""Areas', '"""All areas'),
+        "long.txt": None,
+    })  # fmt: skip
+
+    moved = mover.move()
+
+    assert moved["a"].fate is Fate.MERGED
+    assert "src/deep/areas.py" in moved["a"].why
+    assert b"area = width * height" in mover.read(moved["a"].commits[0], "src/deep/areas.py")
+    assert b"+++ b/src/deep/areas.py" in moved["a"].files[0].content
+    assert moved["b"].fate is Fate.CONFLICT
+    assert moved["b"].conflicts[0].why == "the release has no such file any more"
+    assert moved["c"].fate is Fate.CLEAN
+    # What git looked at is no part of any history that is kept.
+    assert mover.store.git("for-each-ref", "refs/contribbot").stdout == b""
+
+
+def test_both_add_delete_or_change_a_binary(mover: Mover) -> None:
+    mover.add("add", {"both.txt": "mine\n"})
+    mover.add("bin", {"blob.bin": bytes(range(255, -1, -1))})
+    mover.add("folder", {"thing": "a file\n"})
+    mover.release({"both.txt": "theirs\n", "blob.bin": bytes(200), "thing/inside": "x\n"})
+
+    moved = mover.move()
+
+    assert {one.fate for one in moved.values()} == {Fate.CONFLICT}
+    assert moved["add"].conflicts[0].why == "the release has another such file"
+    assert moved["bin"].conflicts[0].why == "both changed it, and it is no text"
+    assert moved["folder"].conflicts
+
+
+def test_stacks(mover: Mover) -> None:
+    one = LONG.replace("line 30\n", "30\n")
+    two = one.replace("line 31\n", "31\n")
+    mover.add("one", {"long.txt": one})
+    mover.add("two", {"long.txt": two}, below=("one",))
+    mover.add("three", {"long.txt": two.replace("line 32\n", "32\n")}, below=("one", "two"))
+    other = LONG.replace("line 30\n", "30\n")
+    mover.add("low", {"other.txt": other})
+    mover.add("high", {"other.txt": other.replace("line 50\n", "50\n")}, below=("low",))
+    mover.add("bad", {"README": "mine\n"})
+    mover.add("on-bad", {"src/toy/area.py": FIXED}, below=("bad",))
+    mover.release({"long.txt": "new\n" + LONG, "README": "theirs\n", "other.txt": other})
+
+    moved = mover.move()
+
+    assert [moved[name].fate for name in ("one", "two", "three")] == [Fate.CLEAN] * 3
+    assert moved["three"].base == moved["two"].commits[-1]
+    assert moved["two"].base == moved["one"].commits[-1]
+    assert b"30\n31\n32\nline 33\n" in mover.read(moved["three"].commits[-1], "long.txt")
+    assert moved["low"].fate is Fate.UPSTREAM
+    assert (moved["high"].fate, moved["high"].base) == (Fate.CLEAN, mover.new)
+    assert moved["bad"].fate is Fate.CONFLICT
+    assert moved["on-bad"].fate is Fate.BLOCKED
+    assert moved["on-bad"].why == "bad, on which it depends, does not move"
+
+
+def test_the_order_given_does_not_matter_and_gaps_are_refused(mover: Mover) -> None:
+    one = LONG.replace("line 30\n", "30\n")
+    mover.add("one", {"long.txt": one})
+    mover.add("two", {"long.txt": one.replace("line 31\n", "31\n")}, below=("one",))
+    mover.release({"README": "x\n"})
+    straight = mover.move()
+    mover.patches.reverse()
+    assert list(mover.move()) == ["two", "one"]
+    assert mover.move() == straight
+    mover.patches = mover.patches[:1]
+    with pytest.raises(ValueError, match="not moved: two"):
+        mover.move()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_putting_text_in_elsewhere_is_what_a_merge_gives(mover: Mover, seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311  nothing secret
+    agreed = 0
+    for number in range(12):
+        lines = [f"{draw.choice('abcdefgh')}{draw.randrange(30)}\n" for _ in range(60)]
+        theirs, ours = edited(draw, lines), edited(draw, lines)
+        diff = mover.add(f"p{number}", {"long.txt": "".join(lines)}, {"long.txt": "".join(theirs)})
+        text = mover.store.git("diff-tree", "-p", f"{diff.series.commit}^", diff.series.commit)
+        parts = read_diff(text.stdout)
+        assert parts is not None
+        versions = ("".join(lines).encode(), "".join(ours).encode(), "".join(theirs).encode())
+        found = transplant(parts[0].hunks, versions[0], versions[1])
+        if found is not None:
+            agreed += 1
+            assert found[0] == merge_file(mover.store, versions, mover.scratch)
+    assert agreed
+
+
+def edited(draw: random.Random, lines: list[str]) -> list[str]:
+    made = list(lines)
+    for _ in range(draw.randrange(1, 4)):
+        at = draw.randrange(len(made))
+        made[at : at + draw.randrange(3)] = [f"new {draw.random()}\n"] * draw.randrange(1, 3)
+    return made

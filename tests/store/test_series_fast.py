@@ -1,0 +1,353 @@
+"""What is applied in memory is what git would have made of it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.errors import QueueError
+from contribbot.model.patch import PatchFile
+from contribbot.store import series
+from contribbot.store.commits import Commit, write_commits
+from contribbot.store.difftext import read_diff
+from contribbot.store.mail import ask_mailinfo, author_line, plain_mail, read_mail
+from contribbot.store.overlay import Entry, Overlay
+from contribbot.store.repository import Store, open_store
+from contribbot.store.series import apply_series
+from tests.toy import AREA, FIXED, git
+
+if TYPE_CHECKING:
+    from tests.toy import Toy
+
+
+@pytest.fixture
+def store(toy: Toy, tmp_path: Path) -> Store:
+    """A store that holds the toy's commit."""
+    opened = open_store(tmp_path / "stores", "toy")
+    fetch(toy, opened)
+    return opened
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+def fetch(toy: Toy, store: Store, name: str = "main") -> str:
+    """Bring the toy's HEAD into the store; return its commit."""
+    store.git("fetch", "-q", str(toy.upstream), f"+HEAD:refs/heads/{name}")
+    return git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+
+
+PLAIN = b"""\
+From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: Ada Example <ada@example.com>
+Date: Tue, 14 Nov 2023 23:13:20 +0100
+Subject: [PATCH] Change a thing
+
+Why it is changed.
+
+---
+ README | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+diff --git a/README b/README
+index 1..2 100644
+--- a/README
++++ b/README
+@@ -1 +1 @@
+-toy
++x
+"""
+SUBJECTS = (
+    b"[PATCH v2 3/7] [Bugfix][ROCm] Two  words", b"Re: [PATCH] again", b"[PATCH] Re: inside",
+    b"[RFC PATCH] x [PATCH] y", b"[WIP] [PATCH] z", b"[PATCH] : colon", b"plain words",
+    b"[PATCH 12/13] A long one that goes on\n and on,\n  and on", b"[PATCH] [unclosed",
+    b"=?UTF-8?q?[PATCH]=20=C3=84rger?=", b"[PATCH] ret: no reply", b"[PATCH]no space",
+    b"[PATCH]\n Folded at once", b"[amd][PATCH][gfx942] mixed", b"[PATCH] trailing   ",
+)  # fmt: skip
+AUTHORS = (
+    b"Ada Example <ada@example.com>", b"=?UTF-8?q?Zo=C3=AB?= <z@example.com>",
+    b'"Example, Ada" <ada@example.com>', b"ada@example.com (Ada Example)", b"Jo <jo@example.com>",
+    b"Ada Example Jr. <ada@example.com>", b"A" * 70 + b" <ada@example.com>",
+    b"Ada Example <ada@localhost>", b"Zo\xc3\xab Raw <z@example.com>",
+    b"R\xe9mi L1 <r@example.com>",
+)  # fmt: skip
+DATES = (
+    b"Tue, 14 Nov 2023 23:13:20 +0100", b"Thu, 1 Jan 2026 00:00:00 -0330",
+    b"Thu, 1 Jan 2026 00:00:00 -0000", b"1700000000 +0000", b"Tue, 14 Nov 2023 23:13:20 GMT",
+    b"Mon, 14 Nov 2023 23:13:20 +0100", b"Sat, 1 Jan 2000 00:00:60 +0000",
+    b"Tue, 30 Feb 2021 01:02:03 +0545",
+)  # fmt: skip
+BODIES = (
+    b"", b"One.\n\n  Two, indented.\n\nSigned-off-by: A <a@b.c>\n",
+    b"From: Bob B <bob@b.org>\n\nText\n",
+    b"Subject: another\n\nText\n", b">From here on\n", b"Note: a first line like a header\n",
+    b"[PATCH] in the body\n\nText\n", b"Caf\xc3\xa9\n", b"Caf\xe9\n", b"---- eight\nrest\n",
+    b"--- a/x\n+++ b/x\n", b"with\rreturns\r\n", b"diff -u a b\n", b"Index: x\n", b"--- \n",
+    b"8< ---- >8\n",
+    b"\n\n\nLate.\n\n\n\nGaps.\n\n\n", b" starts with a space\n",
+    b"a\x0cb\x1cc \xe2\x80\xa8d\n", b"tail  \n",
+)  # fmt: skip
+HEADS = (
+    b"",
+    b"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n",
+    b"Content-Type: text/plain; charset=ISO-8859-1\nContent-Transfer-Encoding: 8bit\n",
+    b"Message-Id: <1@x>\nX-Mailer: git\n", b"Content-Transfer-Encoding: quoted-printable\n",
+    b"From: Eve Second <eve@example.com>\n",
+)  # fmt: skip
+
+
+def drawing(seed: int) -> random.Random:
+    """Give the numbers that decide a test; the same every time."""
+    return random.Random(seed)  # noqa: S311  nothing secret
+
+
+def mail(subject: bytes, author: bytes, date: bytes, body: bytes, head: bytes) -> bytes:
+    start, _, rest = PLAIN.partition(b"From: ")
+    _, _, diff = rest.partition(b"---\n")
+    fields = b"From: %s\nDate: %s\nSubject: %s\n%s\n" % (author, date, subject, head)
+    return start + fields + body + b"---\n" + diff
+
+
+def mails() -> list[bytes]:
+    kinds = (SUBJECTS, AUTHORS, DATES, BODIES, HEADS)
+    usual = [SUBJECTS[0], AUTHORS[0], DATES[0], BODIES[1], HEADS[0]]
+    fields = [
+        [*usual[:place], choice, *usual[place + 1 :]]
+        for place, choices in enumerate(kinds)
+        for choice in choices
+    ]
+    draw = drawing(7)
+    fields += [[draw.choice(choices) for choices in kinds] for _ in range(60)]
+    made = [mail(*some) for some in fields]
+    return [*made, PLAIN, PLAIN.replace(b"\n", b"\r\n"), PLAIN.replace(b"---\n README", b" README")]
+
+
+def test_a_mail_that_is_read_here_says_what_mailinfo_reads_in_it(
+    store: Store, scratch: Path
+) -> None:
+    plain = 0
+    for content in mails():
+        ours = plain_mail(content)
+        if ours is None:
+            continue
+        plain += 1
+        theirs = ask_mailinfo(store, PatchFile("x.patch", content), scratch)
+        assert ours == theirs, content
+    # The test would say nothing if all were left to mailinfo.
+    assert plain > 30
+
+
+def test_what_must_be_plain_is_read_here() -> None:
+    for subject in SUBJECTS[:3]:
+        assert plain_mail(mail(subject, AUTHORS[0], DATES[0], BODIES[1], HEADS[1])), subject
+    for awkward in (AUTHORS[1], AUTHORS[2], AUTHORS[9]):
+        assert plain_mail(mail(SUBJECTS[0], awkward, DATES[0], b"", b"")) is None
+
+
+@pytest.mark.parametrize("body", ["", "Text \ufdd0 and \U0001fffe.\n", "Zoë\n"])
+def test_the_commit_is_the_one_that_commit_tree_makes(
+    toy: Toy, store: Store, scratch: Path, body: str
+) -> None:
+    for date in DATES:
+        for author in AUTHORS[:9]:
+            content = mail(SUBJECTS[0], author, date, body.encode(), HEADS[0])
+            file = PatchFile("x.patch", content)
+            read = read_mail(store, file, scratch)
+            env = {
+                "GIT_AUTHOR_NAME": read.name, "GIT_AUTHOR_EMAIL": read.email,
+                "GIT_AUTHOR_DATE": read.date, "GIT_COMMITTER_DATE": read.date,
+                "GIT_COMMITTER_NAME": "contribbot", "GIT_COMMITTER_EMAIL": "contribbot@localhost",
+            }  # fmt: skip
+            done = store.git(
+                "commit-tree", store.tree_of(toy.commit), "-p", toy.commit,
+                stdin=read.message.encode(), env=env, accept=(0, 128),
+            )  # fmt: skip
+            if done.returncode:
+                with pytest.raises(QueueError, match=r"x\.patch: "):
+                    author_line(store, "x.patch", read)
+                continue
+            line = author_line(store, "x.patch", read)
+            committed = b"contribbot <contribbot@localhost>" + line[line.rindex(b">") + 1 :]
+            tree = store.tree_of(toy.commit)
+            ours = Commit(tree, toy.commit, line, committed, read.stored_message, ())
+            assert ours.id == done.stdout.decode().strip(), (author, date)
+
+
+def test_writing_commits_leaves_no_ref_and_writes_once(toy: Toy, store: Store) -> None:
+    tree = Overlay(store, toy.commit)
+    change = tree.put("a/new/file", "100644", b"x\n")
+    line = b"A B <a@b.c> 1 +0000"
+    one = Commit(tree.tree(), toy.commit, line, line, b"One\n", (change,))
+    two = Commit(store.tree_of(toy.commit), one.id, line, line, b"Two\n",
+                 (tree.set("a/new/file", None),))  # fmt: skip
+    refs = store.git("for-each-ref").stdout
+
+    write_commits(store, [one, two])
+    written = sorted(path.name for path in (store.path / "objects").rglob("*"))
+    write_commits(store, [one, two])
+
+    assert store.git("for-each-ref").stdout == refs
+    assert sorted(path.name for path in (store.path / "objects").rglob("*")) == written
+    assert store.tree_of(two.id) == store.tree_of(toy.commit) == tree.tree()
+    store.git("fsck", "--strict", two.id)
+
+
+LINES = (b"a", b"b", b"", b"}", b"caf\xe9", b"return x", b"-- ", b"@@ -1 +1 @@")
+
+
+def random_tree(draw: random.Random) -> dict[str, bytes]:
+    """Return files with all that makes diffs hard: repeated lines, CRLF, no newline at the end."""
+    ends = (b"\n", b"\r\n")
+    files = {}
+    for number in range(draw.randrange(3, 7)):
+        end = draw.choice(ends)
+        rows = draw.choices(LINES, k=draw.randrange(40))
+        content = end.join(rows) + (end if draw.random() < 0.7 else b"")
+        folder = draw.choice(("", "src/", "src/deep/er/", "ä b/"))
+        files[f"{folder}file{number}"] = content
+    return files
+
+
+def change_tree(draw: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files with a few random edits, and files that come and go."""
+    after = dict(files)
+    for path in draw.sample(sorted(files), k=min(len(files), 2)):
+        what = draw.random()
+        if what < 0.1:
+            del after[path]
+            if draw.random() < 0.5:
+                after[f"{path}/now a folder"] = b"x\n"
+            continue
+        rows = after[path].split(b"\n")
+        for _ in range(draw.randrange(1, 4)):
+            at = draw.randrange(len(rows))
+            if draw.random() < 0.5:
+                rows.insert(at, draw.choice((b"new", b"a", b"", b"new\r")))
+            elif len(rows) > 1:
+                del rows[at]
+        after[path] = b"\n".join(rows)
+    if draw.random() < 0.3:
+        after[f"src/added{draw.randrange(99)}"] = draw.choice((b"", b"n\n", b"no newline"))
+    return after
+
+
+def lay(toy: Toy, draw: random.Random, files: dict[str, bytes]) -> None:
+    """Make the toy's work tree these files, some executable, and commit."""
+    git(toy.upstream, "rm", "-rqf", "--ignore-unmatch", ".")
+    for path, content in files.items():
+        toy.write(path, content)
+        if draw.random() < 0.2:
+            (toy.upstream / path).chmod(0o755)
+    git(toy.upstream, "-c", "core.autocrlf=false", "add", "-A")
+    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "State")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_patches_give_the_tree_that_git_apply_gives(
+    toy: Toy, store: Store, scratch: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    draw = drawing(seed)
+    files = random_tree(draw)
+    lay(toy, draw, files)
+    start = fetch(toy, store)
+    for _ in range(4):
+        files = change_tree(draw, files)
+        lay(toy, draw, files)
+    # Elsewhere the same patches must shift, fuzz or fail as git says.
+    fetch(toy, store, "tip")
+    lay(toy, draw, change_tree(draw, files))
+    other = fetch(toy, store, "other")
+    formatted = ["--stdout", "--zero-commit", "--binary", *draw.choice(([], ["-M"]))]
+    patches = [
+        PatchFile(f"{n}.patch", git(toy.upstream, "format-patch", "-1", *formatted, commit))
+        for n, commit in enumerate(
+            git(toy.upstream, "rev-list", "--reverse", f"{start}..HEAD~").decode().split()
+        )
+    ]
+    patches = [patch for patch in patches if patch.content]
+    for base in (start, other):
+        fast = apply_series(store, base, patches, pin="x", scratch=scratch)
+        with monkeypatch.context() as patched:
+            # Nothing is plain: all goes through git apply.
+            patched.setattr(series, "read_diff", lambda _: None)
+            slow = apply_series(store, base, patches, pin="x", scratch=scratch)
+        assert [one.commit for one in fast.applied] == [one.commit for one in slow.applied]
+        assert fast == slow
+        # ... and the small index says what one of the whole tree says.
+        env = {"GIT_INDEX_FILE": str(scratch / "whole")}
+        store.git("read-tree", base, env=env)
+        for one, patch in zip(fast.applied, patches, strict=False):
+            store.git("apply", "--cached", "-C1", "-", stdin=patch.content, env=env)
+            assert store.git("write-tree", env=env).stdout.decode().strip() == one.tree
+        if fast.conflicts:
+            done = store.git("apply", "--cached", "-C1", "-", env=env, accept=(0, 1, 128),
+                             stdin=patches[len(fast.applied)].content)  # fmt: skip
+            assert done.returncode != 0
+        assert store.git("rev-parse", f"{fast.commit}^{{tree}}").returncode == 0
+
+
+def test_most_random_patches_are_applied_in_memory(toy: Toy, store: Store) -> None:
+    plain = []
+    for seed in range(10):
+        draw = drawing(seed)
+        files = random_tree(draw)
+        lay(toy, draw, files)
+        lay(toy, draw, change_tree(draw, files))
+        patch = git(toy.upstream, "format-patch", "-1", "--stdout", "--binary")
+        if patch:
+            plain.append(read_diff(patch) is not None)
+    assert sum(plain) >= 8, plain
+    assert store.has(toy.commit)
+
+
+def test_exact_patches_take_two_processes(
+    toy: Toy, store: Store, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = toy.format_patch({"src/toy/area.py": FIXED, "docs/new.txt": "new\n"})
+    second = toy.format_patch({"README": "other\n"}, subject="Second")
+    files = [PatchFile("1.patch", first), PatchFile("2.patch", second)]
+    calls: list[str] = []
+    ask = Store.git
+
+    def counted(self: Store, *args: str, **options: object) -> object:
+        calls.append(args[0])
+        return ask(self, *args, **options)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(Store, "git", counted)
+    assert len(apply_series(store, toy.commit, files, pin="x", scratch=scratch).applied) == 2
+    assert len(calls) == 2, calls
+
+
+def test_a_conflict_comes_before_a_later_file_that_cannot_be_read(
+    toy: Toy, store: Store, scratch: Path
+) -> None:
+    bad = toy.format_patch({"src/toy/area.py": FIXED}).replace(b" square(side)", b" other(side)")
+    bad = bad.replace(b"return width", b"return height")
+    files = [PatchFile("1.patch", bad), PatchFile("2.patch", b"no mail\n")]
+    assert apply_series(store, toy.commit, files, pin="x", scratch=scratch).conflicts
+    good = PatchFile("1.patch", toy.format_patch({"src/toy/area.py": FIXED}))
+    with pytest.raises(QueueError, match=r"2\.patch"):
+        apply_series(store, toy.commit, [good, files[1]], pin="x", scratch=scratch)
+
+
+def test_an_overlay_and_its_forks(toy: Toy, store: Store) -> None:
+    tree = Overlay(store, toy.commit)
+    assert tree.tree() == store.tree_of(toy.commit)
+    fork = tree.fork()
+    fork.put("src/toy/area.py", "100755", FIXED.encode())
+    entry = tree.entry("src/toy/area.py")
+    assert entry is not None
+    assert tree.content(entry.blob) == AREA.encode()
+    assert tree.tree() == store.tree_of(toy.commit) != fork.tree()
+    assert fork.entry("src") != tree.entry("src")
+    assert tree.entry("src/none/at/all") is None
+    assert tree.blocker("README/below") == "README"
+    fork.set("src/toy/area.py", Entry("100644", entry.blob))
+    assert fork.tree() == tree.tree()
