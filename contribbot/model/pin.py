@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from contribbot.model.base import (
     Line,
@@ -29,6 +30,10 @@ Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.!+_-]+$")]
 WheelTags = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9._]+-[A-Za-z0-9._]+-[A-Za-z0-9._]+$")
 ]
+
+#: What stands for the release in the pattern of a tag, and what may stand around it.
+_VERSION: Final = "{version}"
+_TAG_AROUND: Final = re.compile(r"[A-Za-z0-9._+-]*")
 
 
 class SdistSource(Model):
@@ -147,6 +152,56 @@ class CommitRules(Model):
     subject_max: int = Field(default=0, ge=0, le=200)
 
 
+def _names_the_version(tag: str) -> str:
+    """Refuse a tag's pattern from which no tag can be made."""
+    if tag.count(_VERSION) != 1:
+        raise ValueError(f"a tag's pattern holds {_VERSION} once")
+    if not _TAG_AROUND.fullmatch(tag.replace(_VERSION, "", 1)):
+        raise ValueError(f"around {_VERSION} a tag has letters, digits and . _ + - only")
+    return tag
+
+
+class ReleaseRecipe(Model):
+    """Where an upstream's releases are, and what of the repository their files hold.
+
+    Attributes:
+        distribution: Its name on package indexes.
+        tag: How its repository names the tag of a release, with `{version}` in it.
+        root: The folder of the repository that a source archive holds (SGLang's holds
+            `python/`). Empty: the whole repository.
+        packages: The top-level folders of a wheel that the repository has too. Empty:
+            wheels are of no use.
+        wheel_root: The folder of the repository that these folders are in. Left out: `root`.
+    """
+
+    distribution: Distribution
+    tag: Annotated[str, AfterValidator(_names_the_version)] = "v{version}"
+    root: TreePath | Literal[""] = ""
+    packages: TreePaths = ()
+    wheel_root: TreePath | Literal[""] | None = None
+
+    def tag_of(self, version: str) -> str:
+        """Return the tag of a release.
+
+        Args:
+            version: The release, as its files write it.
+        """
+        return self.tag.replace(_VERSION, version)
+
+    def version_of(self, tag: str) -> str | None:
+        """Return the release that a tag names; None where tags do not look like this.
+
+        Args:
+            tag: A tag of the upstream's repository, or what somebody takes for one.
+        """
+        before, _, after = self.tag.partition(_VERSION)
+        if len(tag) <= len(before) + len(after):
+            return None
+        if not (tag.startswith(before) and tag.endswith(after)):
+            return None
+        return tag[len(before) : len(tag) - len(after)]
+
+
 class Upstream(Model):
     """A project that patches go to.
 
@@ -161,6 +216,9 @@ class Upstream(Model):
         hipify: Its own hipify step.
         compile: How its HIP sources are compiled.
         build: Its own way to build all of itself.
+        release: Where its releases are. It says where another pin can come from and
+            nothing of a pin that is there, so that no digest of an upstream holds it:
+            evidence and remembered outcomes stay what they are when it changes.
     """
 
     name: Name
@@ -172,3 +230,4 @@ class Upstream(Model):
     hipify: HipifyRecipe | None = None
     compile: CompileRecipe = CompileRecipe()
     build: BuildRecipe | None = None
+    release: ReleaseRecipe | None = Field(default=None, exclude=True)

@@ -16,7 +16,8 @@ from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.locks import lock
 from contribbot.model.pin import ReleaseSource
 from contribbot.sources.base import Progress
-from contribbot.sources.index import Candidate, Connection, connect, find_archive
+from contribbot.sources.connection import Connection, connect
+from contribbot.sources.index import Candidate, find_archive
 from contribbot.sources.pip_config import read_pip_config
 from contribbot.sources.retry import persist
 from contribbot.workspace import downloads_folder
@@ -25,6 +26,8 @@ log: Final = logging.getLogger(__name__)
 
 #: The end of a file's name while it is written.
 _PART: Final = ".part"
+#: Where a file lies until its digest is known.
+_UNKNOWN: Final = "unknown"
 #: No release's source comes near; a server that does not stop must be stopped.
 _MAX_BYTES: Final = 4 * 2**30
 _OK: Final = 200
@@ -70,6 +73,43 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
         return final
 
 
+def digest_of(candidate: Candidate, connection: Connection, *, progress: Progress) -> str:
+    """Return the SHA-256 of a file for which nobody announces one, by downloading it.
+
+    It is kept under that digest, so that `obtain` need not download it again.
+
+    Args:
+        candidate: The file.
+        connection: An open `connect`.
+        progress: Who is told how far it is.
+
+    Raises:
+        SourceError: It cannot be downloaded.
+        NoSpaceError: The disk is full.
+        MachineError: The cache cannot be written.
+    """
+    downloads = downloads_folder()
+    folder = downloads / _UNKNOWN
+    with _disk(folder), lock(folder.with_suffix(".lock"), "a download without a digest"):
+        folder.mkdir(exist_ok=True)
+        part = folder / (candidate.filename + _PART)
+        for left in folder.iterdir():
+            left.unlink()  # of a download that was killed: this one holds the lock
+        try:
+            sha256 = persist(
+                f"{candidate.filename} from {candidate.place}",
+                lambda: _fetch(candidate, part, connection, progress),
+            )
+            with lock(downloads / f"{sha256}.lock", f"the download of {candidate.filename}"):
+                final = downloads / sha256 / candidate.filename
+                final.parent.mkdir(exist_ok=True)
+                part.replace(final)
+                _sync_folder(final.parent)
+        finally:
+            part.unlink(missing_ok=True)
+        return sha256
+
+
 def _cached(folder: Path, sha256: str) -> Path | None:
     """Return the good archive of a folder; remove whatever else is there."""
     good: Path | None = None
@@ -91,6 +131,17 @@ def _download(
     candidate: Candidate, part: Path, sha256: str, connection: Connection, progress: Progress
 ) -> None:
     """Download to a file and check the digest on the way."""
+    got = _fetch(candidate, part, connection, progress)
+    if got != sha256:
+        raise IntegrityError(
+            f"{candidate.filename} from {candidate.place}: wrong sha256:"
+            f" expected {sha256}, got {got}",
+            hint="find out why it differs before you change the pin",
+        )
+
+
+def _fetch(candidate: Candidate, part: Path, connection: Connection, progress: Progress) -> str:
+    """Download to a file; return the SHA-256 of what came."""
     # As stored: some servers announce a .tar.gz as a compressed .tar.
     headers = {"Accept-Encoding": "identity"}
     with connection.http.stream("GET", candidate.url, headers=headers) as response:
@@ -103,15 +154,9 @@ def _download(
         progress.start(f"downloading {candidate.filename}", int(announced) if announced else None)
         try:
             with part.open("wb") as file:
-                got = _store(response.iter_raw(), file, candidate.filename, progress)
+                return _store(response.iter_raw(), file, candidate.filename, progress)
         finally:
             progress.done()
-    if got != sha256:
-        raise IntegrityError(
-            f"{candidate.filename} from {candidate.place}: wrong sha256:"
-            f" expected {sha256}, got {got}",
-            hint="find out why it differs before you change the pin",
-        )
 
 
 def _store(chunks: Iterator[bytes], file: IO[bytes], name: str, progress: Progress) -> str:

@@ -11,46 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from contribbot import process
-from contribbot.errors import CommandError, CommandTimeoutError, IntegrityError, SourceError
+from contribbot.errors import IntegrityError, SourceError
 from contribbot.model.pin import GitSource
 from contribbot.sources.base import Job, default_remote
-from contribbot.sources.redact import one_line, redact
+from contribbot.sources.redact import redact
+from contribbot.sources.remote import REMOTE, remote_git
 
 log: Final = logging.getLogger(__name__)
 
-#: How git reaches the network: the user's own programs, keys, proxies and certificates.
-_NETWORK: Final = re.compile(
-    r"HOME|USER|LOGNAME|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|SSH_ASKPASS|CURL_CA_BUNDLE"
-    r"|GIT_CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)|GIT_SSH(?:_COMMAND|_VARIANT)?|GIT_ASKPASS"
-    r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
-)
-#: What the user's configuration may not change about this one fetch.
-_SETTINGS: Final = {
-    "core.hooksPath": "/dev/null",
-    "core.fsmonitor": "false",
-    "core.logAllRefUpdates": "false",
-    "fetch.prune": "false",
-    "fetch.pruneTags": "false",
-    "fetch.recurseSubmodules": "no",
-    "fetch.writeCommitGraph": "false",
-    # Blobs are asked for by their ids: there is no history to compare.
-    "fetch.negotiationAlgorithm": "noop",
-    "fetch.unpackLimit": "1",
-    "transfer.unpackLimit": "1",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "protocol.version": "2",
-}
 #: Where the fetch puts what it got, until it is known to be the right thing.
 _INCOMING: Final = "refs/incoming/pin"
-_REMOTE: Final = "contribbot"
 _FLAGS: Final = (
     "--quiet",
     "--no-tags",
@@ -124,7 +99,7 @@ def _wrong(job: Job, shown: str, expected: str, got: str) -> IntegrityError:
 def _ask(job: Job, url: str, shown: str) -> _Target:
     """Ask the server which commit the tag is, before anything is downloaded."""
     tag = f"refs/tags/{job.pin.tag}"
-    said = _git(job, url, shown, "ls-remote", _REMOTE, tag, f"{tag}^{{}}", timeout=_LS_TIMEOUT)
+    said = _git(job, url, shown, "ls-remote", REMOTE, tag, f"{tag}^{{}}", timeout=_LS_TIMEOUT)
     ids = {name: object_id for object_id, name in (line.split("\t") for line in said.splitlines())}
     # An annotated tag is an object of its own; `^{}` is the commit behind it.
     commit = ids.get(f"{tag}^{{}}") or ids.get(tag)
@@ -146,7 +121,7 @@ def _fetch(job: Job, url: str, shown: str, target: _Target) -> None:
     try:
         with _no_promisor(job):
             _git(
-                job, url, shown, "fetch", *_FLAGS, "--depth=1", "--filter=blob:none", _REMOTE,
+                job, url, shown, "fetch", *_FLAGS, "--depth=1", "--filter=blob:none", REMOTE,
                 wanted, timeout=_FETCH_TIMEOUT,
             )  # fmt: skip
         with _no_promisor(job):
@@ -155,7 +130,7 @@ def _fetch(job: Job, url: str, shown: str, target: _Target) -> None:
         if not _NO_SHALLOW.search(error.message):
             raise
         log.warning("%s cannot give one commit alone; fetching its history too", shown)
-        _git(job, url, shown, "fetch", *_FLAGS, _REMOTE, wanted, timeout=_FETCH_TIMEOUT)
+        _git(job, url, shown, "fetch", *_FLAGS, REMOTE, wanted, timeout=_FETCH_TIMEOUT)
 
 
 @contextlib.contextmanager
@@ -167,7 +142,7 @@ def _no_promisor(job: Job) -> Iterator[None]:
     try:
         yield
     finally:
-        job.store.git("config", "--remove-section", f"remote.{_REMOTE}", accept=(0, 1, 128))
+        job.store.git("config", "--remove-section", f"remote.{REMOTE}", accept=(0, 1, 128))
         job.store.git("config", "--unset", "extensions.partialclone", accept=(0, 5))
 
 
@@ -181,53 +156,13 @@ def _fetch_missing(job: Job, url: str, shown: str) -> None:
         return  # also where the server knows no filters and has sent everything
     log.info("%s: fetching %d blobs that the store lacks", shown, len(missing))
     _git(
-        job, url, shown, "fetch", *_FLAGS, "--filter=blob:none", "--stdin", _REMOTE,
+        job, url, shown, "fetch", *_FLAGS, "--filter=blob:none", "--stdin", REMOTE,
         stdin=b"\n".join(missing) + b"\n", timeout=_FETCH_TIMEOUT,
     )  # fmt: skip
 
 
 def _git(job: Job, url: str, shown: str, *args: str, timeout: float, stdin: bytes = b"") -> str:
-    """Run git with the user's network settings, and no others.
-
-    The URL goes in by the environment: arguments can be seen by other users of
-    the machine, and are logged.
-
-    Raises:
-        SourceError: git said no; its words, without credentials.
-        NoSpaceError: The disk is full.
-    """
-    settings = {**_SETTINGS, f"remote.{_REMOTE}.url": url}
-    env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(settings))}
-    for number, (key, value) in enumerate(settings.items()):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    try:
-        done = process.run(
-            ["git", f"--git-dir={job.store.path}", *args],
-            cwd=job.store.path,
-            env=process.clean_environment(env),
-            stdin=stdin,
-            timeout=timeout,
-            tethered=True,
-        )
-    except CommandError as error:
-        # Not chained: git's own words may hold the password.
-        raise SourceError(
-            f"{shown}: {_reason(error.stderr)}",
-            hint=f"try `git ls-remote {shown}`; check the network and your access",
-        ) from None
-    except CommandTimeoutError:
-        raise SourceError(
-            f"{shown}: git {args[0]} did not end in {timeout:g} s", hint="check the network"
-        ) from None
-    return done.stdout.decode("utf-8", "replace")
-
-
-def _reason(stderr: str) -> str:
-    """Return git's complaint on one line: what it calls fatal, or all of it."""
-    lines = [one_line(line) for line in stderr.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
-    return "; ".join(fatal or lines) or "git said nothing"
+    return remote_git(job.store.path, url, shown, *args, timeout=timeout, stdin=stdin)
 
 
 def _remove_stale_locks(job: Job) -> None:

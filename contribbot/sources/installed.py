@@ -74,6 +74,19 @@ class InstalledFiles:
         return True
 
 
+def is_installed(spec: InstalledSource) -> bool:
+    """Say whether the release is installed beside this Python, as a source would ask.
+
+    Args:
+        spec: The release.
+    """
+    try:
+        _distribution(spec)
+    except SourceError:
+        return False
+    return True
+
+
 def _distribution(spec: InstalledSource) -> importlib.metadata.Distribution:
     """Return the installed distribution of the right release."""
     wanted = f"{spec.distribution}=={spec.version}"

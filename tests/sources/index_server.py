@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.server
+import json
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +21,10 @@ class Index:
     Attributes:
         files: What is on offer, by file name; all belong to `demo`.
         announce: Whether pages state the files' digests.
+        yanked: The files that the project withdrew, with its reason.
+        speaks_json: Whether pages are in JSON, which alone can state sizes.
+        sized: Whether a page in JSON states a file's size.
+        garbled: Whether pages in JSON are cut in the middle.
         credentials: `user:password` that is asked for, or empty.
         faults: What goes wrong with the next downloads, one each: `reset`,
             `short`, `500`, `404`, or `flip` (other bytes than announced).
@@ -29,6 +35,10 @@ class Index:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.announce = True
+        self.yanked: dict[str, str] = {}
+        self.speaks_json = False
+        self.sized: Callable[[str], bool] = lambda _: True
+        self.garbled = False
         self.credentials = ""
         self.faults: list[str] = []
         self.page_faults: list[str] = []
@@ -74,6 +84,10 @@ class Index:
         self.files[archive.name] = archive.read_bytes()
 
     @property
+    def pages(self) -> int:
+        return self.asked.count("/simple/demo/")
+
+    @property
     def downloads(self) -> int:
         return sum(path.startswith("/files/") for path in self.asked)
 
@@ -83,7 +97,9 @@ class Index:
         if self.credentials and request.headers.get("Authorization") != wanted:
             self._send(request, 401, b"", "text/plain")
         elif request.path == "/simple/demo/":
-            self._misbehave(request, self.page_faults, self._page(), "text/html")
+            kind = "application/vnd.pypi.simple.v1+json" if self.speaks_json else "text/html"
+            page = self._json() if self.speaks_json else self._page()
+            self._misbehave(request, self.page_faults, page, kind)
         elif (name := request.path.removeprefix("/files/")) in self.files:
             self._misbehave(request, self.faults, self.files[name], "application/gzip")
         else:
@@ -93,8 +109,23 @@ class Index:
         lines = []
         for name, content in self.files.items():
             digest = f"#sha256={hashlib.sha256(content).hexdigest()}" if self.announce else ""
-            lines.append(f'<a href="/files/{name}{digest}">{name}</a>')
+            reason = self.yanked.get(name)
+            yanked = "" if reason is None else f' data-yanked="{reason}"'
+            lines.append(f'<a href="/files/{name}{digest}"{yanked}>{name}</a>')
         return f"<html><body>{''.join(lines)}</body></html>".encode()
+
+    def _json(self) -> bytes:
+        files: list[dict[str, object]] = []
+        for name, content in self.files.items():
+            hashes = {"sha256": hashlib.sha256(content).hexdigest()} if self.announce else {}
+            file: dict[str, object] = {"filename": name, "url": f"/files/{name}", "hashes": hashes}
+            if self.sized(name):
+                file["size"] = len(content)
+            if name in self.yanked:
+                file["yanked"] = self.yanked[name] or True
+            files.append(file)
+        page = json.dumps({"meta": {"api-version": "1.1"}, "name": "demo", "files": files}).encode()
+        return page[: len(page) // 2] if self.garbled else page
 
     def _misbehave(
         self,

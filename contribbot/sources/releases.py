@@ -1,0 +1,293 @@
+"""The releases of an upstream, and a pin at another one.
+
+Which file of a release a pin names does not depend on the machine: what the places
+list decides, and neither the platform nor the Python that contribbot runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from contribbot.errors import SourceError
+from contribbot.model.base import Tag
+from contribbot.model.pin import (
+    GitSource,
+    InstalledSource,
+    Pin,
+    ReleaseRecipe,
+    ReleaseSource,
+    SdistSource,
+    SourceSpec,
+    Upstream,
+    WheelSource,
+)
+from contribbot.sources.base import Progress, Silent
+from contribbot.sources.connection import connect
+from contribbot.sources.download import digest_of
+from contribbot.sources.index import HINT
+from contribbot.sources.installed import is_installed
+from contribbot.sources.listing import File, Listing, read_listing
+from contribbot.sources.pip_config import read_pip_config
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+#: In place of a tag: the newest release that is neither a pre-release nor withdrawn.
+NEWEST: Final = "newest"
+_PURE: Final = "py3-none-any"
+_TAG: Final = TypeAdapter[str](Tag)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of an upstream.
+
+    Attributes:
+        version: As its files write it.
+        tag: Its tag in the upstream's repository.
+        has_sdist: Whether a source archive is published.
+        wheels: The tags of its wheels, in the order of their names.
+        yanked: Whether the project withdrew all of its files.
+    """
+
+    version: str
+    tag: str
+    has_sdist: bool
+    wheels: tuple[str, ...]
+    yanked: bool = False
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A release with what orders it and what can be downloaded."""
+
+    order: Version
+    release: Release
+    files: tuple[File, ...]
+
+
+def releases(
+    pin: Pin, upstream: Upstream, *, prereleases: bool = False, yanked: bool = False
+) -> list[Release]:
+    """Return the upstream's releases that package indexes have, the oldest first.
+
+    From the places that downloads come from; each index is asked once.
+
+    Args:
+        pin: A pin of the upstream.
+        upstream: The upstream.
+        prereleases: Whether pre-releases are wanted too.
+        yanked: Whether releases are wanted too that the project withdrew.
+
+    Raises:
+        SourceError: No place has any, or none can be reached, or the upstream's file
+            does not say where its releases are.
+    """
+    recipe = _recipe(upstream)
+    config = read_pip_config()
+    with connect(config) as connection:
+        listing = read_listing(recipe.distribution, config, connection)
+    offers = _offers(recipe, listing)
+    if not offers:
+        raise SourceError(
+            f"{pin.upstream}: no release of {recipe.distribution} found: {listing.places}",
+            hint=HINT,
+        )
+    return [
+        offer.release
+        for offer in offers
+        if (prereleases or not offer.order.is_prerelease) and (yanked or not offer.release.yanked)
+    ]
+
+
+def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None = None) -> Pin:
+    """Return a pin of the same upstream at another tag.
+
+    Its sources are those of the release: what is installed, where the pin has such a
+    source and that very release is installed; then the source archive, or else one wheel
+    (for any platform, or else the smallest where every one's size is known, or else the
+    first by name); then the pin's git repositories. Nothing is downloaded, unless no place
+    announces the file's digest.
+
+    Args:
+        pin: A pin of the upstream.
+        upstream: The upstream.
+        tag: The tag, as the upstream's repository names it, or `newest`: the newest
+            release that is neither a pre-release nor withdrawn.
+        progress: Who is told how far a download is.
+
+    Returns:
+        The pin; its commit is not known. The pin itself where it is at that tag.
+
+    Raises:
+        SourceError: There is no such release, or no place can be reached, or the
+            upstream's file does not say where its releases are.
+        IntegrityError: Two places announce different digests for its file.
+        NoSpaceError: The disk is full.
+    """
+    if tag == pin.tag:
+        return pin
+    recipe = _recipe(upstream)
+    config = read_pip_config()
+    with connect(config) as connection:
+        listing = read_listing(recipe.distribution, config, connection)
+        offers = _offers(recipe, listing)
+        offer = _newest(offers) if tag == NEWEST else _at(offers, tag)
+        if offer is not None:
+            if offer.release.tag == pin.tag:
+                return pin
+            chosen = _chosen(upstream, recipe, offer)
+            sha256 = chosen.sha256 or digest_of(
+                chosen.candidate, connection, progress=progress or Silent()
+            )
+            return _pin(pin, offer.release.tag, str(offer.order), _source(recipe, chosen, sha256))
+    raise SourceError(
+        f"{upstream.name} {tag}: no such release of {recipe.distribution}: {listing.places}",
+        hint=_advice(recipe, offers, tag),
+    )
+
+
+def _recipe(upstream: Upstream) -> ReleaseRecipe:
+    if upstream.release is None:
+        raise SourceError(
+            f"{upstream.name}: upstreams/{upstream.name}.toml does not say where its releases are",
+            hint='add a table [release] with distribution = "…", its name on the package index'
+            " (docs/queue.md), or add the other pin to queue.toml yourself",
+        )
+    return upstream.release
+
+
+def _offers(recipe: ReleaseRecipe, listing: Listing) -> list[_Offer]:
+    """Return the releases of a listing, in PEP 440's order."""
+    from packaging.version import Version  # noqa: PLC0415  comes with unearth
+
+    by_version: dict[Version, list[File]] = {}
+    for file in listing.files:
+        by_version.setdefault(Version(file.version), []).append(file)
+    offers = []
+    for order, files in sorted(by_version.items()):
+        sdists = [file for file in files if not file.tags]
+        # A wheel's name has the normal form; what a source archive writes is nearer to a tag.
+        version = (sdists or files)[0].version
+        tag = recipe.tag_of(version)
+        if not _is_tag(tag):
+            continue  # an epoch, for example: git has no such tag
+        wheels = tuple(file.tags for file in files if file.tags)
+        withdrawn = all(file.yanked for file in files)
+        release = Release(version, tag, bool(sdists), wheels, withdrawn)
+        offers.append(_Offer(order, release, tuple(files)))
+    return offers
+
+
+def _is_tag(text: str) -> bool:
+    try:
+        _TAG.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _newest(offers: Sequence[_Offer]) -> _Offer | None:
+    """Return the newest final release that is not withdrawn."""
+    final = (
+        offer
+        for offer in reversed(offers)
+        if not offer.order.is_prerelease and not offer.release.yanked
+    )
+    return next(final, None)
+
+
+def _at(offers: Sequence[_Offer], tag: str) -> _Offer | None:
+    """Return the release of a tag, yanked or not: it was asked for by name."""
+    return next((offer for offer in offers if offer.release.tag == tag), None)
+
+
+def _chosen(upstream: Upstream, recipe: ReleaseRecipe, offer: _Offer) -> File:
+    """Return the file of a release that a pin names."""
+    files = [file for file in offer.files if not file.yanked] or list(offer.files)
+    # `.tar.gz` comes before `.zip`, which keeps fewer of a file's modes.
+    sdists = sorted(
+        (file for file in files if not file.tags),
+        key=lambda file: (file.candidate.filename.endswith(".zip"), file.candidate.filename),
+    )
+    if sdists:
+        return sdists[0]
+    if not recipe.packages:
+        raise SourceError(
+            f"{upstream.name} {offer.release.tag}: there are only wheels, and"
+            f" upstreams/{upstream.name}.toml does not say what the repository has of them",
+            hint="add packages = […] to its table [release]: the wheel's top-level folders",
+        )
+    sized = all(file.size is not None for file in files)
+    return min(
+        files,
+        key=lambda file: (
+            file.tags != _PURE,
+            file.size if sized and file.size is not None else 0,
+            file.candidate.filename,
+        ),
+    )
+
+
+def _source(recipe: ReleaseRecipe, file: File, sha256: str) -> ReleaseSource:
+    """Return the source that names a file."""
+    if not file.tags:
+        return SdistSource(
+            kind="sdist",
+            distribution=recipe.distribution,
+            version=file.version,
+            sha256=sha256,
+            root=recipe.root,
+        )
+    return WheelSource(
+        kind="wheel",
+        distribution=recipe.distribution,
+        version=file.version,
+        sha256=sha256,
+        tags=file.tags,
+        packages=recipe.packages,
+        root=recipe.root if recipe.wheel_root is None else recipe.wheel_root,
+    )
+
+
+def _pin(pin: Pin, tag: str, version: str, source: ReleaseSource) -> Pin:
+    """Return a pin at another release, with the same kinds of sources beside its file."""
+    sources: list[SourceSpec] = [*_installed(pin, version), source]
+    sources += [spec for spec in pin.sources if isinstance(spec, GitSource)]
+    return Pin(upstream=pin.upstream, tag=tag, sources=tuple(sources))
+
+
+def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
+    """Yield the pin's installed distributions, where they are of this release."""
+    for spec in pin.sources:
+        if isinstance(spec, InstalledSource):
+            there = spec.model_copy(update={"version": version})
+            if is_installed(there):
+                yield there
+
+
+def _advice(recipe: ReleaseRecipe, offers: Sequence[_Offer], tag: str) -> str:
+    """Return the next step of somebody whose tag no release has."""
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  see _offers
+
+    if not offers:
+        return HINT
+    if tag == NEWEST:
+        return f"name one by its tag; the last is {offers[-1].release.tag}"
+    try:
+        meant = Version(recipe.version_of(tag) or tag)
+    except InvalidVersion:
+        return f"tags look like {recipe.tag}; the last is {offers[-1].release.tag}"
+    same = [offer.release.tag for offer in offers if offer.order == meant]
+    if same:
+        return f"write {same[0]}"
+    near = [offer.release.tag for offer in offers if offer.order < meant][-1:]
+    near += [offer.release.tag for offer in offers if offer.order > meant][:1]
+    return (
+        f"name {' or '.join(near)}, the nearest; or, for a tag without a release, add a pin"
+        " with a git source to queue.toml"
+    )

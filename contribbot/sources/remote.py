@@ -1,0 +1,95 @@
+"""Running git on a remote, as the user reaches the network, and otherwise untouched by them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from contribbot import process
+from contribbot.errors import CommandError, CommandTimeoutError, SourceError
+from contribbot.sources.redact import one_line
+
+#: How a remote is called in arguments.
+REMOTE: Final = "contribbot"
+#: How git reaches the network: the user's own programs, keys, proxies and certificates.
+_NETWORK: Final = re.compile(
+    r"HOME|USER|LOGNAME|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|SSH_ASKPASS|CURL_CA_BUNDLE"
+    r"|GIT_CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)|GIT_SSH(?:_COMMAND|_VARIANT)?|GIT_ASKPASS"
+    r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
+)
+#: What the user's configuration may not change about this one fetch.
+_SETTINGS: Final = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.logAllRefUpdates": "false",
+    "fetch.prune": "false",
+    "fetch.pruneTags": "false",
+    "fetch.recurseSubmodules": "no",
+    "fetch.writeCommitGraph": "false",
+    # Blobs are asked for by their ids: there is no history to compare.
+    "fetch.negotiationAlgorithm": "noop",
+    "fetch.unpackLimit": "1",
+    "transfer.unpackLimit": "1",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.version": "2",
+}
+
+
+def remote_git(
+    folder: Path, url: str, shown: str, *args: str, timeout: float, stdin: bytes = b""
+) -> str:
+    """Run git with the user's network settings, and no others.
+
+    The URL goes in by the environment: arguments can be seen by other users of
+    the machine, and are logged.
+
+    Args:
+        folder: A bare repository.
+        url: The remote that `REMOTE` stands for; may hold credentials.
+        shown: The same without them, for messages.
+        args: The subcommand and its arguments.
+        timeout: Seconds.
+        stdin: What it reads.
+
+    Returns:
+        What it wrote to standard output.
+
+    Raises:
+        SourceError: git said no; its words, without credentials.
+        NoSpaceError: The disk is full.
+    """
+    settings = {**_SETTINGS, f"remote.{REMOTE}.url": url}
+    env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    try:
+        done = process.run(
+            ["git", f"--git-dir={folder}", *args],
+            cwd=folder,
+            env=process.clean_environment(env),
+            stdin=stdin,
+            timeout=timeout,
+            tethered=True,
+        )
+    except CommandError as error:
+        # Not chained: git's own words may hold the password.
+        raise SourceError(
+            f"{shown}: {_reason(error.stderr)}",
+            hint=f"try `git ls-remote {shown}`; check the network and your access",
+        ) from None
+    except CommandTimeoutError:
+        raise SourceError(
+            f"{shown}: git {args[0]} did not end in {timeout:g} s", hint="check the network"
+        ) from None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _reason(stderr: str) -> str:
+    """Return git's complaint on one line: what it calls fatal, or all of it."""
+    lines = [one_line(line) for line in stderr.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
+    return "; ".join(fatal or lines) or "git said nothing"

@@ -1,0 +1,448 @@
+"""The releases of an upstream, and a pin at another one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import IntegrityError, SourceError
+from contribbot.model.evidence import pin_digest
+from contribbot.model.pin import (
+    GitSource,
+    InstalledSource,
+    Pin,
+    ReleaseRecipe,
+    SdistSource,
+    SourceSpec,
+    Upstream,
+    WheelSource,
+)
+from contribbot.queue.load import Queue, load_queue
+from contribbot.sources import Silent, provide
+from contribbot.sources.releases import Release, releases, resolve
+from contribbot.workspace import downloads_folder
+
+from .conftest import Kit
+from .index_server import Index
+from .test_wheel import zipped
+
+QUEUE = Path(__file__).parent.parent.parent
+GIT = GitSource(kind="git", remote="https://localhost/demo")
+PURE = "py3-none-any"
+LINUX = "cp311-cp311-manylinux_2_28_x86_64"
+MAC = "cp311-cp311-macosx_14_0_arm64"
+
+
+def upstream(**recipe: object) -> Upstream:
+    facts = {"distribution": "demo", "packages": ["demo"], **recipe}
+    release = ReleaseRecipe.model_validate(facts)
+    return Upstream(name="demo", repository="owner/demo", release=release)
+
+
+UPSTREAM = upstream()
+
+
+def pin(*sources: SourceSpec, tag: str = "v0.1") -> Pin:
+    old = SdistSource(kind="sdist", distribution="demo", version="0.1", sha256="0" * 64)
+    return Pin(upstream="demo", tag=tag, commit="1" * 40, sources=sources or (old, GIT))
+
+
+def offer(index: Index, *names: str) -> None:
+    """Offer files; each is as long as its name, twice."""
+    for name in names:
+        index.files[name] = name.encode() * 2
+
+
+def wheels(index: Index, version: str, **sizes: int) -> None:
+    """Offer wheels of given sizes in bytes."""
+    for short, size in sizes.items():
+        tags = {"pure": PURE, "linux": LINUX, "mac": MAC}[short]
+        index.files[f"demo-{version}-{tags}.whl"] = bytes(size)
+
+
+def announced(index: Index, name: str) -> str:
+    return hashlib.sha256(index.files[name]).hexdigest()
+
+
+def chosen(index: Index, found: Pin) -> str:
+    """Return the name of the file that a pin names."""
+    (sha256,) = (one.sha256 for one in found.sources if isinstance(one, SdistSource | WheelSource))
+    (name,) = (name for name in index.files if announced(index, name) == sha256)
+    return name
+
+
+def tags(found: list[Release]) -> list[str]:
+    return [release.tag for release in found]
+
+
+@pytest.fixture
+def second(index: Index, patch: pytest.MonkeyPatch) -> Iterator[Index]:
+    """Give another index, which pip asks after the first."""
+    assert index.host
+    with Index() as server:
+        patch.setenv("PIP_EXTRA_INDEX_URL", server.url)
+        yield server
+
+
+@pytest.mark.parametrize("speaks_json", [False, True])
+def test_releases_are_listed_in_their_own_order_with_one_request(
+    index: Index, speaks_json: bool
+) -> None:
+    index.speaks_json = speaks_json
+    offer(index, "demo-0.10.0.tar.gz", "demo-0.9.0.zip", "demo-0.9.0.post1.tar.gz",
+          "demo-0.11.0rc1.tar.gz", "demo-0.11.0.dev3.tar.gz", "demo-0.9.0+cpu.tar.gz",
+          "demo-1!0.1.tar.gz", "demo-0.8.0.tar.bz2", "another-7.0.tar.gz")  # fmt: skip
+    wheels(index, "0.10.0", linux=1, mac=1)
+    wheels(index, "0.9.1", pure=1)
+    assert releases(pin(), UPSTREAM) == [
+        Release("0.9.0", "v0.9.0", has_sdist=True, wheels=()),
+        Release("0.9.0.post1", "v0.9.0.post1", has_sdist=True, wheels=()),
+        Release("0.9.1", "v0.9.1", has_sdist=False, wheels=(PURE,)),
+        Release("0.10.0", "v0.10.0", has_sdist=True, wheels=(MAC, LINUX)),
+    ]
+    assert (index.pages, index.downloads) == (1, 0)
+    assert tags(releases(pin(), UPSTREAM, prereleases=True))[-3:] == [
+        "v0.10.0", "v0.11.0.dev3", "v0.11.0rc1"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("speaks_json", [False, True])
+@pytest.mark.parametrize("reason", ["", "broken"])
+def test_a_withdrawn_release_is_found_by_its_tag_alone(
+    index: Index, speaks_json: bool, reason: str
+) -> None:
+    index.speaks_json = speaks_json
+    offer(index, "demo-1.0.tar.gz", "demo-1.1.tar.gz", "demo-1.1-py3-none-any.whl")
+    index.yanked = dict.fromkeys(["demo-1.1.tar.gz", "demo-1.1-py3-none-any.whl"], reason)
+    assert tags(releases(pin(), UPSTREAM)) == ["v1.0"]
+    everything = releases(pin(), UPSTREAM, yanked=True)
+    assert [(release.tag, release.yanked) for release in everything] == [
+        ("v1.0", False), ("v1.1", True)
+    ]  # fmt: skip
+    assert resolve(pin(), UPSTREAM, "newest").tag == "v1.0"
+    assert chosen(index, resolve(pin(), UPSTREAM, "v1.1")) == "demo-1.1.tar.gz"
+    # One file is not the release, and is passed over for those that stand.
+    del index.yanked["demo-1.1-py3-none-any.whl"]
+    found = resolve(pin(), UPSTREAM, "newest")
+    assert found.tag == "v1.1"
+    assert chosen(index, found) == "demo-1.1-py3-none-any.whl"
+
+
+def test_a_source_archive_is_preferred_and_its_pin_provides_the_tree(
+    kit: Kit, index: Index
+) -> None:
+    archive = kit.pack({"demo-1.2/a.py": b"x = 1\n"}, "demo-1.2.tar.gz")
+    index.offer(archive)
+    offer(index, "demo-1.2.zip", "demo-1.2-py3-none-any.whl", "demo-1.3rc1.tar.gz")
+    there = upstream(root="python")
+    found = resolve(pin(), there, "newest")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert found == Pin(
+        upstream="demo", tag="v1.2", commit=None, sources=(
+            SdistSource(kind="sdist", distribution="demo", version="1.2", sha256=digest,
+                        root="python"),
+            GIT,
+        ),
+    )  # fmt: skip
+    assert found == resolve(pin(), there, "v1.2")
+    assert index.downloads == 0
+    provided = provide(found, there, kit.store, progress=Silent())
+    assert provided.kind == "sdist"
+    assert kit.files(provided.commit) == {"python/a.py": ("100644", b"x = 1\n")}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "folder"),
+    [({}, ""), ({"root": "python"}, "python/"), ({"root": "x", "wheel_root": ""}, ""),
+     ({"wheel_root": "src"}, "src/")],
+)  # fmt: skip
+def test_a_wheel_serves_where_no_archive_is_and_provides_its_python_files(
+    kit: Kit, index: Index, recipe: dict[str, object], folder: str
+) -> None:
+    index.offer(kit.write(zipped({"demo/a.py": b"x = 1\n", "demo/c.so": b""}),
+                          f"demo-1.2-{LINUX}.whl"))  # fmt: skip
+    there = upstream(**recipe)
+    found = resolve(pin(), there, "newest")
+    assert found.commit is None
+    assert [source.kind for source in found.sources] == ["wheel", "git"]
+    assert index.downloads == 0
+    provided = provide(found, there, kit.store, progress=Silent())
+    assert (provided.kind, set(kit.files(provided.commit))) == ("wheel", {f"{folder}demo/a.py"})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "known", "taken"),
+    [
+        ({"linux": 5, "mac": 9, "pure": 99}, lambda _: True, PURE),
+        ({"linux": 5, "mac": 9}, lambda _: True, LINUX),
+        ({"linux": 9, "mac": 5}, lambda _: True, MAC),
+        # Without all sizes none counts: which are known may be another machine's.
+        ({"linux": 5, "mac": 9}, lambda name: LINUX in name, MAC),
+        ({"linux": 5, "mac": 9}, None, MAC),
+    ],
+)
+def test_the_choice_among_wheels_is_the_same_on_every_machine(
+    index: Index, sizes: dict[str, int], known: object, taken: str
+) -> None:
+    index.speaks_json = known is not None
+    if callable(known):
+        index.sized = known
+    for names in (sizes, dict(reversed(sizes.items()))):
+        index.files.clear()
+        wheels(index, "1.0", **names)
+        assert chosen(index, resolve(pin(), UPSTREAM, "v1.0")) == f"demo-1.0-{taken}.whl"
+
+
+def test_a_digest_that_nobody_announces_is_taken_from_the_file(kit: Kit, index: Index) -> None:
+    archive = kit.pack({"demo-1.0/a.py": b""})
+    index.offer(archive)
+    index.announce = False
+    index.faults = ["reset"]
+    left = downloads_folder() / "unknown" / "killed.tar.gz.part"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of a download that was killed")
+    found = resolve(pin(), UPSTREAM, "v1.0")
+    assert chosen(index, found) == archive.name
+    assert index.downloads == 2
+    provide(found, UPSTREAM, kit.store, progress=Silent())
+    assert index.downloads == 2, "what was downloaded for its digest serves as the source"
+    kept = [path.name for path in downloads_folder().rglob("*") if ".tar.gz" in path.name]
+    assert kept == [archive.name]
+
+
+def test_a_file_that_cannot_be_had_gives_no_digest_and_leaves_nothing(
+    kit: Kit, index: Index
+) -> None:
+    index.offer(kit.pack({"demo-1.0/a.py": b""}))
+    index.announce = False
+    index.faults = ["short"] * 9
+    with pytest.raises(SourceError, match=r"demo-1\.0\.tar\.gz from .*: cut short"):
+        resolve(pin(), UPSTREAM, "v1.0")
+    assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
+
+
+def test_a_folder_of_files_serves_without_an_index(kit: Kit, find_links: Path) -> None:
+    archive = kit.pack({"demo-1.0/a.py": b""})
+    assert archive.parent == find_links
+    kit.write(b"small", f"demo-1.1-{LINUX}.whl")
+    kit.write(b"larger", f"demo-1.1-{MAC}.whl")
+    assert tags(releases(pin(), UPSTREAM)) == ["v1.0", "v1.1"]
+    found = resolve(pin(), UPSTREAM, "newest").sources[0]
+    assert isinstance(found, WheelSource)
+    assert found.tags == LINUX
+    assert found.sha256 == hashlib.sha256(b"small").hexdigest()
+    assert provide(
+        resolve(pin(), UPSTREAM, "v1.0"), UPSTREAM, kit.store, progress=Silent()
+    ).fresh  # fmt: skip
+
+
+def test_what_is_installed_comes_first_where_it_is_that_release(
+    index: Index, wheel: tuple[Path, InstalledSource]
+) -> None:
+    _, installed = wheel
+    offer(index, "demo-1.0.tar.gz", "demo-2.0.tar.gz")
+    here = installed.model_copy(update={"version": "0.1"})
+    old = pin(here, GIT)
+    found = resolve(old, UPSTREAM, "v1.0")
+    assert found.sources[0] == installed, "1.0+cpu is a build of 1.0"
+    assert [source.kind for source in found.sources] == ["installed", "sdist", "git"]
+    assert [source.kind for source in resolve(old, UPSTREAM, "v2.0").sources] == ["sdist", "git"]
+    assert [source.kind for source in resolve(pin(), UPSTREAM, "v1.0").sources] == ["sdist", "git"]
+
+
+def test_every_git_repository_is_carried_over_and_none_is_made_up(index: Index) -> None:
+    offer(index, "demo-1.0.tar.gz")
+    mirror = GitSource(kind="git", remote="https://localhost/mirror")
+    old = pin(mirror, *pin().sources)
+    assert resolve(old, UPSTREAM, "v1.0").sources[1:] == (mirror, GIT)
+    (alone,) = resolve(pin(pin().sources[0]), UPSTREAM, "v1.0").sources
+    assert alone.kind == "sdist"
+
+
+def test_the_pins_own_tag_is_the_pin(index: Index) -> None:
+    offer(index, "demo-1.0.tar.gz")
+    same = pin(tag="v1.0")
+    assert resolve(same, UPSTREAM, "v1.0") is same
+    assert index.pages == 0
+    assert resolve(same, UPSTREAM, "newest") is same
+
+
+def test_tags_are_named_as_the_upstream_names_them(index: Index) -> None:
+    offer(index, "demo-1.0.tar.gz", "demo-1.0.post2.tar.gz")
+    there = upstream(tag="release-{version}-final")
+    assert tags(releases(pin(), there)) == ["release-1.0-final", "release-1.0.post2-final"]
+    assert resolve(pin(), there, "release-1.0-final").tag == "release-1.0-final"
+    with pytest.raises(SourceError) as caught:
+        resolve(pin(), there, "release-1.0.0-final")
+    assert caught.value.hint == "write release-1.0-final"
+
+
+@pytest.mark.parametrize(
+    ("tag", "hint"),
+    [
+        ("1.0", "write v1.0"),
+        ("v1.0.0", "write v1.0"),
+        ("v1.5", "name v1.0 or v2.0rc1, the nearest; "),
+        ("v9", "name v2.0rc1, the nearest; "),
+        ("v0.0.1", "name v1.0, the nearest; "),
+        ("main", "tags look like v{version}; the last is v2.0rc1"),
+        ("v", "tags look like v{version}; the last is v2.0rc1"),
+    ],
+)
+def test_a_tag_without_a_release_is_named_with_the_places_and_the_next_step(
+    index: Index, tag: str, hint: str
+) -> None:
+    offer(index, "demo-1.0.tar.gz", "demo-2.0rc1.tar.gz")
+    with pytest.raises(SourceError) as caught:
+        resolve(pin(), UPSTREAM, tag)
+    assert caught.value.message == (
+        f"demo {tag}: no such release of demo: {index.url} has 2 files"
+    )  # fmt: skip
+    assert caught.value.hint.startswith(hint)
+
+
+def test_a_project_with_pre_releases_alone_has_no_newest(index: Index) -> None:
+    offer(index, "demo-2.0rc1.tar.gz")
+    with pytest.raises(SourceError) as caught:
+        resolve(pin(), UPSTREAM, "newest")
+    assert "v2.0rc1" in caught.value.hint
+    assert releases(pin(), UPSTREAM) == []
+    assert resolve(pin(), UPSTREAM, "v2.0rc1").tag == "v2.0rc1"
+
+
+def test_a_project_that_no_place_has_is_named_with_the_places(
+    index: Index, patch: pytest.MonkeyPatch
+) -> None:
+    words = f"demo.*: no .*release of demo.*: {index.url} has no files"
+    with pytest.raises(SourceError, match=words) as caught:
+        releases(pin(), UPSTREAM)
+    assert "pip config list" in caught.value.hint
+    with pytest.raises(SourceError, match=words):
+        resolve(pin(), UPSTREAM, "newest")
+    patch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(SourceError, match="no-index and without find-links"):
+        resolve(pin(), UPSTREAM, "v1.0")
+
+
+def test_an_upstream_that_does_not_say_where_its_releases_are_says_what_to_add(
+    index: Index,
+) -> None:
+    offer(index, "demo-1.0.tar.gz")
+    own = Upstream(name="demo", repository="owner/demo")
+    for ask in (lambda: releases(pin(), own), lambda: resolve(pin(), own, "v1.0")):
+        with pytest.raises(SourceError, match=r"demo: upstreams/demo\.toml") as caught:
+            ask()
+        assert "[release]" in caught.value.hint
+    assert index.pages == 0
+
+
+def test_wheels_of_which_nothing_is_known_are_not_guessed_at(index: Index) -> None:
+    wheels(index, "1.0", pure=1)
+    with pytest.raises(SourceError, match=r"demo v1\.0: there are only wheels") as caught:
+        resolve(pin(), upstream(packages=[]), "v1.0")
+    assert "packages" in caught.value.hint
+
+
+def test_places_that_agree_are_one_and_places_that_differ_stop(index: Index, second: Index) -> None:
+    offer(index, "demo-1.0.tar.gz", "demo-1.1.tar.gz")
+    index.announce = False
+    offer(second, "demo-1.0.tar.gz", "demo-1.1.tar.gz", "demo-1.2.tar.gz")
+    assert tags(releases(pin(), UPSTREAM)) == ["v1.0", "v1.1", "v1.2"]
+    assert resolve(pin(), UPSTREAM, "v1.1").tag == "v1.1"
+    # The second announces what the first does not.
+    assert index.downloads == second.downloads == 0
+    index.announce = True
+    second.files["demo-1.1.tar.gz"] = b"another build"
+    assert resolve(pin(), UPSTREAM, "v1.0").tag == "v1.0"
+    with pytest.raises(IntegrityError) as caught:
+        resolve(pin(), UPSTREAM, "v1.1")
+    for server in (index, second):
+        told = f"{announced(server, 'demo-1.1.tar.gz')} at {server.url}"
+        assert told in caught.value.message
+
+
+def test_a_withdrawal_counts_wherever_it_is_said(index: Index, second: Index) -> None:
+    for server in (index, second):
+        offer(server, "demo-1.0.tar.gz", "demo-1.1.tar.gz")
+    second.yanked = {"demo-1.1.tar.gz": ""}
+    assert resolve(pin(), UPSTREAM, "newest").tag == "v1.0"
+
+
+@pytest.mark.parametrize("trouble", ["401", "503", "garbled"])
+def test_a_place_that_cannot_be_asked_is_said_and_the_others_serve(
+    index: Index, second: Index, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for server in (index, second):
+        offer(server, "demo-1.0.tar.gz")
+    if trouble == "401":
+        index.credentials = "me:s3cret"
+    index.page_faults = [trouble] * 9 if trouble == "503" else []
+    index.speaks_json = index.garbled = trouble == "garbled"
+    assert resolve(pin(), UPSTREAM, "newest").tag == "v1.0"
+    (said,) = [line for line in caplog.messages if "are not seen" in line]
+    assert index.url in said
+    second.files.clear()
+    with pytest.raises(SourceError) as caught:
+        resolve(pin(), UPSTREAM, "newest")
+    assert index.url in caught.value.message
+    assert f"{second.url} has no files" in caught.value.message
+
+
+def test_a_password_of_an_index_is_shown_nowhere(
+    index: Index, patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    index.credentials = "me:s3cret"
+    patch.setenv("PIP_INDEX_URL", index.url_as("me:s3cret"))
+    offer(index, "demo-1.0.tar.gz")
+    assert "s3cret" not in repr(resolve(pin(), UPSTREAM, "v1.0"))
+    with pytest.raises(SourceError) as caught:
+        resolve(pin(), UPSTREAM, "v2.0")
+    assert index.url in caught.value.message
+    assert "s3cret" not in caught.value.message + caught.value.hint + caplog.text
+
+
+@pytest.mark.parametrize("tag", ["", "1.0", "v{version}{version}", "v {version}", "a/{version}"])
+def test_a_pattern_that_makes_no_tag_is_refused(tag: str) -> None:
+    with pytest.raises(ValueError, match=r"tag's pattern|around"):
+        ReleaseRecipe(distribution="demo", tag=tag)
+
+
+def test_what_is_said_of_releases_leaves_evidence_as_it_is() -> None:
+    bare = Upstream(name="demo", repository="owner/demo")
+    assert pin_digest(pin(), UPSTREAM) == pin_digest(pin(), bare)
+
+
+def test_the_upstreams_real_releases_resolve() -> None:
+    queue = load_queue(QUEUE)
+    found = real(queue, "vllm", "v0.22.0", "v0.23.0")
+    assert found.commit is None
+    first, last = found.sources
+    assert isinstance(first, SdistSource)
+    assert first.sha256 == "760269db3d9611e12e524681df1bca0977d5d2f5fcb4481cc34d33efc4ae7ff5"
+    assert last.kind == "git"
+    # The pin that a person wrote by hand is what it finds.
+    assert real(queue, "vllm", "v0.22.0", "v0.33.0") == queue.pin("vllm", "v0.33.0")
+
+
+def test_a_real_release_without_a_source_archive_is_a_wheel() -> None:
+    queue = load_queue(QUEUE)
+    found = real(queue, "sglang", "v0.5.10.post1", "newest")
+    first = found.sources[0]
+    assert isinstance(first, WheelSource)
+    assert (first.packages, first.root) == (("sglang",), "python")
+    newest = releases(found, queue.upstreams["sglang"])[-1]
+    assert (newest.tag, newest.has_sdist) == (found.tag, False)
+    assert first.tags in newest.wheels
+    moved = real(queue, "pytorch", "v2.13.0", "v2.12.1")
+    assert [source.kind for source in moved.sources][-2:] == ["wheel", "git"]
+
+
+def real(queue: Queue, name: str, old: str, tag: str) -> Pin:
+    """Move a pin of our own queue; the index is the one that pip is configured for."""
+    pinned = queue.pin(name, old)
+    assert pinned is not None
+    return resolve(pinned, queue.upstreams[name], tag)
