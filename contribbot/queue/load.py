@@ -15,6 +15,7 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
 from contribbot.model.pin import Pin, Upstream
 from contribbot.queue.toml import read_model
+from contribbot.queue.transaction import recover
 from contribbot.store.patchtext import check_form
 
 _PATCH_NAME: Final = re.compile(r"^\d{4}-.+\.patch$")
@@ -48,8 +49,8 @@ class Queue:
 
     def pin(self, upstream: str, tag: str) -> Pin | None:
         """Return a pin, or None when the queue names no such pin."""
-        found = [pin for pin in self.spec.pins if (pin.upstream, pin.tag) == (upstream, tag)]
-        return found[0] if found else None
+        wanted = (upstream, tag)
+        return next((pin for pin in self.spec.pins if (pin.upstream, pin.tag) == wanted), None)
 
     def patch(self, name: str) -> Patch:
         """Read a patch with its files.
@@ -103,6 +104,7 @@ def find_queue(start: Path) -> Path:
         UsageError: There is none.
     """
     for folder in (start, *start.parents):
+        recover(folder)
         if (folder / "patches" / "queue.toml").is_file():
             return folder
     raise UsageError(
@@ -119,6 +121,7 @@ def load_queue(folder: Path) -> Queue:
     Raises:
         QueueError: Something in them is invalid.
     """
+    recover(folder)
     queue_file = folder / "patches" / "queue.toml"
     spec = read_model(queue_file, QueueSpec)
     known = upstreams.files(folder)
@@ -225,8 +228,6 @@ def _patch_files(folder: Path) -> tuple[PatchFile, ...]:
         content = path.read_bytes()
         check_form(str(path), content)
         found.append(PatchFile(path.name, content))
-    if not found:
-        raise QueueError(f"{folder}: no NNNN-*.patch in it", hint="add one with git format-patch")
     return tuple(found)
 
 
@@ -237,9 +238,8 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
         # What tools leave behind is no part of the checks.
         if any(part.startswith((".", "__pycache__")) for part in inside.parts):
             continue
-        if not path.is_file():
-            continue
-        found.append(PatchFile(inside.as_posix(), path.read_bytes()))
+        if path.is_file():
+            found.append(PatchFile(inside.as_posix(), path.read_bytes()))
     return tuple(found)
 
 

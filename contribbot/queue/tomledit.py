@@ -1,0 +1,237 @@
+"""Changing a TOML file without touching the rest of it, on the `tomlkit` library."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from contribbot.errors import QueueError
+from contribbot.queue.toml import find_line
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+    from tomlkit.items import AbstractTable, AoT, Array
+    from tomlkit.toml_document import TOMLDocument
+
+#: A table of the file, as data.
+Table = dict[str, "JsonValue"]
+#: Lines to put behind the line of a key, which tomlkit has no way to do.
+Rows = list[tuple[tuple[int | str, ...], str]]
+
+
+def edited(what: str, content: bytes, edit: Callable[[TOMLDocument, Table], Rows]) -> bytes:
+    """Edit a file, and see that it says what it shall say then, and nothing else.
+
+    Args:
+        what: The file, for messages.
+        content: What it holds.
+        edit: Makes the change twice: in the document, and in the data that it must give.
+    """
+    import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
+
+    try:
+        text = content.decode()
+        data: Table = tomllib.loads(text)
+        if text and not text.endswith("\n"):
+            text += "\n"
+        document = tomlkit.parse(text)
+    except (ValueError, RecursionError) as error:
+        raise QueueError(f"{what}: not TOML that can be read: {error}") from error
+    rows = edit(document, data)
+    edited = _spaced(tomlkit.dumps(document), like=text)
+    for place, row in rows:
+        lines = edited.splitlines(keepends=True)
+        lines.insert(find_line(edited, place), row + ("\r\n" if "\r\n" in text else "\n"))
+        edited = "".join(lines)
+    try:
+        right = tomllib.loads(edited) == data
+    except tomllib.TOMLDecodeError:
+        right = False
+    if not right:
+        raise QueueError(
+            f"{what}: it is laid out in a way that cannot be edited without harm",
+            hint="make the change by hand",
+        )
+    return edited.encode()
+
+
+def _spaced(text: str, *, like: str) -> str:
+    """Put an empty line before each header of an array's table, where the file had them so."""
+    if any(before.strip() and not before.startswith("#") for before in _before_headers(like)):
+        return text
+    rows = text.splitlines(keepends=True)
+    spaced: list[str] = []
+    for row in rows:
+        if row.startswith("[[") and spaced and spaced[-1].strip() and spaced[-1][0] != "#":
+            spaced.append("\r\n" if row.endswith("\r\n") else "\n")
+        spaced.append(row)
+    return "".join(spaced)
+
+
+def _before_headers(text: str) -> list[str]:
+    """Return the lines before the headers of arrays' tables."""
+    rows = text.splitlines()
+    return [before for before, row in itertools.pairwise(rows) if row.startswith("[[")]
+
+
+def tables(data: Table, key: str) -> list[Table]:
+    """Return a list of tables of the data.
+
+    Raises:
+        QueueError: It is something else.
+    """
+    listed = data.get(key, [])
+    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    if not isinstance(listed, list) or len(found) != len(listed):
+        raise QueueError(f"queue.toml: {key}: not a list of tables")
+    return found
+
+
+def names_of(data: Table, key: str) -> list[str]:
+    """Return a list of names of the data.
+
+    Raises:
+        QueueError: It is something else.
+    """
+    found = data.get(key, [])
+    if not isinstance(found, list):
+        raise QueueError(f"{key}: not a list")
+    return [str(one) for one in found]
+
+
+def items_of(table: TOMLDocument | AbstractTable, key: str, data: Table) -> AoT | Array:
+    """Return an array of tables, in whichever of TOML's two ways it is written."""
+    import tomlkit  # noqa: PLC0415  see edited
+    from tomlkit.items import AoT, Array  # noqa: PLC0415  see edited
+
+    if key not in table:
+        table.append(key, tomlkit.aot())
+        data[key] = []
+    found = table[key]
+    assert isinstance(found, AoT | Array)  # noqa: S101  it is a list of tables in the data
+    # `pins = []` can be filled in braces only: it stands where no header may.
+    return found
+
+
+def insert(items: AoT | Array, number: int, value: Table) -> None:
+    """Put a table into an array of tables."""
+    from tomlkit.items import AoT  # noqa: PLC0415  see edited
+
+    items.insert(number, _table(value) if isinstance(items, AoT) else _inline(value))
+
+
+def update(table: AbstractTable, wanted: Table, place: tuple[int | str, ...]) -> Rows:
+    """Change a table's values; its sources are told from each other by their kinds.
+
+    Args:
+        table: The table.
+        wanted: What it shall say.
+        place: Where it stands in the file.
+
+    Returns:
+        What must be put in as lines: keys that it has not yet.
+    """
+    from tomlkit.items import InlineTable  # noqa: PLC0415  see edited
+
+    rows: Rows = []
+    for key in [key for key in table if key not in wanted]:
+        table.remove(key)
+    behind = ""
+    for key, value in wanted.items():
+        if _is_tables(value) and isinstance(value, list) and key in table:
+            rows += _update_list(items_of(table, key, {}), value, (*place, key))
+        elif key not in table and behind and not isinstance(table, InlineTable):
+            rows.append(((*place, behind), f"{key} = {_spelled(value)}"))
+        elif key not in table or table[key] != value:
+            table[key] = value
+        behind = behind if key not in table else key
+    return rows
+
+
+def _update_list(items: AoT | Array, wanted: list[JsonValue], place: tuple[int | str, ...]) -> Rows:
+    """Change the tables of an array: those whose kind stays are changed, not replaced."""
+    entries = [one for one in wanted if isinstance(one, dict)]
+    old = [str(one.get("kind")) for one in items]
+    new = [str(one.get("kind")) for one in entries]
+    pairs = [
+        (block.a + number, block.b + number)
+        for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+        for number in range(block.size)
+    ]
+    kept = {first for first, _ in pairs}
+    for number in reversed([number for number in range(len(old)) if number not in kept]):
+        del items[number]
+    same = {second for _, second in pairs}
+    rows: Rows = []
+    for number, entry in enumerate(entries):
+        if number in same:
+            rows += update(items[number], entry, (*place, number))
+        else:
+            insert(items, number, entry)
+    return rows
+
+
+def _spelled(value: JsonValue) -> str:
+    import tomlkit  # noqa: PLC0415  see edited
+
+    return tomlkit.item(value).as_string()
+
+
+def set_names(document: TOMLDocument, data: Table, key: str, wanted: list[str]) -> None:
+    """Change a list of names: entries that stay keep their comments."""
+    import tomlkit  # noqa: PLC0415  see edited
+    from tomlkit.items import Array  # noqa: PLC0415  see edited
+
+    there = names_of(data, key)
+    if there == wanted and key in data:
+        return
+    data[key] = list(wanted)
+    array = document.get(key)
+    if not isinstance(array, Array):
+        document[key] = wanted
+        return
+    for number in reversed(range(len(there))):
+        if there[number] not in wanted:
+            del array[number]
+    for number, name in enumerate(wanted):
+        if number >= len(array) or str(array[number]) != name:
+            array.insert(number, name)
+    if [str(one) for one in array] != wanted:
+        fresh = tomlkit.array()
+        fresh.extend(wanted)
+        document[key] = fresh.multiline("\n" in array.as_string())
+
+
+def _table(value: Mapping[str, JsonValue]) -> AbstractTable:
+    """Return data as a table with a header."""
+    import tomlkit  # noqa: PLC0415  see edited
+
+    table = tomlkit.table()
+    nested = {key for key, one in value.items() if _is_tables(one)}
+    for key in (*(key for key in value if key not in nested), *nested):
+        one = value[key]
+        if key in nested and isinstance(one, list):
+            array = tomlkit.aot()
+            for entry in one:
+                assert isinstance(entry, dict)  # noqa: S101  _is_tables has seen to it
+                array.append(_table(entry))
+            table.append(key, array)
+        else:
+            table.append(key, one)
+    return table
+
+
+def _inline(value: Mapping[str, JsonValue]) -> AbstractTable:
+    """Return data as a table in braces."""
+    import tomlkit  # noqa: PLC0415  see edited
+
+    table = tomlkit.inline_table()
+    table.update(value)
+    return table
+
+
+def _is_tables(value: JsonValue) -> bool:
+    return bool(value) and isinstance(value, list) and all(isinstance(one, dict) for one in value)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import QueueError
+from contribbot.hardware.probe import this_machine
+from contribbot.model.history import OtherEvent, PullRequestEvent, RetiredEvent
+from contribbot.model.outcome import Outcome, StageResult, Verdict
+from contribbot.model.report import PatchReport
+from contribbot.queue.journal import (
+    append,
+    journal_file,
+    note_verified,
+    outcomes_by_target,
+    read,
+)
+from contribbot.queue.load import load_queue
+from tests.conftest import Program
+from tests.toy import Toy
+
+WHEN = datetime(2026, 11, 21, 7, 30, tzinfo=UTC)
+
+
+def opened(number: int = 1) -> PullRequestEvent:
+    return PullRequestEvent(
+        time=WHEN, summary=f"opened #{number}", reference=f"example/toy#{number}", state="open"
+    )
+
+
+def test_events_are_read_as_they_were_added_and_each_is_one_line(tmp_path: Path) -> None:
+    retired = RetiredEvent(time=WHEN, summary="merged", why="in v1.1 \N{SNOWMAN}")
+    for event in (opened(), retired):
+        append(tmp_path, "area", event)
+    assert read(tmp_path, "area") == [opened(), retired]
+    rows = journal_file(tmp_path, "area").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(row)["event"] for row in rows] == ["pull-request", "retired"]
+    assert rows[0].startswith('{"time":"2026-11-21T07:30:00Z","summary":"opened #1"')
+    assert read(tmp_path, "other") == []
+
+
+def test_a_torn_last_line_is_passed_over_and_mended(tmp_path: Path) -> None:
+    append(tmp_path, "area", opened(1))
+    path = journal_file(tmp_path, "area")
+    whole = path.read_bytes()
+    append(tmp_path, "area", opened(2))
+    line = path.read_bytes()[len(whole) :]
+    # Cut anywhere: in the middle of the line, or just before its end.
+    for cut in range(1, len(line)):
+        path.write_bytes(whole + line[:cut])
+        expected = [opened(1), opened(2)] if cut == len(line) - 1 else [opened(1)]
+        assert read(tmp_path, "area") == expected
+        append(tmp_path, "area", opened(3))
+        assert read(tmp_path, "area") == [*expected, opened(3)]
+        assert path.read_bytes().endswith(b"\n")
+
+
+def test_another_bad_line_is_named(tmp_path: Path) -> None:
+    append(tmp_path, "area", opened())
+    path = journal_file(tmp_path, "area")
+    path.write_bytes(path.read_bytes() + b"<<<<<<< ours\n" + path.read_bytes())
+    with pytest.raises(QueueError, match=r"journal\.jsonl:2: not an event") as raised:
+        read(tmp_path, "area")
+    assert raised.value.hint
+
+
+def test_events_and_keys_of_a_later_contribbot_are_no_error(tmp_path: Path) -> None:
+    path = journal_file(tmp_path, "area")
+    path.parent.mkdir(parents=True)
+    rows: list[dict[str, str | int]] = [
+        {"time": "2026-11-21T07:30:00Z", "event": "moon-landing", "summary": "landed", "crew": 3},
+        {**json.loads(opened().model_dump_json(exclude_none=True)), "reviewers": 3},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    first, second = read(tmp_path, "area")
+    assert first == OtherEvent(time=WHEN, event="moon-landing", summary="landed")
+    assert second == opened()
+
+
+def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from contribbot.model.history import RetiredEvent
+from contribbot.queue.journal import append
+for number in range(20):
+    summary = f"{sys.argv[2]} {number} " + "x" * 5000
+    append(Path(sys.argv[1]), "area",
+           RetiredEvent(time=datetime.now(UTC), summary=summary, why="x"))
+"""
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in "abc"
+    ]
+    assert [one.wait(60) for one in running] == [0, 0, 0]
+    seen = [event.summary[:4].split() for event in read(tmp_path, "area")]
+    assert len(seen) == 60
+    for name in "abc":
+        assert [row[1] for row in seen if row[0] == name] == [str(n) for n in range(20)]
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path) -> None:
+    append(tmp_path, "area", opened())
+    before = journal_file(tmp_path, "area").read_bytes()
+    # The kernel's limit on the size of a file cuts a write short, as a full disk does.
+    code = (
+        "import resource, signal, sys\n"
+        "from datetime import UTC, datetime\n"
+        "from pathlib import Path\n"
+        "from contribbot.model.history import RetiredEvent\n"
+        "from contribbot.queue.journal import append\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 40}, {len(before) + 40}))\n"
+        "try:\n"
+        "    append(Path(sys.argv[1]), 'area',\n"
+        "           RetiredEvent(time=datetime.now(UTC), summary='x' * 100, why='x'))\n"
+        "except OSError as error:\n"
+        "    print(error.errno)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "27"  # EFBIG
+    assert journal_file(tmp_path, "area").read_bytes() == before
+
+
+def result(stage: str, target: str, outcome: Outcome) -> StageResult:
+    return StageResult(stage=stage, target=target, outcome=outcome, reason="", seconds=1.0)
+
+
+def test_the_outcome_on_a_target_is_the_one_that_decides() -> None:
+    passed, failed, missing = Outcome.PASSED, Outcome.FAILED, Outcome.UNAVAILABLE
+    stages = [
+        result("apply", "any", passed),
+        result("reproduce", "cpu", passed), result("numerics", "cpu", failed),
+        result("reproduce", "gfx942", missing), result("bench", "gfx942", passed),
+        result("compile", "gfx90a", passed), result("reproduce", "cuda", Outcome.SKIPPED),
+    ]  # fmt: skip
+    assert outcomes_by_target(stages) == {
+        "cpu": failed, "gfx942": missing, "compile:gfx90a": passed, "cuda": Outcome.SKIPPED,
+    }  # fmt: skip
+
+
+def test_a_verification_is_noted_when_it_is_news(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    patch = load_queue(toy.queue).patch("area")
+    here = this_machine()
+    there = here.model_copy(update={"cpu": "another"})
+
+    def report(verdict: Verdict, cpu: Outcome) -> PatchReport:
+        stages = (result("reproduce", "cpu", cpu), result("compile", "gfx942", Outcome.PASSED))
+        return PatchReport(
+            patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
+            verdict=verdict, stages=stages, open=(),
+        )  # fmt: skip
+
+    proved = report(Verdict.PROVED, Outcome.PASSED)
+    first = note_verified(toy.queue, patch, proved, here)
+    assert first is not None
+    assert first.summary == f"proved on {here.slug}; passed: cpu, compile:gfx942"
+    assert note_verified(toy.queue, patch, proved, here) is None
+    assert note_verified(toy.queue, patch, proved, there) is not None
+    # Each machine is compared with what it saw itself.
+    assert note_verified(toy.queue, patch, proved, here) is None
+    refuted = report(Verdict.REFUTED, Outcome.FAILED)
+    assert note_verified(toy.queue, patch, refuted, here) is not None
+    assert note_verified(toy.queue, patch, proved, here) is not None
+    assert [event.summary.split()[0] for event in read(toy.queue, "area")] == [
+        "proved", "proved", "refuted", "proved",
+    ]  # fmt: skip
+    toy.put("patches/area/0002-more.patch", b"From x\n\n---\ndiff --git a/b b/b\n")
+    changed = load_queue(toy.queue).patch("area")
+    assert note_verified(toy.queue, changed, proved, here) is not None
+
+
+def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    ran = program("log", "area")
+    assert (ran.code, ran.out) == (0, "area: nothing is recorded yet\n")
+    append(toy.queue, "area", opened())
+    append(toy.queue, "area", RetiredEvent(time=WHEN, summary="merged\u202e", why="x"))
+    expected = [
+        "2026-11-21 07:30  pull-request  opened #1",
+        "2026-11-21 07:30  retired       merged\N{REPLACEMENT CHARACTER}",
+    ]
+    assert program("log", "patches/area").out.splitlines() == expected
+    # It is there also when the patch is not.
+    toy.put_queue([])
+    (toy.queue / "patches/area").rename(toy.queue / "gone")
+    ran = program("log", "area", "--json")
+    events = ran.json()["events"]
+    assert isinstance(events, list)
+    assert ran.json()["patch"] == "area"
+    assert [one["event"] for one in events if isinstance(one, dict)] == ["pull-request", "retired"]
+
+    wrong = program("log", "aera")
+    assert wrong.code == 2
+    assert "no such patch: aera" in wrong.err
+
+
+def test_reading_needs_no_right_to_write(toy: Toy, program: Program) -> None:
+    append(toy.queue, "area", opened())
+    (toy.queue / ".contribbot" / "history.lock").unlink()
+    (toy.queue / ".contribbot").rmdir()
+    assert program("log", "area").code == 0
+    assert not (toy.queue / ".contribbot").exists()
+    assert os.listdir(toy.queue / "history") == ["area"]  # noqa: PTH208  names alone

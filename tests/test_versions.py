@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import QueueError, UsageError
+from contribbot.queue.journal import history_folder, read
+from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.rangediff import range_diff, read_range
+from contribbot.queue.versions import record, versions
+from tests.conftest import Program
+from tests.toy import AREA, FIXED, Toy, git
+
+BETTER = AREA.replace("return width + height", "return width * height")
+
+
+def reloaded(toy: Toy, *order: str) -> Queue:
+    toy.put_queue(list(order or ("area",)))
+    return load_queue(toy.queue)
+
+
+@pytest.fixture
+def changed(toy: Toy) -> Toy:
+    """A patch that was refreshed once: v1 is what was there before, v2 what is there."""
+    toy.put_patch()
+    before = reloaded(toy).patch("area")
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": BETTER}))
+    queue = reloaded(toy)
+    assert record(queue, "area", before=before, after=queue.patch("area"), why="refresh") == 2
+    return toy
+
+
+def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> None:
+    first, second = versions(changed.queue, "area")
+    assert [one.event.why for one in (first, second)] == ["before refresh", "refresh"]
+    assert second.event.summary == "v2: 1 commit on toy v1.0, refresh"
+    assert second.files() == load_queue(changed.queue).patch("area").files
+    assert first.mbox == changed.queue / "history" / "area" / "v1.mbox"
+    assert b"+    area = width * height" in first.mbox.read_bytes()
+    # The mbox is one that git reads.
+    git(changed.upstream, "checkout", "-q", "-B", "try", "v1.0")
+    git(changed.upstream, "am", "-q", str(first.mbox))
+    assert (changed.upstream / "src/toy/area.py").read_text() == FIXED
+
+
+def test_what_is_the_last_version_already_is_none(changed: Toy) -> None:
+    queue = load_queue(changed.queue)
+    patch = queue.patch("area")
+    assert record(queue, "area", before=patch, after=patch, why="refresh") is None
+    assert len(versions(changed.queue, "area")) == 2
+
+
+def test_a_new_patch_starts_with_v1(toy: Toy) -> None:
+    toy.put_patch()
+    queue = reloaded(toy)
+    assert record(queue, "area", before=None, after=queue.patch("area"), why="import") == 1
+    (event,) = read(toy.queue, "area")
+    assert event.summary == "v1: 1 commit on toy v1.0, import"
+
+
+def test_the_same_files_on_another_pin_are_a_version(changed: Toy) -> None:
+    git(changed.upstream, "tag", "v1.1")
+    queue_file = changed.queue / "patches/queue.toml"
+    spec_file = changed.queue / "patches/area/patch.toml"
+    before = load_queue(changed.queue).patch("area")
+    for path in (queue_file, spec_file):
+        path.write_text(path.read_text().replace('"v1.0"', '"v1.1"'))
+    queue = load_queue(changed.queue)
+    assert record(queue, "area", before=before, after=queue.patch("area"), why="rebase") == 3
+    compared = range_diff(queue, "area", 2, 3)
+    assert re.fullmatch(r"1:  [0-9a-f]+ = 1:  [0-9a-f]+ Multiply .*\n", compared.text)
+
+
+def test_a_kill_before_the_record_is_made_good_by_the_next(changed: Toy) -> None:
+    """The files changed and nobody wrote it down; the next change finds it as `before`."""
+    lost = FIXED.replace("area = ", "surface = ").replace("return area", "return surface")
+    changed.put_patch(patch=changed.format_patch({"src/toy/area.py": lost}))
+    before = load_queue(changed.queue).patch("area")
+    # A kill between the mbox and the journal's line leaves a file that no line names.
+    (changed.queue / "history/area/v3.mbox").write_bytes(b"half")
+    changed.put_patch()
+    queue = load_queue(changed.queue)
+    assert record(queue, "area", before=before, after=queue.patch("area"), why="refresh") == 4
+    assert [one.event.why for one in versions(changed.queue, "area")][2:] == [
+        "before refresh", "refresh",
+    ]  # fmt: skip
+    assert versions(changed.queue, "area")[2].files() == before.files
+
+
+def test_a_version_that_was_edited_is_refused(changed: Toy) -> None:
+    first = versions(changed.queue, "area")[0]
+    content = first.mbox.read_bytes()
+    for bad in (content + b"x", content.replace(b"width", b"depth"), content[:-1]):
+        first.mbox.write_bytes(bad)
+        with pytest.raises(QueueError, match="not what was recorded as v1 of area"):
+            first.files()
+    first.mbox.unlink()
+    with pytest.raises(QueueError, match=r"v1\.mbox: no such file"):
+        first.files()
+
+
+def test_files_come_back_byte_for_byte_whatever_they_hold(toy: Toy) -> None:
+    """A line that looks like the start of a mail, no such line at the start, any bytes."""
+    start = b"From 0123456789012345678901234567890123456789 Mon Sep 17 00:00:00 2001\n"
+    made = toy.format_patch({"README": b"caf\xe9\n"})
+    folder = toy.put_patch(patch=made.replace(b"---\n", start + b"---\n", 1))
+    (folder / "0002-b.patch").write_bytes(made.partition(b"\n")[2] + b"-- \n2.39.5\n")
+    queue = reloaded(toy)
+    record(queue, "area", before=None, after=queue.patch("area"), why="import")
+    assert versions(toy.queue, "area")[0].files() == queue.patch("area").files
+
+
+def test_diff_shows_what_changed_between_versions(changed: Toy, program: Program) -> None:
+    ran = program("diff", "area", "v1..v2")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("area: v1 against v2\n1:  ")
+    assert "-+    area = width * height" in ran.out
+    assert "++    return width * height" in ran.out
+
+    # Without numbers: the last version against the files.
+    assert program("diff", "area").out == "area: v2 and files are the same\n"
+    changed.put_patch()
+    ran = program("diff", "area")
+    assert ran.out.startswith("area: v2 against files\n")
+    assert "++    area = width * height" in ran.out
+    document = program("diff", "area", "1..", "--json").json()
+    assert {key: document[key] for key in ("patch", "old", "new", "same")} == {
+        "patch": "area", "old": "v1", "new": "files", "same": True,
+    }  # fmt: skip
+
+
+def test_diff_names_what_is_not_there(changed: Toy, program: Program, toy: Toy) -> None:
+    missing = program("diff", "area", "v1..v7")
+    assert missing.code == 2
+    assert "area: there is no version v7; it has v1 to v2" in missing.err
+    wrong = program("diff", "area", "HEAD~1")
+    assert wrong.code == 2
+    assert "HEAD~1: not versions of a patch; write v1..v2" in wrong.err
+    toy.put_patch("other")
+    reloaded(toy, "area", "other")
+    none = program("diff", "other")
+    assert none.code == 2
+    assert "other: no version is recorded yet" in none.err
+    assert changed is toy
+
+
+@pytest.mark.parametrize("text", ["", "v0", "v1...v2", "..v2", "v1..v2 ", "--help", "1.5"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="not versions of a patch"):
+        read_range(text)
+
+
+def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
+    """What is below has changed too: each version stands on its own state of it."""
+    toy.put_patch()
+    upper: dict[str, str | bytes] = {
+        "src/toy/area.py": FIXED.replace("* height / 2", "* height * 0.5")
+    }
+    git(toy.upstream, "checkout", "-q", "--detach")
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "commit", "-qam", "below")
+    below, toy.commit = toy.commit, git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    patch = toy.format_patch(upper, "Halve by a product")
+    toy.commit = below
+    git(toy.upstream, "checkout", "-q", "main")
+    toy.put_patch("upper", patch=patch, extra='depends_on = ["area"]')
+    first = reloaded(toy, "area", "upper")
+    record(first, "upper", before=None, after=first.patch("upper"), why="import")
+    assert versions(toy.queue, "upper")[0].event.below == {"area": first.patch("area").digest}
+
+    # Below it the same line says something else now, and so its context differs.
+    below_before = first.patch("area")
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": BETTER}))
+    second = load_queue(toy.queue)
+    with pytest.raises(QueueError, match=r"stood on area .* recorded nowhere"):
+        range_diff(second, "upper", 1)
+    record(second, "area", before=below_before, after=second.patch("area"), why="refresh")
+    compared = range_diff(second, "upper", 1)
+    assert (compared.old, compared.new, compared.same) == ("v1", "files", True)
+    assert " = 1: " in compared.text
+
+
+def test_a_version_whose_release_left_the_queue_can_be_compared(
+    changed: Toy, tmp_path: Path
+) -> None:
+    git(changed.upstream, "checkout", "-q", "main")
+    changed.write("README", "toys\n")
+    git(changed.upstream, "commit", "-qam", "Toy 2.0")
+    git(changed.upstream, "tag", "v2.0")
+    old = changed.commit
+    changed.commit = git(changed.upstream, "rev-parse", "HEAD").decode().strip()
+    changed.put_queue(["area"])
+    for path in (changed.queue / "patches/queue.toml", changed.queue / "patches/area/patch.toml"):
+        path.write_text(path.read_text().replace('"v1.0"', '"v2.0"'))
+    queue = load_queue(changed.queue)
+    assert queue.pin("toy", "v1.0") is None
+    compared = range_diff(queue, "area", 1)
+    assert "-+    area = width * height" in compared.text
+    assert versions(changed.queue, "area")[0].event.base.commit == old
+    assert history_folder(changed.queue, "area").is_dir()
+    assert not list(tmp_path.rglob("cache/runs/*/*"))
