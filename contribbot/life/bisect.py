@@ -1,0 +1,250 @@
+"""Finding the first release, or commit, that breaks a patch or makes it unnecessary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from contribbot.errors import IntegrityError, SourceError, UsageError
+from contribbot.life.carry import carry, git_source, land, like_of, pin_at, tags_of
+from contribbot.life.stacks import with_dependencies
+from contribbot.life.status import needs_of
+from contribbot.model.behaviour import Need
+from contribbot.model.bisect import Bisection, Question, Step
+from contribbot.model.pin import Pin
+from contribbot.queue.load import Queue
+from contribbot.sources.commits import commits_between
+from contribbot.store.move import Fate
+from contribbot.verify.pipeline import Options, Watcher
+from contribbot.workspace import run_folder
+
+Says = Literal["before", "after", "skipped"]
+#: Tells what one release or commit says, and why; the second time nothing remembered counts.
+Look = Callable[[Pin, bool], tuple[Says, str]]
+#: What is a failure: a text that does not apply; a check that fails. It is asked for again.
+_FAILURE: dict[Question, Says] = {"breaks": "after", "unneeded": "before"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """What to look through.
+
+    Attributes:
+        start: The tag or commit where the answer is still no.
+        end: The one where it is yes.
+        commits: Whether to look at commits instead of releases.
+    """
+
+    start: str
+    end: str
+    commits: bool
+
+
+def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
+    """Return what lies in a range, its ends too, oldest first.
+
+    Args:
+        queue: The queue.
+        upstream: The upstream.
+        wanted: The range.
+
+    Raises:
+        UsageError: An end is no release, or the ends are in the wrong order.
+        SourceError: The index or the repository cannot be asked.
+    """
+    if wanted.commits:
+        return _commits(queue, like_of(queue, upstream), wanted)
+    known = tags_of(queue, upstream)
+    for end in (wanted.start, wanted.end):
+        if end not in known:
+            raise UsageError(
+                f"{end}: no release of {upstream} that is published",
+                hint=f"the newest are {', '.join(known[-5:])}",
+            )
+    first, last = known.index(wanted.start), known.index(wanted.end)
+    _ordered(first, last, wanted)
+    return [pin_at(queue, upstream, tag) for tag in known[first : last + 1]]
+
+
+def _commits(queue: Queue, like: Pin, wanted: Range) -> list[Pin]:
+    source = git_source(like)
+    if source is None:
+        raise UsageError(
+            f"{like.title} has no git source, and commits are not published otherwise",
+            hint="leave out --commits, or add a source of kind git to the pin",
+        )
+    found = commits_between(queue.upstreams[like.upstream], source, wanted.start, wanted.end)
+    if len(found) < 2:  # noqa: PLR2004  the two ends
+        _ordered(1, 0, wanted)
+    return [
+        Pin(upstream=like.upstream, tag=commit, commit=commit, sources=(source,))
+        for commit in found
+    ]
+
+
+def _ordered(first: int, last: int, wanted: Range) -> None:
+    if first >= last:
+        raise UsageError(
+            f"{wanted.end} does not come after {wanted.start}", hint="exchange --from and --to"
+        )
+
+
+def bisect(
+    queue: Queue,
+    name: str,
+    wanted: Range,
+    *,
+    question: Question,
+    options: Options,
+    watcher: Watcher,
+    told: Callable[[Step], None],
+) -> Bisection:
+    """Find the first point of a range at which the answer is yes.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+        wanted: The range.
+        question: What is asked.
+        options: How to run checks.
+        watcher: Who looks on while checks run.
+        told: Called with each step when it is taken.
+
+    Raises:
+        UsageError: The range makes no sense, or its ends do not differ.
+        SourceError: The index or the repository cannot be asked.
+    """
+    upstream = queue.specs[name].upstream
+    pins = points(queue, upstream, wanted)
+    look = {"breaks": _breaks, "unneeded": _unneeded}[question]
+    walk = _Walk(
+        pins,
+        lambda pin, again: look(queue, name, pin, replace(options, force=again), watcher),
+        told,
+        failure=_FAILURE[question],
+    )
+    first, suspects = walk.run(wanted)
+    return Bisection(
+        patch=name,
+        upstream=upstream,
+        question=question,
+        start=wanted.start,
+        end=wanted.end,
+        first=first,
+        suspects=tuple(suspects),
+        steps=tuple(walk.steps),
+        left=len(pins) - 2,
+    )
+
+
+class _Walk:
+    """A binary search that passes over what cannot be told."""
+
+    def __init__(
+        self,
+        pins: Sequence[Pin],
+        look: Look,
+        told: Callable[[Step], None],
+        *,
+        failure: Says,
+    ) -> None:
+        self._pins = pins
+        self._look = look
+        self._told = told
+        self._failure = failure
+        self.steps: list[Step] = []
+        self._said: dict[int, Says] = {}
+
+    def run(self, wanted: Range) -> tuple[str, list[str]]:
+        """Search; return the first that says yes, and suspects where it cannot be told."""
+        low, high = 0, len(self._pins) - 1
+        for place, should in ((low, "before"), (high, "after")):
+            says = self._ask(place)
+            if says != should:
+                raise UsageError(_wrong_end(self.steps[-1], first=place == low, wanted=wanted))
+        while (middle := self._next(low, high)) is not None:
+            says = self._ask(middle)
+            if says == "before":
+                low = middle
+            elif says == "after":
+                high = middle
+        suspects = [self._pins[place].tag for place in range(low + 1, high)]
+        first = self._pins[high].tag
+        return ("", [*suspects, first]) if suspects else (first, [])
+
+    def _next(self, low: int, high: int) -> int | None:
+        """Return the point nearest to the middle that was not asked yet."""
+        half = (low + high) // 2
+        left = [place for place in range(low + 1, high) if place not in self._said]
+        return min(left, key=lambda place: (abs(place - half), place), default=None)
+
+    def _ask(self, place: int) -> Says:
+        """Ask one point; a failure is looked at again before it is believed."""
+        pin = self._pins[place]
+        says, why = self._tell(pin, again=False)
+        again = says == self._failure
+        if again:
+            second, second_why = self._tell(pin, again=True)
+            if second != says:
+                says, why = "skipped", f"one time {why}, another time {second_why}"
+        self._said[place] = says
+        step = Step(at=pin.tag, says=says, why=why, again=again)
+        self.steps.append(step)
+        self._told(step)
+        return says
+
+    def _tell(self, pin: Pin, *, again: bool) -> tuple[Says, str]:
+        try:
+            return self._look(pin, again)
+        except IntegrityError:
+            raise  # for a person to look at
+        except SourceError as error:
+            return "skipped", error.message
+
+
+def _wrong_end(step: Step, *, first: bool, wanted: Range) -> str:
+    end = f"--from {wanted.start}" if first else f"--to {wanted.end}"
+    if step.says == "skipped":
+        return f"{end}: it cannot be told there: {step.why}"
+    return f"{end}: the answer is {'yes' if first else 'no'} already there: {step.why}"
+
+
+def _breaks(
+    queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher
+) -> tuple[Says, str]:
+    """Say whether a patch's text applies."""
+    del options
+    spec = queue.specs[name]
+    own = queue.pin(spec.upstream, spec.pin)
+    assert own is not None  # noqa: S101  load_queue has checked it
+    progress = watcher.download()
+    old, new = land(queue, own, progress=progress), land(queue, pin, progress=progress)
+    with run_folder() as scratch:
+        every = with_dependencies(queue, [name])
+        moved = {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
+    fate = moved[name].fate
+    if fate is Fate.BLOCKED:
+        return "skipped", moved[name].why
+    return ("before" if fate in {Fate.CLEAN, Fate.MERGED} else "after"), moved[name].why
+
+
+def _unneeded(
+    queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher
+) -> tuple[Says, str]:
+    """Say whether a patch's checks pass without it."""
+    spec = queue.specs[name]
+    own = queue.pin(spec.upstream, spec.pin)
+    assert own is not None  # noqa: S101  load_queue has checked it
+    progress = watcher.download()
+    old, new = land(queue, own, progress=progress), land(queue, pin, progress=progress)
+    with run_folder() as scratch:
+        every = with_dependencies(queue, [name])
+        moved = {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
+    behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
+    says: dict[Need, Says] = {
+        Need.NEEDED: "before",
+        Need.SUPERSEDED: "after",
+        Need.UNCLEAR: "skipped",
+    }
+    return says[behaviour.verdict], behaviour.why

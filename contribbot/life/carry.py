@@ -1,0 +1,150 @@
+"""Carrying patches over to another release of their upstream, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from contribbot.errors import UsageError
+from contribbot.life.stacks import Landed, series_of
+from contribbot.model.patch import PatchFile
+from contribbot.model.pin import GitSource, Pin
+from contribbot.queue.load import Queue
+from contribbot.sources import Progress, provide
+from contribbot.sources.releases import releases, resolve
+from contribbot.sources.tags import pin_from_git, release_tags
+from contribbot.store.move import Moved, Moving, move
+from contribbot.store.repository import open_store
+from contribbot.workspace import stores_folder
+
+
+def land(queue: Queue, pin: Pin, *, progress: Progress) -> Landed:
+    """Bring a pin's tree into its upstream's store.
+
+    Args:
+        queue: Whose pin, or one like them, it is.
+        pin: The pin.
+        progress: Who is told how far it is.
+
+    Raises:
+        SourceError: No source can provide it.
+    """
+    store = open_store(stores_folder(), pin.upstream)
+    got = provide(pin, queue.upstreams[pin.upstream], store, progress=progress)
+    return Landed(pin, got.commit, store)
+
+
+def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
+    """Return the pin of an upstream at a tag: the queue's own, or one made from its like.
+
+    Args:
+        queue: The queue.
+        upstream: The upstream.
+        tag: A release's tag, or `newest`.
+
+    Raises:
+        SourceError: No index has such a release.
+    """
+    known = queue.pin(upstream, tag)
+    if known is not None:
+        return known
+    like = like_of(queue, upstream)
+    described, source = queue.upstreams[upstream], git_source(like)
+    if described.release is None and source is not None:
+        found = pin_from_git(like, described, source, tag)
+    else:
+        found = resolve(like, described, tag)
+    return queue.pin(upstream, found.tag) or found
+
+
+def tags_of(queue: Queue, upstream: str) -> list[str]:
+    """Return the tags of an upstream's final releases, oldest first.
+
+    Args:
+        queue: The queue.
+        upstream: The upstream.
+
+    Raises:
+        SourceError: Neither an index nor its repository tells them.
+    """
+    like = like_of(queue, upstream)
+    described, source = queue.upstreams[upstream], git_source(like)
+    if described.release is None and source is not None:
+        return release_tags(described, source)
+    return [one.tag for one in releases(like, described)]
+
+
+def like_of(queue: Queue, upstream: str) -> Pin:
+    """Return the pin of an upstream that others are made like: its last one."""
+    return [pin for pin in queue.spec.pins if pin.upstream == upstream][-1]
+
+
+def git_source(pin: Pin) -> GitSource | None:
+    """Return the first git repository that a pin can come from."""
+    return next((one for one in pin.sources if isinstance(one, GitSource)), None)
+
+
+def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
+    """Return the upstream that a command about a tag is about.
+
+    Args:
+        queue: The queue.
+        names: The patches that it is about.
+        wanted: What the user named, or empty.
+
+    Raises:
+        UsageError: It is none of theirs, or it is not clear which.
+    """
+    theirs = dict.fromkeys(queue.specs[name].upstream for name in names)
+    if wanted:
+        if wanted not in theirs:
+            raise UsageError(
+                f"--upstream {wanted}: none of these patches is for it",
+                hint=f"name one of {', '.join(theirs)}",
+            )
+        return wanted
+    if len(theirs) != 1:
+        raise UsageError(
+            f"a tag belongs to one upstream, and these patches are for {', '.join(theirs)}",
+            hint="name it with --upstream",
+        )
+    return next(iter(theirs))
+
+
+def carry(
+    queue: Queue,
+    names: Sequence[str],
+    old: Landed,
+    new: Landed,
+    *,
+    scratch: Path,
+    resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
+) -> list[Moved]:
+    """Carry patches of one pin over to another one; nothing is written but objects.
+
+    Args:
+        queue: The queue.
+        names: Patches that stand on the old pin, with all that they depend on.
+        old: Their pin.
+        new: Where to.
+        scratch: A folder for temporary files.
+        resolved: The files of patches whose conflicts a person has resolved.
+
+    Raises:
+        UsageError: A patch does not apply to its own pin.
+    """
+    series = series_of(queue, names, old, scratch=scratch)
+    for name, one in series.items():
+        if one.conflicts:
+            raise UsageError(
+                f"{name} does not apply to its own pin: {one.conflicts[0].headline}",
+                hint=f"mend it first: contribbot verify {name}",
+            )
+    mended = resolved or {}
+    moving = [
+        Moving(name, tuple(queue.below(name)), series[name], mended.get(name, ())) for name in names
+    ]
+    with new.store.exclusive():
+        return move(
+            new.store, moving, old=old.commit, new=new.commit, pin=new.pin.title, scratch=scratch
+        )

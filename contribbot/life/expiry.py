@@ -1,0 +1,55 @@
+"""Telling whether the conditions of `expires_when` have come."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from contribbot.model.patch import Expiry
+from contribbot.model.pin import Pin
+from contribbot.model.status import Due
+
+
+def due(expiry: Expiry, against: Pin, merged: frozenset[str]) -> Due:
+    """Tell whether a condition has come.
+
+    Args:
+        expiry: The condition.
+        against: The release that the question is about.
+        merged: Pull requests that are known to be merged.
+    """
+    if expiry.release is not None:
+        return _release(expiry.release, against.tag)
+    if expiry.dependency is not None:
+        return _dependency(expiry.dependency)
+    reference = str(expiry.pull_request)
+    condition = f"{reference} is merged"
+    if reference in merged:
+        return Due(condition=condition, come=True, why="the patch's history says so")
+    return Due(condition=condition, come=None, why="only GitHub can tell; see its page")
+
+
+def _release(release: str, tag: str) -> Due:
+    condition = f"release {release}"
+    try:
+        come = Version(tag) >= Version(release)
+    except InvalidVersion:
+        come = tag == release
+    return Due(
+        condition=condition, come=come, why=f"{tag} is {'at or after' if come else 'before'} it"
+    )
+
+
+def _dependency(text: str) -> Due:
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement as error:
+        return Due(condition=text, come=None, why=f"no requirement that can be read: {error}")
+    try:
+        version = importlib.metadata.version(wanted.name)
+    except importlib.metadata.PackageNotFoundError:
+        return Due(condition=text, come=None, why=f"{wanted.name} is not installed here")
+    come = wanted.specifier.contains(version, prereleases=True)
+    return Due(condition=text, come=come, why=f"{wanted.name} {version} is installed here")

@@ -1,0 +1,125 @@
+"""Every patch at a glance, on its own pin. Downloads and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contribbot.life.evidence import target_states
+from contribbot.life.expiry import due
+from contribbot.life.stacks import Landed, series_of, with_dependencies
+from contribbot.model.behaviour import Behaviour
+from contribbot.model.history import Event, PullRequestEvent, VersionEvent
+from contribbot.model.pin import Pin
+from contribbot.model.status import PatchStatus, StatusReport, Text
+from contribbot.queue import journal
+from contribbot.queue.load import Queue
+from contribbot.sources import find
+from contribbot.store.repository import open_store
+from contribbot.store.series import Series
+from contribbot.workspace import run_folder, stores_folder
+
+
+@dataclass(frozen=True)
+class Says:
+    """What can be said of a patch's text, and why.
+
+    Attributes:
+        text: What becomes of it.
+        why: One line.
+    """
+
+    text: Text
+    why: str
+
+
+def status(queue: Queue, names: Sequence[str]) -> StatusReport:
+    """Tell where patches stand on their own pins. Downloads and runs nothing.
+
+    Args:
+        queue: The queue.
+        names: Which patches.
+    """
+    pins: dict[Pin, list[str]] = {}
+    for name in with_dependencies(queue, names):
+        spec = queue.specs[name]
+        pin = queue.pin(spec.upstream, spec.pin)
+        assert pin is not None  # noqa: S101  load_queue has checked it
+        pins.setdefault(pin, []).append(name)
+    said: dict[str, Says] = {}
+    with run_folder() as scratch:
+        for pin, theirs in pins.items():
+            said |= _on_own_pin(queue, pin, theirs, scratch=scratch)
+    return StatusReport(patches=tuple(row(queue, name, said[name]) for name in names))
+
+
+def _on_own_pin(queue: Queue, pin: Pin, names: list[str], *, scratch: Path) -> dict[str, Says]:
+    store = open_store(stores_folder(), pin.upstream)
+    found = find(pin, queue.upstreams[pin.upstream], store)
+    if found is None:
+        why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
+        return dict.fromkeys(names, Says(Text.UNKNOWN, why))
+    landed = Landed(pin, found.commit, store)
+    return {
+        name: _of_series(series)
+        for name, series in series_of(queue, names, landed, scratch=scratch).items()
+    }
+
+
+def _of_series(series: Series) -> Says:
+    if series.conflicts:
+        return Says(Text.CONFLICT, series.conflicts[0].headline)
+    if not series.applied:
+        return Says(Text.BLOCKED, "a patch that it depends on does not apply")
+    allowed = [item.phrase for one in series.applied for item in one.adjustments]
+    if allowed:
+        return Says(Text.OFFSET, "; ".join(allowed))
+    return Says(Text.CLEAN, "applies exactly")
+
+
+def row(
+    queue: Queue,
+    name: str,
+    says: Says,
+    *,
+    against: Pin | None = None,
+    behaviour: Behaviour | None = None,
+) -> PatchStatus:
+    """Put together what is known of a patch.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+        says: What becomes of its text.
+        against: The release that this is about; None: its own pin.
+        behaviour: What its checks say without it there.
+    """
+    spec = queue.specs[name]
+    pin = against or queue.pin(spec.upstream, spec.pin)
+    assert pin is not None  # noqa: S101  load_queue has checked it
+    events = journal.read(queue.folder, name)
+    return PatchStatus(
+        patch=name,
+        upstream=spec.upstream,
+        pin=spec.pin,
+        against=pin.tag,
+        text=says.text,
+        text_why=says.why,
+        behaviour=behaviour,
+        evidence=target_states(queue, name),
+        contribution=_contribution(events),
+        due=tuple(due(one, pin, _merged(events)) for one in spec.expires_when),
+        versions=sum(1 for event in events if isinstance(event, VersionEvent)),
+    )
+
+
+def _contribution(events: Sequence[Event]) -> str:
+    """Say what the history knows of the pull request."""
+    seen = [event for event in events if isinstance(event, PullRequestEvent)]
+    return f"{seen[-1].reference} {seen[-1].state}" if seen else "none"
+
+
+def _merged(events: Sequence[Event]) -> frozenset[str]:
+    seen = [event for event in events if isinstance(event, PullRequestEvent)]
+    return frozenset(event.reference for event in seen if event.state == "merged")

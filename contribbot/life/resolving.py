@@ -1,0 +1,121 @@
+"""Conflicts of a move that a person resolves, one patch after the other.
+
+What is resolved already, and where the move shall go, is kept in the queue's local
+folder until the move is done or given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from contribbot import process
+from contribbot.errors import UsageError
+from contribbot.files import write_atomically
+from contribbot.model.base import Model, Name, Tag
+from contribbot.model.patch import PatchFile
+from contribbot.model.pin import Pin
+from contribbot.queue import replay
+from contribbot.queue.load import Queue
+from contribbot.store.move import Moved
+
+
+class Underway(Model):
+    """A move that waits for a person.
+
+    Attributes:
+        upstream: The upstream.
+        old: The tag of the pin that moves.
+        new: Where to.
+        open: The patch whose conflict is open in a work tree.
+    """
+
+    upstream: Name
+    old: Tag
+    new: Pin
+    open: Name
+
+
+def _folder(queue: Queue) -> Path:
+    return queue.local / "rebase"
+
+
+def underway(queue: Queue) -> Underway | None:
+    """Return the move that waits for a person, if any."""
+    try:
+        return Underway.model_validate_json((_folder(queue) / "state.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def required(queue: Queue) -> Underway:
+    """Return the move that waits for a person.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = underway(queue)
+    if found is None:
+        raise UsageError("no move is underway", hint="start one: contribbot rebase --to TAG")
+    return found
+
+
+def resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
+    """Return the files of the patches that are resolved already."""
+    if underway(queue) is None:
+        return {}
+    return {
+        folder.name: tuple(
+            PatchFile(path.name, path.read_bytes()) for path in sorted(folder.glob("*.patch"))
+        )
+        for folder in sorted(_folder(queue).iterdir())
+        if folder.is_dir()
+    }
+
+
+def open_conflict(
+    queue: Queue, old: Pin, new: Pin, moved: Moved, commits: Sequence[str], *, at: Path | None
+) -> replay.Replay:
+    """Open a work tree with a patch's conflict in it.
+
+    Args:
+        queue: The queue.
+        old: The pin that moves.
+        new: Where to.
+        moved: The patch that conflicts.
+        commits: Its commits on the old pin.
+        at: Where; None: in the queue's local folder.
+    """
+    opened = replay.open_replay(queue, moved.name, base=moved.base, commits=commits, at=at)
+    state = Underway(upstream=new.upstream, old=old.tag, new=new, open=moved.name)
+    write_atomically(_folder(queue) / "state.json", state.model_dump_json(indent=2).encode())
+    return opened
+
+
+def take_resolution(queue: Queue) -> str:
+    """Take the commits of the open work tree over as a patch's resolution.
+
+    Returns:
+        The patch.
+
+    Raises:
+        UsageError: No move is underway, or the conflict is not resolved yet.
+    """
+    state = required(queue)
+    files = replay.taken(queue, state.open)
+    folder = _folder(queue) / state.open
+    process.remove_tree(folder)
+    for file in files:
+        write_atomically(folder / file.name, file.content)
+    replay.close_replay(queue, state.open)
+    return state.open
+
+
+def forget(queue: Queue) -> None:
+    """Give a move up, or be done with it: its work tree and resolutions go."""
+    state = underway(queue)
+    if state is not None:
+        replay.close_replay(queue, state.open)
+    process.remove_tree(_folder(queue))

@@ -1,0 +1,118 @@
+"""What a release makes of the patches of a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from contribbot.life.carry import carry, land, pin_at
+from contribbot.life.glance import Says, row, status
+from contribbot.life.stacks import Landed, with_dependencies
+from contribbot.model.behaviour import Behaviour
+from contribbot.model.pin import Pin
+from contribbot.model.status import StatusReport, Text
+from contribbot.queue.load import Queue
+from contribbot.sources import Progress
+from contribbot.store.move import Fate, Moved
+from contribbot.verify.behaviour import Ask, behaviours
+from contribbot.verify.pipeline import Options, Watcher
+from contribbot.workspace import run_folder
+
+
+def status_against(
+    queue: Queue,
+    names: Sequence[str],
+    *,
+    upstream: str,
+    tag: str,
+    run: bool,
+    options: Options,
+    watcher: Watcher,
+) -> StatusReport:
+    """Tell what a release of an upstream makes of the patches for it.
+
+    Args:
+        queue: The queue.
+        names: Which patches; those for other upstreams stand on their own pins.
+        upstream: The upstream.
+        tag: The release, or `newest`.
+        run: Whether to run the checks without the patches; else nothing is said of that.
+        options: How to run them.
+        watcher: Who looks on.
+
+    Raises:
+        SourceError: There is no such release, or it cannot be had.
+    """
+    theirs = [name for name in names if queue.specs[name].upstream == upstream]
+    new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
+    moved: dict[str, Moved] = {}
+    with run_folder() as scratch:
+        for pin in {queue.specs[name].pin: None for name in theirs}:
+            mine = [name for name in theirs if queue.specs[name].pin == pin]
+            moved |= _carried(
+                queue, mine, pin, new=new, progress=watcher.download(), scratch=scratch
+            )
+    needs = needs_of(queue, theirs, new.pin, moved, options=options, watcher=watcher) if run else {}
+    rows = {
+        name: row(queue, name, _of_move(moved[name]), against=new.pin, behaviour=needs.get(name))
+        for name in theirs
+    }
+    others = status(queue, [name for name in names if name not in rows])
+    rows |= {row.patch: row for row in others.patches}
+    return StatusReport(patches=tuple(rows[name] for name in names))
+
+
+def _carried(
+    queue: Queue,
+    names: list[str],
+    tag: str,
+    *,
+    new: Landed,
+    progress: Progress,
+    scratch: Path,
+) -> dict[str, Moved]:
+    old_pin = queue.pin(new.pin.upstream, tag)
+    assert old_pin is not None  # noqa: S101  load_queue has checked it
+    old = land(queue, old_pin, progress=progress)
+    every = with_dependencies(queue, names)
+    return {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
+
+
+def needs_of(
+    queue: Queue,
+    names: Sequence[str],
+    pin: Pin,
+    moved: dict[str, Moved],
+    *,
+    options: Options,
+    watcher: Watcher,
+) -> dict[str, Behaviour]:
+    """Run the checks of patches without them at a release.
+
+    A patch stands on those of its dependencies that the release does not make
+    unnecessary: what is superseded is left out, lowest first.
+
+    Args:
+        queue: The queue.
+        names: The patches.
+        pin: The release.
+        moved: What became of their texts there.
+        options: How to run.
+        watcher: Who looks on.
+    """
+    asks = [
+        Ask(
+            name,
+            pin,
+            tuple(low for low in queue.below(name) if moved[low].fate in {Fate.CLEAN, Fate.MERGED}),
+        )
+        for name in names
+    ]
+    found = behaviours(queue, asks, options=options, watcher=watcher)
+    return {one.patch: one for one in found}
+
+
+def _of_move(moved: Moved) -> Says:
+    if moved.fate is Fate.CLEAN and moved.adjustments:
+        return Says(Text.OFFSET, "; ".join(item.phrase for item in moved.adjustments))
+    return Says(Text(str(moved.fate)), moved.why)

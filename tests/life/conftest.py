@@ -1,0 +1,40 @@
+"""An upstream with a history of releases, each of which does something else to the patch."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.toy import AREA, Toy, git
+
+#: Lines before the change: the patch applies at another place.
+SHIFTED = AREA.replace('"""Areas."""', '"""Areas.\n\nOf plane figures.\n"""')
+#: A line near the change is another: only a merge can tell that both can stay.
+BESIDE = SHIFTED.replace("(width, height)", "(width, height=1)")
+#: What the patch changes was changed, and is still wrong.
+WRONG = SHIFTED.replace("return width + height", "return height + width + 0")
+#: Mended in other words.
+MENDED = SHIFTED.replace("return width + height", "return height * width")
+#: Mended in the patch's own words.
+TAKEN = SHIFTED.replace("return width + height", "area = width * height\n    return area")
+
+
+@pytest.fixture
+def releases(toy: Toy) -> Toy:
+    """Give the toy one patch, `area`, and an upstream with tags v1.0 to v1.5."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    for tag, area in (
+        ("v1.1", SHIFTED), ("v1.2", BESIDE), ("v1.3", WRONG), ("v1.4", MENDED), ("v1.5", TAKEN),
+    ):  # fmt: skip
+        release(toy, tag, {"src/toy/area.py": area})
+    git(toy.upstream, "reset", "-q", "--hard", "v1.0")
+    return toy
+
+
+def release(toy: Toy, tag: str, files: dict[str, str]) -> None:
+    """Commit and tag a release of the upstream."""
+    for path, content in files.items():
+        toy.write(path, content)
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", f"Toy {tag}")
+    git(toy.upstream, "tag", tag)

@@ -1,0 +1,158 @@
+"""`contribbot rebase`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program, dig
+from tests.life.conftest import release
+from tests.life.test_status import top
+from tests.toy import AREA, Toy, git
+
+
+def contents(queue: Path) -> dict[str, bytes]:
+    """Return all files of the queue that are not local state."""
+    return {
+        str(path.relative_to(queue)): path.read_bytes()
+        for path in sorted(queue.rglob("*"))
+        if path.is_file() and ".contribbot" not in path.relative_to(queue).parts
+    }
+
+
+def decision(program: Program, *args: str) -> tuple[int, str]:
+    ran = program("rebase", *args, "--json")
+    return ran.code, str(dig(ran.json(), "patches", 0, "decision"))
+
+
+def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
+    before = (releases.queue / "patches/area/0001-change.patch").read_bytes()
+    ran = program("rebase", "--to", "v1.2")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-1] == "moved to v1.2; prove it: contribbot verify --all"
+    queue = (releases.queue / "patches/queue.toml").read_text()
+    assert 'tag = "v1.2"' in queue
+    assert "v1.0" not in queue
+    patch = releases.queue / "patches/area"
+    assert 'pin = "v1.2"' in (patch / "patch.toml").read_text()
+    (file,) = patch.glob("*.patch")
+    assert b"(width, height=1)" in file.read_bytes()
+    assert file.read_bytes() != before
+    report = program("verify", "area", "--json")
+    assert report.report().verdict == "proved", report.out
+    said = program("log", "area").out
+    assert "rebase from v1.0 to v1.2" in said
+
+
+@pytest.mark.usefixtures("releases")
+@pytest.mark.parametrize(
+    ("tag", "code", "what"),
+    [("v1.1", 0, "move"), ("v1.3", 1, "needs work"), ("v1.4", 1, "superseded"),
+     ("v1.5", 1, "superseded")],
+)  # fmt: skip
+def test_a_dry_run_says_what_would_be_and_changes_nothing(
+    toy: Toy, program: Program, tag: str, code: int, what: str
+) -> None:
+    before = contents(toy.queue)
+    assert decision(program, "--to", tag, "--dry-run") == (code, what)
+    assert contents(toy.queue) == before
+
+
+def test_a_conflict_changes_nothing_and_shows_the_three_sides(
+    releases: Toy, program: Program
+) -> None:
+    before = contents(releases.queue)
+    ran = program("rebase", "--to", "v1.3")
+    assert ran.code == 1
+    assert "the patch expects:" in ran.out
+    assert "        |     return height + width + 0\n" in ran.out
+    assert "nothing was changed" in ran.out
+    assert "--resolve" in ran.out
+    assert contents(releases.queue) == before
+
+
+def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program) -> None:
+    ran = program("rebase", "--to", "v1.4", "--superseded", "retire")
+    assert ran.code == 0, ran.out + ran.err
+    assert not (releases.queue / "patches/area").exists()
+    assert "order = []" in (releases.queue / "patches/queue.toml").read_text()
+    kept = releases.queue / "history/area"
+    assert (kept / "retired/patch.toml").is_file()
+    assert (kept / "retired/checks/test_red.py").is_file()
+    assert b"area = width * height" in (kept / "v1.mbox").read_bytes()
+    assert "retired" in program("log", "area").out
+
+
+@pytest.mark.usefixtures("releases")
+def test_text_only_moves_what_is_superseded_by_behaviour_alone(program: Program) -> None:
+    assert decision(program, "--to", "v1.5", "--text-only", "--dry-run") == (1, "superseded")
+    assert decision(program, "--to", "v1.1", "--text-only", "--dry-run") == (0, "move")
+
+
+def test_all_or_nothing_and_never_stopping_at_the_first(releases: Toy, program: Program) -> None:
+    readme = releases.format_patch({"README": "toy, and more\n"}, subject="Say more")
+    releases.put_patch("readme", patch=readme, files=("README",))
+    releases.put_patch("on-top", patch=top(releases), extra='depends_on = ["area"]')
+    releases.put_queue(["area", "on-top", "readme"])
+    before = contents(releases.queue)
+    ran = program("rebase", "--to", "v1.3", "--text-only", "--json")
+    assert ran.code == 1
+    decisions = [dig(ran.json(), "patches", place, "decision") for place in range(3)]
+    assert decisions == ["needs work", "blocked", "move"]
+    assert contents(releases.queue) == before
+
+
+def test_a_conflict_is_resolved_by_a_person(releases: Toy, program: Program) -> None:
+    before = contents(releases.queue)
+    ran = program("rebase", "--to", "v1.3", "--resolve", "--json")
+    assert ran.code == 1, ran.err
+    tree = Path(str(dig(ran.json(), "resolve")))
+    assert contents(releases.queue) == before
+    area = tree / "src/toy/area.py"
+    assert "<<<<<<<" in area.read_text()
+    refused = program("rebase", "--continue")
+    assert refused.code in {1, 2}
+    assert contents(releases.queue) == before
+    area.write_text(AREA.replace("return width + height", "return width * height"))
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    done = program("rebase", "--continue")
+    assert done.code == 0, done.out + done.err
+    assert not tree.exists()
+    assert 'tag = "v1.3"' in (releases.queue / "patches/queue.toml").read_text()
+    (file,) = (releases.queue / "patches/area").glob("*.patch")
+    assert b"+    return width * height" in file.read_bytes()
+    assert program("verify", "area", "--json").report().verdict == "proved"
+
+
+def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> None:
+    before = contents(releases.queue)
+    program("rebase", "--to", "v1.3", "--resolve")
+    other = program("rebase", "--to", "v1.1")
+    assert other.code == 2
+    assert "waits for area; end it: contribbot rebase --continue, or --abort" in other.err
+    assert program("rebase", "--abort").code == 0
+    assert contents(releases.queue) == before
+    again = program("rebase", "--abort")
+    assert again.code == 2
+    assert "no move is underway" in again.err
+
+
+def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
+    git(releases.upstream, "mv", "src/toy/area.py", "src/toy/plane.py")
+    release(releases, "v2.0", {"README": "moved\n"})
+    git(releases.upstream, "reset", "-q", "--hard", "v1.0")
+    ran = program("rebase", "--to", "v2.0", "--text-only")
+    assert ran.code == 0, ran.out + ran.err
+    assert (
+        'files = ["src/toy/plane.py"]' in (releases.queue / "patches/area/patch.toml").read_text()
+    )
+
+
+def test_the_same_pin_is_no_move(releases: Toy, program: Program) -> None:
+    ran = program("rebase", "--to", "v1.0")
+    assert ran.code == 2
+    assert "all patches for toy stand on v1.0 already" in ran.err
+    assert program("rebase").code == 2
+    assert contents(releases.queue)

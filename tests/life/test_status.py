@@ -1,0 +1,131 @@
+"""`contribbot status`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Program, dig
+from tests.toy import FIXED, Toy, git
+
+
+def state(program: Program, *args: str) -> tuple[str, str, str]:
+    """Return text, need and the line for people of the one patch."""
+    ran = program("status", *args, "--json")
+    assert ran.code == 0, ran.err
+    one = dig(ran.json(), "patches", 0)
+    assert isinstance(one, dict)
+    behaviour = one["behaviour"]
+    need = str(behaviour["verdict"]) if isinstance(behaviour, dict) else ""
+    return str(one["text"]), need, str(one["text_why"])
+
+
+def test_a_pin_that_is_not_here_is_not_fetched(releases: Toy, program: Program) -> None:
+    releases.upstream.rename(releases.upstream.with_name("gone"))
+    text, _, why = state(program)
+    assert text == "unknown"
+    assert why == "toy v1.0 is not on this machine yet; contribbot verify brings it"
+
+
+@pytest.mark.usefixtures("releases")
+def test_what_applies_and_what_is_proved_is_told(program: Program) -> None:
+    assert program("verify", "area").code == 0
+    ran = program("status")
+    assert ran.code == 0
+    assert ran.out == "area  toy v1.0: applies\n      evidence fresh: cpu; pull request none\n"
+    assert ran.err == ""
+
+
+def test_evidence_grows_stale_with_the_patch(releases: Toy, program: Program) -> None:
+    program("verify", "area")
+    other = FIXED.replace("area = width * height", "area = height * width")
+    releases.put_patch(patch=releases.format_patch({"src/toy/area.py": other}))
+    assert "evidence stale: cpu" in program("status").out
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "need"),
+    [
+        ("v1.1", "offset", "needed"),
+        ("v1.2", "merged", "needed"),
+        ("v1.3", "conflict", "needed"),
+        ("v1.4", "conflict", "superseded"),
+        ("v1.5", "upstream", "superseded"),
+    ],
+)
+@pytest.mark.usefixtures("releases")
+def test_each_release_makes_something_else_of_it(
+    program: Program, tag: str, text: str, need: str
+) -> None:
+    assert state(program, "--against", tag)[:2] == (text, need)
+    assert state(program, "--against", tag, "--text-only")[:2] == (text, "")
+
+
+@pytest.mark.usefixtures("releases")
+def test_the_second_time_nothing_runs(program: Program) -> None:
+    first = program("status", "--against", "v1.4", "--json")
+    again = program("status", "--against", "v1.4", "--json")
+    entries = dig(again.json(), "patches", 0, "behaviour", "entries")
+    assert isinstance(entries, list)
+    assert entries
+    assert all(isinstance(one, dict) and one["cached"] for one in entries)
+    assert "behaviour" in first.err
+    assert again.err == ""
+
+
+@pytest.mark.usefixtures("releases")
+def test_a_release_that_is_not_there_is_named(program: Program) -> None:
+    ran = program("status", "--against", "v9")
+    assert ran.code == 3
+    assert "v9" in ran.err
+    assert ran.out == ""
+
+
+def test_what_stands_on_a_conflict_is_blocked(releases: Toy, program: Program) -> None:
+    program("verify", "area")
+    releases.put_patch(
+        "on-top", patch=top(releases), files=("src/toy/area.py",), extra='depends_on = ["area"]'
+    )
+    releases.put_queue(["area", "on-top"])
+    broken = releases.queue / "patches/area/0001-change.patch"
+    broken.write_bytes(broken.read_bytes().replace(b"-    return width + height", b"-    nothing"))
+    ran = program("status", "--json")
+    texts = [dig(ran.json(), "patches", place, "text") for place in (0, 1)]
+    assert texts == ["conflict", "blocked"]
+
+
+def top(toy: Toy) -> bytes:
+    """Return a patch on top of the toy's own, next to its line."""
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "commit", "-q", "-a", "-m", "Below")
+    return toy.format_patch(
+        {"src/toy/area.py": FIXED.replace("    return area", "    return abs(area)")},
+        subject="No negative areas",
+    )
+
+
+def test_conditions_that_have_come_are_told(releases: Toy, program: Program) -> None:
+    releases.put_patch(
+        extra='expires_when = [{ release = "v1.4" }, { dependency = "pytest>=1" },'
+        ' { pull_request = "example/toy#7" }]'
+    )
+    ran = program("status", "--json")
+    due = dig(ran.json(), "patches", 0, "due")
+    assert isinstance(due, list)
+    assert [dig(one, "come") for one in due] == [False, True, None]
+    ran = program("status", "--against", "v1.5", "--text-only")
+    assert "expires: release v1.4: v1.5 is at or after it" in ran.out
+
+
+def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Program) -> None:
+    queue = releases.queue / "patches/queue.toml"
+    releases.put("upstreams/other.toml", releases.upstream_toml().replace("toy", "other"))
+    second = queue.read_text().replace('order = ["area"]', "").replace('"toy"', '"other"')
+    queue.write_text(queue.read_text().replace('["area"]', '["area", "twin"]') + second)
+    releases.put_patch("twin")
+    stated = releases.queue / "patches/twin/patch.toml"
+    stated.write_text(stated.read_text().replace('upstream = "toy"', 'upstream = "other"'))
+    ran = program("status", "--against", "v1.1")
+    assert ran.code == 2
+    assert "these patches are for toy, other; name it with --upstream" in ran.err
+    ran = program("status", "--against", "v1.1", "--upstream", "other", "--text-only", "--json")
+    assert [dig(ran.json(), "patches", place, "against") for place in (0, 1)] == ["v1.0", "v1.1"]
