@@ -8,7 +8,22 @@ from typing import Annotated
 
 import typer
 
-from contribbot.cli import evidence, listing, show, verify
+from contribbot.cli import (
+    bisect,
+    diff,
+    edit,
+    evidence,
+    export,
+    import_,
+    listing,
+    log,
+    new,
+    rebase,
+    refresh,
+    show,
+    status,
+    verify,
+)
 from contribbot.cli.shell import Settings
 
 app = typer.Typer(
@@ -55,9 +70,20 @@ def settings(
         logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
 
 
-app.command("verify", no_args_is_help=False)(verify.verify)
+# In the order of a patch's life, as --help shows them.
 app.command("list")(listing.list_patches)
 app.command("show")(show.show)
+app.command("status")(status.status)
+app.command("new")(new.new)
+app.command("import")(import_.import_)
+app.command("edit")(edit.edit)
+app.command("refresh")(refresh.refresh)
+app.command("verify", no_args_is_help=False)(verify.verify)
+app.command("rebase")(rebase.rebase)
+app.command("bisect")(bisect.bisect)
+app.command("log")(log.log)
+app.command("diff")(diff.diff)
+app.command("export")(export.export)
 app.add_typer(evidence.app, name="evidence")
 
 

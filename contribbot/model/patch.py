@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -18,6 +18,8 @@ from contribbot.model.proofs import Bench, Build, Compile, Hipify, Numerics
 
 #: `owner/name#number`.
 Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
+#: How prose starts that nobody has written yet: a new patch has a hint behind it.
+TODO: Final = "TODO: "
 
 
 class Expiry(Model):
@@ -43,12 +45,16 @@ class Expiry(Model):
 class PatchSpec(Model):
     """The content of a `patch.toml`.
 
+    A patch that is being written may lack everything that a finished one has: files,
+    prose, proof. It loads, and says what is missing (`unproved`, `unwritten`); that
+    nothing proves it is for `verify` to say, and to say no.
+
     Attributes:
         title: The title of the pull request.
         upstream: Which upstream.
         pin: The tag of the pin that it stands on.
         depends_on: Patches that must be applied below it.
-        files: Every path that it may touch.
+        files: Every path that it may touch; none while it has no commits.
         related: Issues and pull requests that a reader should know.
         problem: What is wrong (Markdown).
         root_cause: Why (Markdown).
@@ -66,7 +72,7 @@ class PatchSpec(Model):
     upstream: Name
     pin: Tag
     depends_on: Names = ()
-    files: Annotated[TreePaths, Field(min_length=1)]
+    files: TreePaths
     related: Annotated[tuple[Reference, ...], Field(strict=False)] = ()
     problem: Prose
     root_cause: Prose
@@ -78,12 +84,6 @@ class PatchSpec(Model):
     build: Annotated[tuple[Build, ...], Field(strict=False)] = ()
     numerics: Annotated[tuple[Numerics, ...], Field(strict=False)] = ()
     bench: Annotated[tuple[Bench, ...], Field(strict=False)] = ()
-
-    @model_validator(mode="after")
-    def _something_proves_it(self) -> PatchSpec:
-        if not any((self.checks, self.hipify, self.compile, self.build, self.numerics)):
-            raise ValueError("checks: nothing is stated that could prove it")
-        return self
 
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:
@@ -113,6 +113,19 @@ class PatchSpec(Model):
                     "to load there"
                 )
         return self
+
+    @property
+    def unproved(self) -> bool:
+        """Whether nothing is stated that could prove it."""
+        return not any((self.checks, self.hipify, self.compile, self.build, self.numerics))
+
+    @property
+    def unwritten(self) -> tuple[str, ...]:
+        """The keys of the prose that still holds the hint of a new patch."""
+        prose = {
+            "problem": self.problem, "root_cause": self.root_cause, "solution": self.solution,
+        }  # fmt: skip
+        return tuple(key for key, text in prose.items() if text.lstrip().startswith(TODO))
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
@@ -168,7 +181,7 @@ class Patch:
         spec: Its `patch.toml`.
         pin: The pin that it stands on.
         upstream: The upstream that it goes to.
-        files: Its `NNNN-*.patch` files, in order.
+        files: Its `NNNN-*.patch` files, in order; none while nothing is committed to it.
         support: The files of `checks/` (checks and what they import), by relative path.
     """
 

@@ -125,7 +125,8 @@ def record(
         OSError: The history cannot be written.
     """
     with journal.held(queue.folder):
-        if before is not None:
+        # One that was only just begun has nothing to compare with.
+        if before is not None and before.files:
             _note(earlier or queue, name, before, f"before {why}")
         return _note(queue, name, after, why)
 

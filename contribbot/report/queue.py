@@ -21,6 +21,8 @@ class Entry(Model):
         pin: The pin's tag.
         depends_on: The patches below it.
         title: The title of its pull request.
+        commits: How many patch files it has; 0: it is just begun.
+        unproved: Whether nothing is stated that could prove it.
     """
 
     patch: str
@@ -28,6 +30,17 @@ class Entry(Model):
     pin: str
     depends_on: tuple[str, ...]
     title: str
+    commits: int
+    unproved: bool
+
+    @property
+    def state(self) -> str:
+        """What it lacks, in a few words; empty when it has all."""
+        lacks = [
+            *(["no commits yet"] if not self.commits else []),
+            *(["nothing could prove it yet"] if self.unproved else []),
+        ]
+        return f" [{', '.join(lacks)}]" if lacks else ""
 
 
 class PatchList(Model):
@@ -50,6 +63,8 @@ class PatchList(Model):
                     pin=spec.pin,
                     depends_on=spec.depends_on,
                     title=spec.title,
+                    commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
+                    unproved=spec.unproved,
                 )
                 for name, spec in queue.specs.items()
             )
@@ -87,7 +102,10 @@ class PatchView(Model):
 
 def list_lines(listed: PatchList) -> list[str]:
     """Return the list as aligned lines."""
-    rows = [(one.patch, f"{one.upstream} {one.pin}", clean(one.title)) for one in listed.patches]
+    rows = [
+        (one.patch, f"{one.upstream} {one.pin}", clean(one.title) + one.state)
+        for one in listed.patches
+    ]
     if not rows:
         return ["the queue is empty"]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
@@ -110,7 +128,8 @@ def show_lines(view: PatchView, *, width: int) -> list[str]:
     ]
     lines += _listed("depends on", spec.depends_on)
     lines += _listed("files", spec.files)
-    lines += _listed("commits", view.patch_files)
+    none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
+    lines += _listed("commits", view.patch_files or (none,))
     lines += _listed("related", spec.related)
     for title, prose in (
         ("What is wrong", spec.problem),
@@ -124,7 +143,7 @@ def show_lines(view: PatchView, *, width: int) -> list[str]:
             )
             lines += [f"  {part}" for part in wrapped] or [""]
     for title, rows in (
-        ("Checks", [_check_line(check) for check in spec.checks]),
+        ("Checks", [_check_line(check) for check in spec.checks] or _no_proof(spec)),
         ("Compiled", [_compile_line(entry) for entry in spec.compile]),
         ("Built", [_build_line(entry) for entry in spec.build]),
         ("Numerics", [_check_line(entry) for entry in spec.numerics]),
@@ -136,6 +155,10 @@ def show_lines(view: PatchView, *, width: int) -> list[str]:
 
 def _listed(title: str, items: tuple[str, ...]) -> list[str]:
     return [f"{title if not number else '':12}{item}" for number, item in enumerate(items)]
+
+
+def _no_proof(spec: PatchSpec) -> list[str]:
+    return ["nothing is stated that could prove it yet"] if spec.unproved else []
 
 
 def _check_line(check: Check) -> str:

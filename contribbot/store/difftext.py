@@ -99,7 +99,7 @@ def read_diff(diff: bytes) -> tuple[Part, ...] | None:
 
 
 def named_paths(diff: bytes) -> set[str]:
-    """Return every path that git could take from a diff; some may be no path at all.
+    """Return every path inside a tree that git could take from a diff, and perhaps more.
 
     Args:
         diff: The text.
@@ -117,7 +117,12 @@ def named_paths(diff: bytes) -> set[str]:
         for name in names:
             plain = unquote(name)
             found |= {plain, plain.partition(b"/")[2]}
-    return {name.decode("utf-8", "surrogateescape") for name in found if name}
+    # What leads elsewhere is no path of any tree, and git refuses to look it up.
+    return {
+        name.decode("utf-8", "surrogateescape")
+        for name in found
+        if not {b"", b".", b".."} & set(name.split(b"/"))
+    }
 
 
 def lines_of(content: bytes) -> list[bytes]:

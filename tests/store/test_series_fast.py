@@ -351,3 +351,18 @@ def test_an_overlay_and_its_forks(toy: Toy, store: Store) -> None:
     assert tree.blocker("README/below") == "README"
     fork.set("src/toy/area.py", Entry("100644", entry.blob))
     assert fork.tree() == tree.tree()
+
+
+@pytest.mark.parametrize("path", ["../README", "a/../../README", "sub/../README", "/README", ""])
+@pytest.mark.parametrize("where", [b"--- a/README", b"+++ b/README"])
+def test_a_path_that_leads_out_is_refused_in_words(
+    toy: Toy, store: Store, scratch: Path, path: str, where: bytes
+) -> None:
+    awkward = PLAIN.replace(where, where.replace(b"README", path.encode()))
+    file = PatchFile("0001-out.patch", awkward)
+    try:
+        conflicts = apply_series(store, toy.commit, [file], pin="toy", scratch=scratch).conflicts
+        said = conflicts[0].headline
+    except QueueError as error:
+        said = error.message
+    assert said.startswith("0001-out.patch: ")

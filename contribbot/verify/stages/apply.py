@@ -68,6 +68,13 @@ class ApplyStage:
             if below.conflicts:
                 return _conflict(below.conflicts, f"the dependency {lower.name} ")
             base = below.commit
+        if not job.patch.files:
+            return Finding(
+                Outcome.SKIPPED,
+                f"no commits yet: `contribbot edit {job.patch.name}` opens a tree to make them in",
+                {"unfinished": True},
+                lasting=False,
+            )
         series = _series(job, base, job.patch)
         if series.conflicts:
             return _conflict(series.conflicts, "")

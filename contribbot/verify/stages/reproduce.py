@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from contribbot.model.outcome import StageResult
+from typing import Final
+
+from contribbot.model.outcome import Outcome, StageResult
 from contribbot.verify.checkunit import Way, check_unit
-from contribbot.verify.job import Job, Unit
+from contribbot.verify.job import Finding, Job, Unit
+
+_UNPROVED: Final = "nothing is stated that could prove it: write a check and state it in patch.toml"
 
 
 class ReproduceStage:
@@ -14,7 +18,10 @@ class ReproduceStage:
     after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit a check."""
+        """One unit a check; where nothing could prove the patch, one that says so."""
+        if job.patch.spec.unproved:
+            missing = Finding(Outcome.SKIPPED, _UNPROVED, {"unfinished": True}, lasting=False)
+            return [Unit("any", None, lambda: missing)]
         return [check_unit(job, check, Way()) for check in job.patch.spec.checks]
 
     def settle(self, job: Job, results: list[StageResult]) -> None:

@@ -1,0 +1,250 @@
+"""Beginning a patch: its folder, a `patch.toml` with hints, its place in the order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from contribbot.errors import QueueError, UsageError
+from contribbot.model.base import Line, Name
+from contribbot.model.patch import TODO, PatchFile
+from contribbot.model.pin import Pin
+from contribbot.queue.edits import add_to_order
+from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.transaction import Transaction, transaction
+
+_NAME: Final = TypeAdapter[str](Name)
+_TITLE: Final = TypeAdapter[str](Line)
+#: What belongs into each section of prose, for whoever writes it.
+_HINTS: Final = {
+    "problem": "what goes wrong, for whom, on which hardware; where it was reported.",
+    "root_cause": "why: the lines that are wrong, and how that is known.",
+    "solution": "what the patch does about it, what it leaves alone, what was not run.",
+}
+_PROOF: Final = """\
+# What proves it: docs/queue.md has every key. A fail-to-pass check fails on the pin for the
+# stated reason and passes with the patch; until one is stated, `verify` says no.
+#
+# [[checks]]
+# name = "red"
+# file = "test_red.py"
+# expect = "fail-to-pass"
+# reason = '^AssertionError: '
+# requires = ["cpu"]
+"""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A patch that is about to be added, checked against the queue.
+
+    Attributes:
+        name: Its name.
+        pin: What it stands on.
+        title: The title of its pull request.
+        depends_on: The patches that it is applied on top of.
+        after: The patch that it follows in the order; None: the last one.
+    """
+
+    name: str
+    pin: Pin
+    title: str
+    depends_on: tuple[str, ...]
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody asks of a patch that is to be added; what is None is looked up.
+
+    Attributes:
+        name: Its name.
+        title: The title of its pull request; empty: that of its first commit.
+        upstream: Its upstream.
+        pin: The tag of its pin.
+        depends_on: The patches below it.
+        after: The patch that it follows in the order.
+    """
+
+    name: str
+    title: str
+    upstream: str | None = None
+    pin: str | None = None
+    depends_on: tuple[str, ...] = ()
+    after: str | None = None
+
+
+def create(
+    queue: Queue,
+    name: str,
+    *,
+    upstream: str | None,
+    pin: str | None,
+    title: str,
+    depends_on: Sequence[str] = (),
+    after: str | None = None,
+) -> Draft:
+    """Begin a patch without commits.
+
+    Args:
+        queue: The queue; read again once nobody else writes to it.
+        name: The patch's name.
+        upstream: Its upstream; None: that of the only pin that fits.
+        pin: The tag of its pin; None: the only one that fits.
+        title: The title of its pull request.
+        depends_on: The patches below it.
+        after: The patch that it follows in the order; None: the last one.
+
+    Raises:
+        UsageError: The name is taken, or nothing fits what was asked for.
+        QueueError: The queue is invalid.
+        MachineError: The folder cannot be written.
+    """
+    wish = Wish(name, _titled(title), upstream, pin, tuple(depends_on), after)
+    with transaction(queue.folder) as change:
+        draft = settle(load_queue(queue.folder), wish)
+        add(change, draft)
+        change.commit()
+    return draft
+
+
+def settle(queue: Queue, wish: Wish) -> Draft:
+    """Check a wish against the queue, and find the pin.
+
+    Args:
+        queue: The queue as it is now.
+        wish: What is asked for.
+
+    Raises:
+        UsageError: It cannot be.
+    """
+    _checked(_NAME, wish.name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
+    title = _titled(wish.title) if wish.title else ""
+    folder = queue.folder / "patches" / wish.name
+    filled = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    if wish.name in queue.specs or filled:
+        raise UsageError(
+            f"{folder}: there is a patch {wish.name} already",
+            hint="take another name, or move the folder away",
+        )
+    for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
+        if other not in queue.specs:
+            raise no_such_patch(other, queue.specs)
+    _check_place(queue, wish)
+    return Draft(
+        wish.name, _pin(queue, wish), title, tuple(dict.fromkeys(wish.depends_on)), wish.after
+    )
+
+
+def _titled(title: str) -> str:
+    return _checked(_TITLE, title, "a title is one line with something on it").strip()
+
+
+def _checked(adapter: TypeAdapter[str], value: str, rule: str) -> str:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise UsageError(f"{value!r}: not possible here", hint=rule) from error
+
+
+def _check_place(queue: Queue, wish: Wish) -> None:
+    """Refuse a place in the order before something that the patch depends on."""
+    if wish.after is None:
+        return
+    order = list(queue.spec.order)
+    for lower in wish.depends_on:
+        if order.index(lower) > order.index(wish.after):
+            raise UsageError(
+                f"--after {wish.after}: before {lower}, on which {wish.name} depends",
+                hint=f"put it after {lower}",
+            )
+
+
+def _pin(queue: Queue, wish: Wish) -> Pin:
+    """Return the one pin that fits what was asked for."""
+    fitting = [
+        pin
+        for pin in queue.spec.pins
+        if wish.upstream in {None, pin.upstream}
+        and wish.pin in {None, pin.tag}
+        and all(
+            (queue.specs[lower].upstream, queue.specs[lower].pin) == (pin.upstream, pin.tag)
+            for lower in wish.depends_on
+        )
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    asked = " ".join(part for part in (wish.upstream, wish.pin) if part)
+    on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
+    there = ", ".join(pin.title for pin in fitting or queue.spec.pins)
+    if not fitting:
+        raise UsageError(
+            f"no pin {asked or 'at all'}{on} in {queue.folder / 'patches' / 'queue.toml'}",
+            hint=f"the queue pins {there or 'nothing'}",
+        )
+    raise UsageError(
+        f"which pin does {wish.name} stand on? {there}", hint="name it with --upstream and --pin"
+    )
+
+
+def add(
+    change: Transaction,
+    draft: Draft,
+    *,
+    patches: Sequence[PatchFile] = (),
+    touched: Sequence[str] = (),
+) -> None:
+    """Note everything that a new patch consists of, for the transaction to write.
+
+    Args:
+        change: The open transaction.
+        draft: The patch, from `settle` within the transaction.
+        patches: Its patch files.
+        touched: Every path that they touch.
+
+    Raises:
+        QueueError: `queue.toml` cannot be edited.
+    """
+    folder = f"patches/{draft.name}"
+    order = change.read("patches/queue.toml")
+    if order is None:
+        raise QueueError("patches/queue.toml: gone", hint="restore it")
+    change.write("patches/queue.toml", add_to_order(order, draft.name, after=draft.after))
+    change.write(f"{folder}/patch.toml", patch_toml(draft, touched).encode())
+    for file in patches:
+        change.write(f"{folder}/{file.name}", file.content)
+    # A folder alone would be lost in git. No dot file is part of the checks.
+    change.write(f"{folder}/checks/.gitkeep", b"")
+
+
+def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
+    """Return a `patch.toml` that loads, and says of itself what is missing.
+
+    Args:
+        draft: The patch.
+        touched: Every path that it touches.
+    """
+    lines = [
+        f"title = {_quoted(draft.title)}",
+        f"upstream = {_quoted(draft.pin.upstream)}",
+        f"pin = {_quoted(draft.pin.tag)}",
+        f"depends_on = [{', '.join(map(_quoted, draft.depends_on))}]",
+        *(
+            ["files = [", *(f"    {_quoted(path)}," for path in touched), "]"]
+            if touched
+            else ["# Filled in by `contribbot refresh`.", "files = []"]
+        ),
+        "related = []",
+    ]
+    for key, hint in _HINTS.items():
+        lines += ["", f'{key} = """', f"{TODO}{hint}", '"""']
+    return "\n".join(lines) + "\n\n" + _PROOF
+
+
+def _quoted(text: str) -> str:
+    """Return a string as TOML writes it; JSON's escapes are among TOML's."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,317 @@
+"""`contribbot edit`: a patch as commits in a git work tree of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.hostile import hostile_home, person
+from tests.toy import AREA, FIXED, Toy, git, one_check
+
+OVER = FIXED + "\n\ndef cube(side):\n    return side**3\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return hostile_home(tmp_path / "person")
+
+
+@pytest.fixture
+def tree(toy: Toy) -> Path:
+    """Where the patch `area` will be open."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return toy.queue / ".contribbot/edit/area"
+
+
+def stack(toy: Toy) -> None:
+    """Put `cube` on top of `area` into the queue."""
+    toy.put_patch()
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "commit", "-qam", "below")
+    toy.write("src/toy/area.py", OVER)
+    git(toy.upstream, "commit", "-qam", "Add cubes")
+    patch = git(toy.upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature")
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    toy.put_patch(
+        "cube", patch=patch, extra='depends_on = ["area"]', checks=one_check(),
+    )  # fmt: skip
+    toy.put_queue(["area", "cube"])
+
+
+def commit(tree: Path, home: Path, *args: str) -> None:
+    person(tree, "commit", "-q", *args, home=home)
+
+
+def test_it_says_where_it_is_and_what_to_do_next(program: Program, tree: Path) -> None:
+    ran = program("edit", "area")
+
+    assert ran.code == 0, ran.err
+    assert str(tree) in ran.out
+    assert "contribbot refresh area" in ran.out
+    assert "contribbot edit --abort area" in ran.out
+    assert (tree / "src/toy/area.py").read_text() == FIXED
+    assert git(tree, "status", "--porcelain") == b""
+
+
+def test_the_log_shows_the_patch_on_top_its_dependencies_and_the_pin(
+    program: Program, toy: Toy
+) -> None:
+    stack(toy)
+
+    view = program("edit", "cube", "--json").json()
+
+    tree = Path(str(view["path"]))
+    subjects = git(tree, "log", "--format=%s").decode().splitlines()
+    assert subjects == ["Add cubes", "Multiply the sides of a rectangle", "Toy 1.0"]
+    assert git(tree, "rev-parse", "HEAD~2").decode().strip() == toy.commit
+    base = git(tree, "rev-parse", "refs/contribbot/base", "HEAD~1").decode().split()
+    assert base == [view["base_commit"]] * 2
+    assert git(tree, "branch", "--show-current") == b"contribbot/cube\n"
+    assert view["state"] == "opened"
+
+
+def test_its_objects_are_the_stores(program: Program, tree: Path) -> None:
+    program("edit", "area")
+    counted = git(tree, "count-objects", "-v").decode()
+    assert "count: 0\n" in counted
+    assert "in-pack: 0\n" in counted
+
+
+def test_what_is_open_is_left_as_it_is(program: Program, tree: Path) -> None:
+    program("edit", "area")
+    (tree / "README").write_text("mine\n")
+
+    ran = program("edit", "area", "--json")
+
+    assert (ran.code, ran.json()["state"]) == (0, "open")
+    assert (tree / "README").read_text() == "mine\n"
+
+
+def test_it_says_no_when_the_patch_was_changed_meanwhile(
+    program: Program, toy: Toy, tree: Path
+) -> None:
+    program("edit", "area")
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED}, subject="Other words"))
+
+    ran = program("edit", "area")
+
+    assert ran.code == 1
+    assert "changed since" in ran.out
+    assert "--abort area" in ran.out
+    assert tree.is_dir()
+
+
+def test_it_says_no_when_a_dependency_was_changed_meanwhile(program: Program, toy: Toy) -> None:
+    stack(toy)
+    program("edit", "cube")
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED}, subject="Other words"))
+
+    ran = program("edit", "cube", "--json")
+
+    assert (ran.code, ran.json()["state"]) == (1, "changed")
+    assert "a patch below it" in str(ran.json()["why"])
+
+
+def test_it_goes_where_it_is_told_to(program: Program, tree: Path, tmp_path: Path) -> None:
+    place = tmp_path / "else where/area"
+
+    assert program("edit", "area", "--at", place).code == 0
+
+    assert (place / "src/toy/area.py").read_text() == FIXED
+    assert program("edit", "area", "--json").json()["path"] == str(place)
+    elsewhere = program("edit", "area", "--at", tmp_path / "third")
+    assert (elsewhere.code, str(place) in elsewhere.err) == (2, True)
+    assert program("edit", "--abort", "area").code == 0
+    assert not place.exists()
+    assert not tree.is_symlink()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(
+    program: Program, tree: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/thesis").write_text("mine")
+
+    ran = program("edit", "area", "--at", tmp_path / "full")
+
+    assert (ran.code, "there is something already" in ran.err) == (2, True)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis"]
+    assert not tree.exists()
+
+
+def test_a_tree_that_was_removed_by_hand_is_opened_anew(
+    program: Program, tree: Path, tmp_path: Path
+) -> None:
+    program("edit", "area", "--at", tmp_path / "first")
+    shutil.rmtree(tmp_path / "first")
+
+    ran = program("edit", "area", "--json")
+
+    assert (ran.code, ran.json()["path"]) == (0, str(tree))
+
+
+def test_what_a_killed_run_left_is_swept(program: Program, tree: Path) -> None:
+    left = tree.with_name(".area.partial")
+    (left / "src").mkdir(parents=True)
+
+    assert program("edit", "area").code == 0
+
+    assert not left.exists()
+    assert git(tree, "status", "--porcelain") == b""
+
+
+def test_a_patch_that_does_not_apply_is_not_opened(program: Program, toy: Toy, tree: Path) -> None:
+    patch = toy.format_patch({"src/toy/area.py": FIXED})
+    toy.put_patch(patch=patch.replace(b"-    return width + height", b"-    return height"))
+
+    ran = program("edit", "area")
+
+    assert ran.code == 2
+    assert "area cannot be opened: 0001-change.patch: hunk 1 of src/toy/area.py" in ran.err
+    assert not tree.exists()
+
+
+@pytest.mark.parametrize("args", [("nothing",), ("--abort", "nothing"), ("--abort", "area")])
+def test_what_is_not_there_is_said(program: Program, tree: Path, args: tuple[str, ...]) -> None:
+    ran = program("edit", *args)
+    assert ran.code == 2
+    assert "Traceback" not in ran.err
+    assert args[-1] in ran.err
+    assert not tree.exists()
+
+
+def test_abort_removes_what_was_not_touched(program: Program, tree: Path) -> None:
+    program("edit", "area")
+
+    ran = program("edit", "--abort", "area", "--json")
+
+    assert (ran.code, ran.json()["state"]) == (0, "removed")
+    assert [path.name for path in tree.parent.iterdir()] == [".area.lock"]
+
+
+def spoil(tree: Path, home: Path, how: str) -> None:
+    """Do some work in the tree that refresh has not seen."""
+    if how == "untracked":
+        (tree / "new.py").write_text("new\n")
+        return
+    if how == "odd name":
+        Path(os.fsdecode(bytes(tree / "caf") + b"\xe9")).write_text("new\n")
+        return
+    (tree / "README").write_text("mine\n")
+    if how == "commit":
+        commit(tree, home, "-am", "Mine")
+    elif how == "stash":
+        person(tree, "stash", home=home)
+    elif how == "branch":
+        person(tree, "switch", "-qc", "aside", home=home)
+        commit(tree, home, "-am", "Mine")
+        person(tree, "switch", "-q", "contribbot/area", home=home)
+    elif how == "rebase":
+        commit(tree, home, "-am", "Mine")
+        person(tree, "rebase", "-x", "false", "HEAD~1", home=home, code=1)
+
+
+LOST = {
+    "untracked": "new.py (not in git)", "changed": "README (not committed)", "commit": " Mine",
+    "stash": " WIP on ", "branch": " Mine", "rebase": "an unfinished git rebase",
+    "odd name": "(not in git)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_abort_keeps_what_refresh_has_not_taken(
+    program: Program, tree: Path, home: Path, how: str
+) -> None:
+    program("edit", "area")
+    spoil(tree, home, how)
+
+    ran = program("edit", "--abort", "area", "--json")
+
+    assert (ran.code, ran.json()["state"]) == (1, "kept")
+    assert LOST[how] in ran.err
+    assert LOST[how] in "\n".join(json.loads(ran.out)["lost"])
+    assert tree.is_dir()
+    assert program("edit", "--abort", "--force", "area").code == 0
+    assert not tree.exists()
+
+
+@pytest.mark.parametrize(("answer", "gone"), [(b"n\n", False), (b"\x04", False), (b"y\n", True)])
+def test_abort_asks_on_a_terminal(program: Program, tree: Path, answer: bytes, gone: bool) -> None:
+    program("edit", "area")
+    (tree / "README").write_text("mine\n")
+    ours, theirs = pty.openpty()
+    os.write(ours, answer)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "contribbot", "edit", "--abort", "area"],
+        cwd=program.cwd, stdin=theirs, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    os.close(ours)
+    os.close(theirs)
+    assert b"Remove it all the same?" in done.stderr
+    assert (done.returncode, tree.exists()) == ((0, False) if gone else (1, True))
+
+
+def test_abort_works_for_a_patch_that_left_the_queue(
+    program: Program, toy: Toy, tree: Path
+) -> None:
+    program("edit", "area")
+    shutil.rmtree(toy.queue / "patches/area")
+    toy.put_queue([])
+
+    assert program("edit", "--abort", "area").code == 0
+
+    assert not tree.exists()
+
+
+def test_abort_does_not_guess_when_the_cache_was_emptied(
+    program: Program, tree: Path, tmp_path: Path
+) -> None:
+    program("edit", "area")
+    shutil.rmtree(tmp_path / "cache/stores")
+
+    ran = program("edit", "--abort", "area")
+
+    assert (ran.code, tree.is_dir()) == (1, True)
+    assert "what git cannot tell" in ran.err
+    # Opening it again brings back what is below it.
+    assert program("edit", "area").code == 0
+    assert program("edit", "--abort", "area").code == 0
+
+
+def test_a_persons_settings_do_not_reach_the_tree(
+    program: Program, toy: Toy, tree: Path, home: Path
+) -> None:
+    mixed = AREA.encode().replace(b"    return side * side\n", b"    return side*side  # \xe9\r\n")
+    toy.write("data.bin", b"\x00\xff\r\n")
+    toy.write("src/toy/area.py", AREA)
+    toy.put_patch(
+        patch=toy.format_patch({"src/toy/area.py": mixed, "data.bin": b"\x00\xfe\r\n$Id$"}),
+        files=("src/toy/area.py", "data.bin"),
+    )
+
+    ran = program("edit", "area", HOME=str(home))
+
+    assert ran.code == 0, ran.err
+    assert (tree / "src/toy/area.py").read_bytes() == mixed
+    assert (tree / "data.bin").read_bytes() == b"\x00\xfe\r\n$Id$"
+    # The person's own git finds nothing to say about it either, and may work in it.
+    assert person(tree, "diff", "--no-ext-diff", "HEAD", home=home) == b""
+    (tree / "README").write_text("toy\r\nmine\n")
+    commit(tree, home, "-am", "Zwölf")
+    told = person(tree, "cat-file", "commit", "HEAD", home=home)
+    assert b"\nencoding" not in told
+    assert b"\ngpgsig" not in told
+    assert git(tree, "cat-file", "blob", "HEAD:README") == b"toy\r\nmine\n"
+    assert git(tree, "branch", "--show-current") == b"contribbot/area\n"
+    assert not (home / "hook-ran").exists()

@@ -1,0 +1,318 @@
+"""`contribbot import`: all the ways that patches come, and what is refused with nothing changed."""
+
+from __future__ import annotations
+
+import quopri
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import QueueError, UsageError
+from contribbot.model.patch import PatchFile
+from contribbot.queue.incoming import read_series
+from contribbot.queue.mails import Given, is_plain, read_mbox, read_one
+from contribbot.queue.prefixes import prefixed
+from contribbot.queue.ranges import read_range
+from tests.lifetoy import (
+    BINARY,
+    SPOILERS,
+    awkward,
+    clone,
+    commit,
+    contribbot,
+    reloaded,
+    snapshot,
+    tree_of,
+)
+from tests.toy import FIXED, Toy, git
+
+HUNK = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-toy\n+x\n"
+ADA = Given(author="Ada Example <ada@example.com>")
+
+
+@pytest.fixture
+def mine(toy: Toy) -> Path:
+    """A developer's clone with a branch of one commit."""
+    folder = clone(toy)
+    git(folder, "checkout", "-q", "-b", "fix")
+    commit(folder, "Multiply the sides\n\nAdding them is no area.\n", {"src/toy/area.py": FIXED})
+    return folder
+
+
+def assert_refused(toy: Toy, *args: str | Path, said: str, code: int = 2) -> None:
+    """An import says this in one line, and the queue is as it was."""
+    before = snapshot(toy.queue)
+    ran = contribbot(toy.queue, "import", "area", *args)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+    assert snapshot(toy.queue) == before
+
+
+def test_a_branch_of_a_clone(toy: Toy, mine: Path) -> None:
+    ran = contribbot(toy.queue, "import", "area", mine, "fix", "--json")
+    assert ran.code == 0, ran.err
+    said = ran.json()
+    assert said["written"] is True
+    assert said["files"] == ["src/toy/area.py"]
+    assert said["version"] == 1
+    spec = reloaded(toy).specs["area"]
+    assert spec.title == "Multiply the sides"
+    assert spec.files == ("src/toy/area.py",)
+    assert spec.unproved
+    assert (toy.queue / "history/area/v1.mbox").is_file()
+    # It is what verify takes: only the proof is missing.
+    report = contribbot(toy.queue, "verify", "area", "--json").report()
+    assert [one.outcome for one in report.stages if one.stage in {"apply", "style"}] == [
+        "passed", "passed",
+    ]  # fmt: skip
+
+
+def test_settings_of_the_clone_have_no_effect(mine: Path, tmp_path: Path) -> None:
+    plain = read_range(mine, "v1.0..fix", pin=None, scratch=made(tmp_path / "one"))
+    for key in SPOILERS:
+        git(mine, "config", "--unset-all", key)
+    assert read_range(mine, "v1.0..fix", pin=None, scratch=made(tmp_path / "two")) == plain
+    assert is_plain(plain[0])
+    assert plain[0].content.startswith(b"From 0000000000000000000000000000000000000000 ")
+    assert b"diff --git a/src/toy/area.py b/src/toy/area.py" in plain[0].content
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_work_tree_of_a_clone_and_a_shallow_one(toy: Toy, mine: Path) -> None:
+    tree = toy.root / "tree"
+    git(mine, "worktree", "add", "-q", str(tree), "fix~0")
+    assert contribbot(toy.queue, "import", "area", tree, "v1.0..HEAD").code == 0
+    shallow = toy.root / "shallow"
+    git(toy.root, "clone", "-q", "--depth=2", "-b", "fix", mine.as_uri(), str(shallow))
+    assert contribbot(toy.queue, "import", "again", shallow, "HEAD~1..").code == 0
+    assert reloaded(toy).patch("again").files == reloaded(toy).patch("area").files
+
+
+def test_an_empty_commit_and_a_merge(toy: Toy, mine: Path) -> None:
+    git(mine, "commit", "-q", "--allow-empty", "-m", "Nothing in it")
+    assert_refused(toy, mine, "fix", said="Nothing in it")
+    git(mine, "reset", "-q", "--hard", "HEAD~1")
+    git(mine, "checkout", "-q", "-b", "side", "main")
+    commit(mine, "Beside it\n", {"README": "side\n"})
+    git(mine, "merge", "-q", "--no-ff", "-m", "Join them", "fix")
+    assert_refused(toy, mine, "side", said="Join them")
+
+
+def test_a_change_of_a_submodule(toy: Toy, mine: Path) -> None:
+    git(mine, "update-index", "--add", "--cacheinfo", f"160000,{toy.commit},vendor/sub")
+    git(mine, "commit", "-q", "-m", "Take a submodule")
+    assert_refused(toy, mine, "fix", said="vendor/sub")
+    plain = toy.root / "plain"
+    git(toy.root, "clone", "-q", "-b", "fix", str(mine), str(plain))
+    (toy.root / "sub.mbox").write_bytes(git(plain, "format-patch", "-1", "--stdout"))
+    assert_refused(toy, toy.root / "sub.mbox", said="submodule")
+
+
+def test_a_message_that_a_mail_would_cut(toy: Toy, mine: Path) -> None:
+    commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
+    assert_refused(toy, mine, "fix", said="commit 'Cut': its message cannot stand in a patch file")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("fix..main",), "no commits in it"),
+        (("v1.0...fix",), "not a range"),
+        (("v1.0..gone",), "no commit gone"),
+        (("--all",), "No such option"),
+    ],
+)
+def test_ranges_that_are_none(toy: Toy, mine: Path, args: tuple[str, ...], said: str) -> None:
+    ran = contribbot(toy.queue, "import", "area", mine, *args)
+    assert ran.code == 2
+    assert said in ran.err
+    assert "area" not in reloaded(toy).specs
+
+
+def test_a_branch_of_a_clone_without_the_pin(toy: Toy, tmp_path: Path) -> None:
+    other = made(tmp_path / "other")
+    git(other, "init", "-q", "-b", "main")
+    commit(other, "Else\n", {"README": "else\n"})
+    assert_refused(toy, other, "main", said="where does main start? It has no tag v1.0")
+    with pytest.raises(UsageError, match="not a git repository"):
+        read_range(tmp_path, "a..b", pin=None, scratch=made(tmp_path / "scratch"))
+
+
+def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -> None:
+    commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area", "surface")})
+    before = snapshot(toy.queue)
+    ran = contribbot(toy.queue, "import", "area", mine, "fix~1..fix")
+    assert ran.code == 1
+    assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.out
+    for side in ("the patch expects:", "the pin has, at line", "the patch wants:"):
+        assert side in ran.out
+    assert "area: not imported, nothing was written" in ran.out
+    assert snapshot(toy.queue) == before
+    document = contribbot(toy.queue, "import", "area", mine, "fix~1..fix", "--json").json()
+    assert document["written"] is False
+    assert isinstance(document["conflicts"], list)
+
+
+def test_on_top_of_another_patch(toy: Toy, mine: Path, tmp_path: Path) -> None:
+    toy.put_patch("lower")
+    toy.put_queue(["lower"])
+    commit(mine, "More\n", {"src/toy/area.py": FIXED.replace("area =", "surface =").replace(
+        "return area", "return surface")})  # fmt: skip
+    ran = contribbot(toy.queue, "import", "upper", mine, "fix~1..fix", "--depends-on", "lower")
+    assert ran.code == 0, ran.err
+    assert reloaded(toy).below("upper") == ["lower"]
+    tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
+    assert tree_of(reloaded(toy), "upper", tmp_path / "scratch") == tree
+
+
+def test_binary_files(toy: Toy, mine: Path, tmp_path: Path) -> None:
+    awkward(toy)
+    git(mine, "fetch", "-q", "-f", "--tags", "origin")
+    git(mine, "checkout", "-q", "-B", "fix", toy.commit)
+    commit(mine, "Bytes\n", {"data.bin": BINARY[::-1]})
+    assert contribbot(toy.queue, "import", "area", mine, "fix").code == 0
+    tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
+    assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
+    bare = git(mine, "-c", "diff.noprefix=false", "diff-tree", "-p", "HEAD~1", "HEAD")
+    with pytest.raises(QueueError, match="a binary file without its content"):
+        read_mbox(bare, "x.diff", made(tmp_path / "mbox"), ADA)
+
+
+def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> None:
+    plain = toy.root / "plain"
+    git(toy.root, "clone", "-q", "-b", "fix", str(mine), str(plain))
+    commit(plain, "More\n", {"README": "more\n"})
+    mbox = git(plain, "format-patch", "--cover-letter", "-2", "--stdout")
+    assert b"[PATCH 0/2]" in mbox
+    ran = contribbot(toy.queue, "import", "area", stdin=mbox)
+    assert ran.code == 0, ran.err
+    assert [one.name for one in reloaded(toy).patch("area").files] == [
+        "0001-Multiply-the-sides.patch", "0002-More.patch",
+    ]  # fmt: skip
+    ran = contribbot(toy.queue, "import", "dos", "-", stdin=mbox.replace(b"\n", b"\r\n"))
+    assert ran.code == 0, ran.err
+    contents = [
+        [file.content for file in reloaded(toy).patch(name).files] for name in ("area", "dos")
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_a_bare_diff(toy: Toy, mine: Path, tmp_path: Path) -> None:
+    diff = git(mine, "diff", "--no-color", "-U3", "v1.0", "fix")
+    assert b"diff --git src/toy/area.py src/toy/area.py" in diff  # the clone has diff.noprefix
+    (toy.root / "x.diff").write_bytes(diff)
+    assert_refused(toy, toy.root / "x.diff", said="x.diff: it does not say who wrote it")
+    given = ("--author", "Ada Example <ada@example.com>")
+    assert_refused(toy, toy.root / "x.diff", *given, said="x.diff: it has no message")
+    ran = contribbot(toy.queue, "import", "area", toy.root / "x.diff", *given, "--title", "Times")
+    assert ran.code == 0, ran.err
+    assert "written anew, as git writes them: 1 of 1" in ran.out
+    tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
+    assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
+    assert is_plain(reloaded(toy).patch("area").files[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "empty"),
+        (b"nothing here\n", "no diff in it"),
+        (b"From: A <a@b.c>\nSubject: x\n\nbody\n---\n", "no diff in it"),
+        (b"Subject: x\n\n" + HUNK[:-1], "no newline at the end"),
+        (b"From: A <a@b.c>\nSubject: x\nDate: gestern\n\n" + HUNK, "date"),
+        (b"From: A <a@b.c>\nSubject: x\n\n" + HUNK.replace(b"+++ b/", b"+++ b/../"), "leaves the"),
+        (b"From: A <a@b.c>\nSubject: x\n\n" + HUNK.replace(b"/README", b"/.git/x"), "is git's own"),
+    ],
+)  # fmt: skip
+def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
+    path = toy.put("../x.patch", content)
+    before = snapshot(toy.queue)
+    ran = contribbot(toy.queue, "import", "area", path)
+    assert ran.code in {1, 2}, ran.err
+    assert said in ran.err + ran.out
+    assert snapshot(toy.queue) == before
+
+
+DEP3 = (
+    "Description: short words\n long words\n .\n more\n"
+    "Author: J\xf6rg <j@example.com>\nLast-Update: 2026-01-02\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "author", "message"),
+    [
+        (DEP3.encode(), "J\xf6rg <j@example.com>", "short words\n\nlong words\n\nmore"),
+        (DEP3.encode("latin-1"), "J\xf6rg <j@example.com>", "short words\n\nlong words\n\nmore"),
+        (b"First line\n\nFrom: A B <a@b.c>\n\nThe rest.\n---\n x | 2 +-\n\n", "A B <a@b.c>",
+         "First line\n\nThe rest."),
+        (b"", "Ada Example <ada@example.com>", "the-name"),
+    ],
+)  # fmt: skip
+def test_what_stands_above_a_diff(head: bytes, author: str, message: str) -> None:
+    mail = read_one("sub/the-name.patch", head + HUNK, 1, ADA if not head else Given())
+    rows, _, body = mail.content.decode().partition("\n\n")
+    subject = next(row for row in rows.splitlines() if row.startswith("Subject: [PATCH] "))
+    said = subject.removeprefix("Subject: [PATCH] ") + "\n\n" + body.partition("\n---\n")[0]
+    assert f"From: {author}" in rows
+    assert said.strip() == message
+    assert mail.content.endswith(HUNK)
+    assert not is_plain(mail)
+
+
+def test_a_series_that_is_not_right(toy: Toy, tmp_path: Path) -> None:
+    folder = made(tmp_path / "patches")
+    series = folder / "series"
+    for text, said in (
+        ("# nothing\n", "no patches in it"),
+        ("gone.patch\n", "series:1: gone.patch: no such file"),
+        ("\nx.patch -p2\n", "series:2: x.patch has -p2"),
+        ("x.patch -R\n", "x.patch has -R"),
+    ):
+        series.write_text(text)
+        with pytest.raises((QueueError, UsageError), match=said.replace(".", r"\.")):
+            read_series([folder], tmp_path, ADA)
+    (folder / "x.patch").write_bytes(HUNK)
+    series.write_text("x.patch -p1 # mine\n")
+    assert [one.name for one in read_series([series], tmp_path, ADA)] == ["x.patch"]
+    assert_refused(toy, folder, "-", said="- stands alone")
+    assert_refused(toy, tmp_path / "gone", said="gone: no such file or folder")
+    assert_refused(toy, toy.upstream, said="no patches in it; name the commits too")
+
+
+def test_removed_lines_that_look_like_headers_stay() -> None:
+    diff = (
+        b"--- x\n+++ x\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n same\n--- y\n+++ y\n@@ -0,0 +1 @@\n+z\n"
+    )
+    assert prefixed(diff) == (
+        b"--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n same\n"
+        b"--- a/y\n+++ b/y\n@@ -0,0 +1 @@\n+z\n"
+    )
+
+
+def test_an_encoded_mail_is_written_anew(toy: Toy) -> None:
+    mail = toy.format_patch({"src/toy/area.py": FIXED})
+    assert is_plain(PatchFile("0001-x.patch", mail))
+    head, _, body = mail.partition(b"\n\n")
+
+    quoted = (
+        head + b"\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+        b"Content-Transfer-Encoding: quoted-printable\n\n" + quopri.encodestring(body)
+    )
+    assert b"=3D" in quoted
+    assert contribbot(toy.queue, "import", "area", stdin=quoted).code == 0
+    content = reloaded(toy).patch("area").files[0].content
+    assert b"+    area = width * height\n" in content
+
+
+def test_a_pin_that_is_not_to_be_had(toy: Toy, mine: Path) -> None:
+    mbox = toy.root / "x.mbox"
+    mbox.write_bytes(toy.format_patch({"src/toy/area.py": FIXED}))
+    toy.upstream.rename(toy.root / "away")
+    assert_refused(toy, mbox, said="toy v1.0: no source can provide it", code=3)
+    assert mine.is_dir()

@@ -1,0 +1,607 @@
+"""`contribbot refresh`: the commits of a work tree become the patch's files again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.queue import refresh as refreshing
+from contribbot.queue import versions
+from contribbot.queue.load import load_queue
+from contribbot.queue.worktree import open_tree
+from tests.conftest import REAL_CACHE, Program
+from tests.hostile import hostile_home, person
+from tests.toy import AREA, FIXED, Toy, git, one_check
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+ROOT = Path(__file__).parent.parent
+AREA_FILE = "src/toy/area.py"
+CUBE = "\n\ndef cube(side):\n    return side**3\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return hostile_home(tmp_path / "person")
+
+
+@pytest.fixture
+def queue(toy: Toy) -> Path:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return toy.queue
+
+
+def snapshot(queue: Path) -> dict[str, bytes]:
+    """Return all that is in a queue, but for its local state."""
+    return {
+        str(path.relative_to(queue)): path.read_bytes()
+        for path in sorted(queue.rglob("*"))
+        if path.is_file() and ".contribbot" not in path.parts
+    }
+
+
+def opened(program: Program, name: str = "area") -> Path:
+    ran = program("edit", name, "--json")
+    assert ran.code == 0, ran.err
+    return Path(str(ran.json()["path"]))
+
+
+def refreshed(program: Program, name: str = "area") -> dict[str, JsonValue]:
+    ran = program("refresh", name, "--json")
+    assert ran.code == 0, ran.err + ran.out
+    return ran.json()
+
+
+def series(toy: Toy, *steps: dict[str, str | bytes]) -> list[bytes]:
+    """Return changes on top of each other as the patch files of one series."""
+    for number, step in enumerate(steps, start=1):
+        for path, content in step.items():
+            toy.write(path, content)
+        git(toy.upstream, "add", "-A")
+        git(toy.upstream, "commit", "-q", "-m", f"Step {number}\n\nBody.")
+    files = [
+        git(toy.upstream, "format-patch", "-1", "--stdout", "--zero-commit", f"HEAD~{back}")
+        for back in reversed(range(len(steps)))
+    ]
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    return files
+
+
+def put_series(toy: Toy, files: list[bytes], paths: tuple[str, ...] = (AREA_FILE,)) -> Path:
+    folder = toy.put_patch(patch=files[0], files=paths)
+    for number, content in enumerate(files[1:], start=2):
+        toy.put(f"patches/area/000{number}-change.patch", content)
+    toy.put_queue(["area"])
+    return folder
+
+
+def applied_tree(toy: Toy, queue: Path, *names: str) -> str:
+    """Return the tree that `git am` makes of patches."""
+    git(toy.upstream, "switch", "-q", "--detach", toy.commit)
+    for name in names:
+        for file in sorted((queue / "patches" / name).glob("*.patch")):
+            git(toy.upstream, "am", "-q", "--keep-cr", stdin=file.read_bytes())
+    tree = git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
+    git(toy.upstream, "switch", "-q", "main")
+    return tree
+
+
+def tree_of(tree: Path) -> str:
+    return git(tree, "rev-parse", "HEAD^{tree}").decode().strip()
+
+
+def test_an_untouched_patch_is_not_changed_at_all(program: Program, queue: Path) -> None:
+    opened(program)
+    before = snapshot(queue)
+
+    ran = program("refresh", "area")
+
+    assert (ran.code, ran.out) == (0, "area: nothing has changed\n")
+    assert snapshot(queue) == before
+
+
+def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) -> None:
+    tree = opened(program)
+    old = (queue / "patches/area/0001-change.patch").read_bytes()
+    (tree / AREA_FILE).write_text(FIXED + CUBE)
+    git(tree, "commit", "-qa", "--amend", "-m", "Multiply, and add cubes")
+
+    said = refreshed(program)
+
+    assert (said["changed"], said["version"]) == (True, 2)
+    assert said["patch_files"] == ["0001-Multiply-and-add-cubes.patch"]
+    assert [path.name for path in (queue / "patches/area").glob("*.patch")] == said["patch_files"]
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+    assert (queue / "history/area/v1.mbox").read_bytes() == old
+    assert "v2" in program("log", "area").out
+    again = program("refresh", "area", "--json").json()
+    assert (again["changed"], again["version"]) == (False, None)
+    assert program("edit", "--abort", "area").code == 0
+
+
+def test_a_commit_that_is_as_it_was_keeps_its_bytes(program: Program, toy: Toy) -> None:
+    # As no git writes it any more: another abbreviation, a signature, a header more.
+    first, second = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: FIXED + CUBE})
+    first = first.replace(b"Subject: ", b"X-Mailer: pine\nSubject: ", 1)
+    folder = put_series(toy, [first, second])
+    tree = opened(program)
+    (tree / "README").write_text("more\n")
+    git(tree, "commit", "-qam", "Third")
+
+    said = refreshed(program)
+
+    names = ["0001-change.patch", "0002-change.patch", "0003-Third.patch"]
+    assert said["patch_files"] == names
+    assert [(folder / name).read_bytes() for name in names[:2]] == [first, second]
+    assert said["files_added"] == ["README"]
+    # Once more, now that the tree's own commits stand for the files.
+    (tree / "README").write_text("more still\n")
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    assert refreshed(program)["version"] == 3
+    assert [(folder / name).read_bytes() for name in names[:2]] == [first, second]
+
+
+def test_a_reworded_commit_leaves_those_above_it_alone(
+    program: Program, toy: Toy, home: Path
+) -> None:
+    first, second = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: FIXED + CUBE})
+    second = second.replace(b"Subject: ", b"X-Mailer: pine\nSubject: ", 1)
+    folder = put_series(toy, [first, second])
+    tree = opened(program)
+    person(tree, "checkout", "-q", "HEAD~1", home=home)
+    person(tree, "commit", "-q", "--amend", "-m", "Other words", home=home)
+    person(tree, "cherry-pick", "contribbot/area", home=home)
+
+    said = refreshed(program)
+
+    assert said["patch_files"] == ["0001-Other-words.patch", "0002-change.patch"]
+    assert (folder / "0002-change.patch").read_bytes() == second
+
+
+def test_files_of_patch_toml_follow(program: Program, queue: Path) -> None:
+    stated = queue / "patches/area/patch.toml"
+    stated.write_text("# Why: sums.\n" + stated.read_text())
+    tree = opened(program)
+    git(tree, "mv", AREA_FILE, "src/toy/areas.py")
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+
+    ran = program("refresh", "area")
+
+    assert ran.code == 0, ran.err
+    assert "added to `files` of patch.toml: src/toy/areas.py" in ran.out
+    assert load_queue(queue).patch("area").spec.files == (AREA_FILE, "src/toy/areas.py")
+    assert stated.read_text().startswith("# Why: sums.\n")
+    (tree / "src/toy/areas.py").rename(tree / AREA_FILE)
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    assert refreshed(program)["files_removed"] == ["src/toy/areas.py"]
+    assert program("verify", "area").code == 0
+
+
+def test_bytes_of_all_kinds_survive(program: Program, toy: Toy, home: Path) -> None:
+    toy.write("old.py", AREA)
+    toy.write("run.sh", "#!/bin/sh\n")
+    toy.write("latin.txt", b"caf\xe9\r\n" * 3 + b"end")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "--amend", "-m", "Toy 1.0")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    toy.put_patch()
+    toy.put_queue(["area"])
+    program.env["HOME"] = str(home)
+    tree = opened(program)
+    (tree / "latin.txt").write_bytes(b"caf\xe9\r\n" * 2 + b"th\xe9\r\nend")
+    (tree / "binary.bin").write_bytes(bytes(range(256)) * 9)
+    (tree / "empty").write_bytes(b"")
+    (tree / "link").symlink_to("README")
+    person(tree, "mv", "old.py", "new name.py", home=home)
+    (tree / "run.sh").chmod(0o755)
+    person(tree, "add", "-A", "-f", home=home)
+    author = "J\xf6rg M\xfcller <j@example.com>"
+    person(tree, "commit", "-q", "--author", author, "-m", "Über all\n\nFür.", home=home)
+
+    said = refreshed(program)
+
+    assert said["files_added"] == [
+        "binary.bin", "empty", "latin.txt", "link", "new name.py", "old.py", "run.sh",
+    ]  # fmt: skip
+    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+    second = (toy.queue / "patches/area/0002-ber-all.patch").read_bytes()
+    assert b"rename from old.py\nrename to new name.py" in second
+    assert b"old mode 100644\nnew mode 100755" in second
+    assert b"GIT binary patch" in second
+    assert b"+th\xe9\r\n" in second
+    before = snapshot(toy.queue)
+    assert refreshed(program)["changed"] is False
+    assert snapshot(toy.queue) == before
+    assert program("edit", "--abort", "area").code == 0
+    opened(program)
+    assert refreshed(program)["changed"] is False
+    assert snapshot(toy.queue) == before
+
+
+def test_a_mail_in_latin_1_keeps_its_bytes(program: Program, toy: Toy) -> None:
+    first, second = series(toy, {AREA_FILE: FIXED}, {"caf.txt": b"caf\xe9\n"})
+    first = first.replace(
+        b"From: Ada Example <ada@example.com>",
+        b"From: =?ISO-8859-1?Q?J=F6rg_M=FCller?= <j@example.com>",
+    )
+    folder = put_series(toy, [first, second], (AREA_FILE, "caf.txt"))
+    tree = opened(program)
+    assert git(tree, "log", "-1", "--format=%an", "HEAD~1").decode() == "Jörg Müller\n"
+    git(tree, "commit", "-q", "--amend", "-m", "Other words")
+
+    refreshed(program)
+
+    assert (folder / "0001-change.patch").read_bytes() == first
+    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+
+
+def test_a_commit_in_latin_1_is_taken_as_utf_8(program: Program, queue: Path) -> None:
+    tree = opened(program)
+    (tree / "README").write_text("more\n")
+    git(tree, "-c", "i18n.commitEncoding=ISO-8859-1", "commit", "-qaF", "-", stdin=b"Caf\xe9\n")
+
+    refreshed(program)
+
+    content = (queue / "patches/area/0002-Caf.patch").read_bytes()
+    assert b"Subject: [PATCH 2/2] =?UTF-8?q?Caf=C3=A9?=\n" in content
+
+
+def test_a_persons_settings_have_no_effect_on_what_is_written(
+    program: Program, toy: Toy, home: Path
+) -> None:
+    patches = []
+    for env in ({"HOME": str(home)}, {}):
+        program.env = env
+        toy.put_patch()
+        toy.put_queue(["area"])
+        tree = opened(program)
+        (tree / AREA_FILE).write_text(FIXED + CUBE)
+        (tree / "crlf.py").write_bytes(b"x = 1\r\n\ty = '$Id$' \n")
+        (tree / "crlf.py").chmod(0o755)
+        person(tree, "add", "-f", "-A", home=home)
+        assert program("refresh", "area").code == 2
+        person(tree, "commit", "-q", "-m", "Straße\n\nSecond.", "--date=@1700000000", home=home)
+        refreshed(program)
+        files = sorted((toy.queue / "patches/area").glob("*.patch"))
+        patches.append([(path.name, path.read_bytes()) for path in files])
+        assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+        assert program("edit", "--abort", "area").code == 0
+        shutil.rmtree(toy.queue / "patches/area")
+
+    assert patches[0] == patches[1]
+    assert not (home / "hook-ran").exists()
+
+
+def put_merge(tree: Path) -> None:
+    git(tree, "switch", "-qc", "side", "HEAD~1")
+    (tree / "README").write_text("side\n")
+    git(tree, "commit", "-qam", "Side")
+    git(tree, "switch", "-q", "contribbot/area")
+    git(tree, "merge", "-q", "-m", "Merge side", "side")
+
+
+def put_submodule(tree: Path) -> None:
+    (tree / "third/party").mkdir(parents=True)
+    git(tree, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},third/party")
+    git(tree, "commit", "-qm", "Add third")
+
+
+def put_odd_path(tree: Path) -> None:
+    Path(os.fsdecode(bytes(tree / "caf") + b"\xe9")).write_text("new\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "Odd")
+
+
+def put_orphan(tree: Path) -> None:
+    git(tree, "checkout", "-q", "--orphan", "new")
+    git(tree, "rm", "-rqf", ".")
+
+
+def put_new_root(tree: Path) -> None:
+    root = git(tree, "commit-tree", "HEAD^{tree}", "-m", "new").decode().strip()
+    git(tree, "reset", "-q", "--hard", root)
+
+
+def put_conflict_marks(tree: Path) -> None:
+    (tree / "README").write_text("<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n")
+    git(tree, "commit", "-qam", "Resolve")
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "uncommitted": (lambda tree: (tree / "README").write_text("x"), "not committed: README"),
+    "staged": (lambda tree: git(tree, "rm", "-q", "README"), "not committed: README"),
+    "merge": (put_merge, "the commit 'Merge side' is a merge"),
+    "empty": (
+        lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "None"), "'None' changes",
+    ),
+    "submodule": (put_submodule, "'Add third' changes the submodule 'third/party'"),
+    "marks": (put_conflict_marks, "marks of a conflict"),
+    "zero": (lambda tree: git(tree, "reset", "-q", "--hard", "HEAD~1"), "no commit is left"),
+    "lost base": (put_new_root, "does not stand on"),
+    "undone": (lambda tree: git(tree, "revert", "--no-edit", "HEAD"), "nothing is changed"),
+    "orphan": (put_orphan, "does not stand on"),
+    "odd path": (put_odd_path, "not UTF-8, or not printable"),
+    "bisect": (lambda tree: git(tree, "bisect", "start"), "a git bisect is not finished"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_what_cannot_be_taken_is_refused_and_nothing_is_written(
+    program: Program, queue: Path, how: str
+) -> None:
+    spoil, said = SPOILT[how]
+    tree = opened(program)
+    spoil(tree)
+    before = snapshot(queue)
+
+    ran = program("refresh", "area")
+
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+    assert snapshot(queue) == before
+    # Force is for what somebody may want, not for this.
+    assert program("refresh", "--force", "area").code == 2
+    assert snapshot(queue) == before
+
+
+@pytest.mark.parametrize("what", ["rebase", "cherry-pick", "am", "merge"])
+def test_an_unfinished_operation_is_named(
+    program: Program, queue: Path, home: Path, what: str
+) -> None:
+    tree = opened(program)
+    git(tree, "switch", "-qc", "side", "HEAD~1")
+    (tree / AREA_FILE).write_text(AREA.replace("width + height", "height + width"))
+    git(tree, "commit", "-qam", "Side")
+    patch = git(tree, "format-patch", "-1", "--stdout")
+    git(tree, "switch", "-q", "contribbot/area")
+    args = {"rebase": ["side"], "cherry-pick": ["side"], "am": ["-3"],
+            "merge": ["--no-ff", "side"]}[what]  # fmt: skip
+    stdin = patch if what == "am" else b""
+    code = 128 if what == "am" else 1
+    person(tree, what, *args, home=home, stdin=stdin, code=code)
+    before = snapshot(queue)
+
+    ran = program("refresh", "area")
+
+    assert (ran.code, f"a git {what} is not finished" in ran.err) == (2, True)
+    assert f"git {what} --abort" in ran.err
+    assert snapshot(queue) == before
+
+
+def test_what_git_does_not_follow_is_said(program: Program, queue: Path) -> None:
+    tree = opened(program)
+    (tree / "forgotten.py").write_text("x = 1\n")
+    (tree / "__pycache__").mkdir()
+    (tree / "__pycache__/x.pyc").write_bytes(b"")
+    before = snapshot(queue)
+
+    ran = program("refresh", "area")
+
+    assert ran.code == 0
+    assert ran.out == "area: forgotten.py is in no commit\narea: nothing has changed\n"
+    assert snapshot(queue) == before
+
+
+def put_stack(toy: Toy) -> None:
+    """Put `cube`, and `square` above it, on top of `area`."""
+    squares = FIXED.replace("return side * side", "return side**2")
+    one, two, three = series(
+        toy, {AREA_FILE: FIXED}, {AREA_FILE: FIXED + CUBE}, {AREA_FILE: squares + CUBE}
+    )
+    toy.put_patch(patch=one)
+    toy.put_patch("cube", patch=two, extra='depends_on = ["area"]', checks=one_check())
+    toy.put_patch("square", patch=three, extra='depends_on = ["cube"]', checks=one_check())
+    toy.put_queue(["area", "cube", "square"])
+
+
+def test_patches_above_that_no_longer_apply_are_listed(program: Program, toy: Toy) -> None:
+    put_stack(toy)
+    tree = opened(program)
+    (tree / AREA_FILE).write_text(FIXED.replace("base * height / 2", "base * height * 0.5"))
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    before = snapshot(toy.queue)
+
+    ran = program("refresh", "area", "--json")
+
+    assert (ran.code, snapshot(toy.queue)) == (1, before)
+    said = ran.json()
+    broken = said["broken"]
+    assert isinstance(broken, list)
+    assert [dict(one)["patch"] for one in broken if isinstance(one, dict)] == ["cube", "square"]
+    assert "hunk 1 of src/toy/area.py does not apply" in str(broken[0])
+    assert (said["changed"], said["version"]) == (False, None)
+    forced = program("refresh", "--force", "area")
+    assert forced.code == 0
+    assert "cube: no longer applies" in forced.out
+    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+
+
+def test_patches_above_that_still_apply_are_left_alone(program: Program, toy: Toy) -> None:
+    put_stack(toy)
+    tree = opened(program, "cube")
+    above = snapshot(toy.queue / "patches/square")
+    (tree / "README").write_text("cubes\n")
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+
+    said = refreshed(program, "cube")
+
+    assert (said["changed"], said["broken"]) == (True, [])
+    assert snapshot(toy.queue / "patches/square") == above
+    assert applied_tree(toy, toy.queue, "area", "cube") == tree_of(tree)
+
+
+def test_a_patch_above_that_was_broken_before_is_no_obstacle(program: Program, toy: Toy) -> None:
+    put_stack(toy)
+    broken = toy.queue / "patches/square/0001-change.patch"
+    broken.write_bytes(broken.read_bytes().replace(b"-    return side * side", b"-    return 1"))
+    tree = opened(program)
+    git(tree, "commit", "-q", "--amend", "-m", "Other words")
+
+    assert refreshed(program)["broken"] == []
+
+
+def test_what_the_queue_got_meanwhile_is_not_overwritten(
+    program: Program, toy: Toy, queue: Path
+) -> None:
+    tree = opened(program)
+    git(tree, "commit", "-q", "--amend", "-m", "Mine")
+    toy.put_patch(patch=toy.format_patch({AREA_FILE: FIXED}, subject="Theirs"))
+    before = snapshot(queue)
+
+    ran = program("refresh", "area")
+
+    assert (ran.code, snapshot(queue)) == (1, before)
+    assert "changed since" in ran.out
+    assert program("refresh", "--force", "area").code == 0
+    assert [path.name for path in (queue / "patches/area").glob("*.patch")] == ["0001-Mine.patch"]
+    # What was there is not lost: it is a version.
+    assert b"Theirs" in (queue / "history/area/v1.mbox").read_bytes()
+    assert program("edit", "area").code == 0
+
+
+def test_a_tree_below_which_a_dependency_changed_is_taken_only_by_force(
+    program: Program, toy: Toy
+) -> None:
+    put_stack(toy)
+    tree = opened(program, "cube")
+    (tree / "README").write_text("cubes\n")
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    toy.put_patch(patch=toy.format_patch({AREA_FILE: FIXED}, subject="Other words"))
+
+    ran = program("refresh", "cube")
+
+    assert (ran.code, "what cube stands on" in ran.out) == (1, True)
+    assert program("refresh", "--force", "cube").code == 0
+    assert applied_tree(toy, toy.queue, "area", "cube") == tree_of(tree)
+
+
+def test_killed_before_the_queue_was_written_it_is_done_again(
+    toy: Toy, queue: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = open_tree(load_queue(queue), "area").path
+    git(tree, "commit", "-q", "--amend", "-m", "Other words")
+    before = snapshot(queue)
+
+    def die(*_args: object, **_more: object) -> int | None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refreshing, "transaction", die)
+        with pytest.raises(KeyboardInterrupt):
+            refreshing.refresh(load_queue(queue), "area")
+    assert snapshot(queue) == before
+    # What is recorded first is what was there before the change, and then comes the kill.
+    records: list[Callable[..., int | None]] = [die, versions.record]
+
+    def record(*args: object, **more: object) -> int | None:
+        return records.pop()(*args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "record", record)
+        with pytest.raises(KeyboardInterrupt):
+            refreshing.refresh(load_queue(queue), "area")
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+    # The queue has what the tree had then: that is not somebody else's change.
+    git(tree, "commit", "-q", "--amend", "-m", "More words")
+    done = refreshing.refresh(load_queue(queue), "area")
+
+    assert (done.files, done.refused) == (("0001-More-words.patch",), ())
+    # What was there first is not lost, and the version that was not recorded is made good.
+    assert done.version == 3
+    mboxes = [(queue / f"history/area/v{number}.mbox").read_bytes() for number in (1, 2, 3)]
+    for mbox, words in zip(
+        mboxes, (b"Multiply the sides", b"Other words", b"More words"), strict=True
+    ):
+        assert b"Subject: [PATCH] " + words in mbox
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+
+
+def test_the_cache_may_be_emptied_between(
+    program: Program, toy: Toy, queue: Path, tmp_path: Path
+) -> None:
+    tree = opened(program)
+    git(tree, "commit", "-q", "--amend", "-m", "Other words")
+    shutil.rmtree(tmp_path / "cache")
+
+    assert refreshed(program)["changed"] is True
+
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+
+
+def test_another_branch_of_the_tree_is_taken_when_it_is_checked_out(
+    program: Program, toy: Toy, queue: Path
+) -> None:
+    tree = opened(program)
+    git(tree, "switch", "-qc", "try")
+    git(tree, "commit", "-q", "--amend", "-m", "Try")
+
+    assert refreshed(program)["patch_files"] == ["0001-Try.patch"]
+
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+
+
+def test_a_tree_that_does_not_fit_the_queue_any_more_says_how_to_go_on(
+    program: Program, toy: Toy
+) -> None:
+    put_stack(toy)
+    tree = opened(program, "cube")
+    git(tree, "commit", "-q", "--amend", "-m", "Other words")
+    other = FIXED.replace("base * height / 2", "base * height * 0.5")
+    toy.put_patch(patch=toy.format_patch({AREA_FILE: other}))
+    before = snapshot(toy.queue)
+
+    for args in (("refresh", "cube"), ("refresh", "--force", "cube")):
+        ran = program(*args)
+        assert ran.code == 2
+        assert "do not fit the queue as it is now: 0001-Other-words.patch: hunk 1" in ran.err
+        assert "git am -3" in ran.err
+        assert snapshot(toy.queue) == before
+
+
+def test_a_patch_begins_in_a_tree(program: Program, toy: Toy, queue: Path) -> None:
+    (queue / "patches/area/0001-change.patch").unlink()
+    tree = opened(program)
+    assert git(tree, "rev-parse", "HEAD").decode().strip() == toy.commit
+    assert program("refresh", "area").code == 2
+    (tree / AREA_FILE).write_text(FIXED)
+    git(tree, "commit", "-qam", "Begin")
+
+    ran = program("refresh", "area", "--json", cwd=tree)
+
+    assert (ran.code, ran.json()["version"]) == (0, 1)
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+
+
+@pytest.mark.parametrize("name", ["area", "nothing"])
+def test_what_is_not_open_cannot_be_refreshed(program: Program, queue: Path, name: str) -> None:
+    before = snapshot(queue)
+    ran = program("refresh", name)
+    assert (ran.code, name in ran.err, snapshot(queue)) == (2, True, before)
+
+
+@pytest.mark.usefixtures("sglang_archive")
+def test_the_real_rmsnorm_is_not_changed_at_all(tmp_path: Path, home: Path) -> None:
+    shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
+    program = Program(tmp_path / "queue", {"CONTRIBBOT_CACHE": str(REAL_CACHE), "HOME": str(home)})
+    before = snapshot(tmp_path / "queue")
+
+    tree = opened(program, "rmsnorm")
+    said = refreshed(program, "rmsnorm")
+
+    assert said["changed"] is False
+    assert snapshot(tmp_path / "queue") == before
+    assert b"_to_aiter_layout" in git(tree, "show", "HEAD", "--", "python")
+    # And taken from what git writes, it is the same patch still.
+    person(tree, "commit", "-q", "--amend", "--no-edit", home=home)
+    assert refreshed(program, "rmsnorm")["changed"] is False
+    assert program("edit", "--abort", "rmsnorm").code == 0

@@ -1,0 +1,243 @@
+"""What contribbot exports, git, StGit and quilt apply to the same tree, and the way back."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from contribbot.queue.load import load_queue
+from tests.lifetoy import (
+    CRLF,
+    SPOILERS,
+    awkward,
+    clone,
+    contribbot,
+    reloaded,
+    three_commits,
+    tree_of,
+)
+from tests.toy import FIXED, GIT_ENV, Toy, git
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("stg") and shutil.which("quilt")), reason="StGit and quilt are not installed"
+)
+#: What is told to quilt and StGit; the user's own files have no part in it.
+ENV = {**GIT_ENV, "QUILT_PATCHES": "patches", "QUILT_PC": ".pc", "EDITOR": "true"}
+
+
+REAL = Path(__file__).parent.parent / "patches"
+
+
+def run(folder: Path, *argv: str | Path, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(
+        [*map(str, argv)], cwd=folder, env=ENV, input=stdin, capture_output=True, check=False
+    )
+    assert done.returncode == 0, (argv, done.stdout, done.stderr)
+    return done.stdout
+
+
+def work_tree(source: Path, folder: Path, at: str) -> Path:
+    """Return a work tree of a commit, with nobody's settings."""
+    git(source.parent, "clone", "-q", "--no-checkout", str(source), str(folder))
+    git(folder, "checkout", "-q", "-B", "main", at)
+    return folder
+
+
+def tree_in(folder: Path, *leave_out: str) -> str:
+    """Return the tree of what lies in a work tree."""
+    git(folder, "add", "-A", ".", *(f":!{name}" for name in leave_out))
+    return git(folder, "write-tree").decode().strip()
+
+
+def spoilt(root: Path) -> dict[str, str]:
+    """Return an environment in which the user's own git settings spoil every patch."""
+    for key, value in SPOILERS.items():
+        git(root, "config", "-f", "spoilt", key, value)
+    return {"GIT_CONFIG_GLOBAL": str(root / "spoilt"), "GIT_DIR": str(root / "no-such-folder")}
+
+
+@pytest.fixture
+def filled(toy: Toy) -> tuple[Toy, str]:
+    """A queue with an awkward patch that came from a clone, and the clone's tree."""
+    awkward(toy)
+    folder = clone(toy)
+    base = three_commits(folder)
+    git(folder, "config", "core.autocrlf", "true")
+    git(folder, "config", "commit.gpgsign", "true")
+    (folder / ".git/hook-ran").unlink()
+    ran = contribbot(
+        toy.queue, "import", "area", folder, f"{base}..main", "--title", "Multiply the sides",
+        env=spoilt(toy.root),
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    return toy, git(folder, "rev-parse", "main^{tree}").decode().strip()
+
+
+def test_a_range_gives_the_tree_of_the_clone(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
+    spec = reloaded(toy).specs["area"]
+    assert "docs/old name.md" in spec.files
+    assert "docs/n\xe4me.md" in spec.files
+    first, second, third = (file.content for file in reloaded(toy).patch("area").files)
+    assert b"=?UTF-8?q?J=C3=B6rg=20=C3=84rger?=" in first
+    assert b"-und k\xfcsse\n+\xfcnd k\xfcsse\n" in first
+    assert b"-two\r\n+zwei\r\n" in first
+    assert b"rename from docs/old name.md" in second
+    assert b"new mode 100755" in third
+    assert not (toy.root / "clone/.git/hook-ran").exists()
+
+
+def test_git_am(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    out = tmp_path / "out.mbox"
+    assert contribbot(toy.queue, "export", "area", "-o", out, env=spoilt(toy.root)).code == 0
+    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
+    run(folder, "git", "am", out)
+    assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
+    said = git(folder, "log", "-3", "--format=%an %B").decode()
+    assert "J\xf6rg \xc4rger Multiply the sides" in said
+    assert "From here on: \xe4rea." in said
+
+
+def test_git_apply_of_one_diff(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    out = tmp_path / "out.diff"
+    assert contribbot(toy.queue, "export", "area", "--format", "diff", "-o", out).code == 0
+    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
+    run(folder, "git", "apply", "--index", out)
+    assert tree_in(folder) == tree
+
+
+def test_stgit_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    out = tmp_path / "out.mbox"
+    assert contribbot(toy.queue, "export", "-o", out).code == 0
+    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
+    run(folder, "stg", "init")
+    run(folder, "stg", "import", "--mbox", out)
+    assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
+    run(folder, "stg", "export", "-d", tmp_path / "stgit")
+    ran = contribbot(toy.queue, "import", "back", tmp_path / "stgit")
+    assert ran.code == 0, ran.err
+    assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
+    assert b"=?UTF-8?q?J=C3=B6rg=20=C3=84rger?=" in reloaded(toy).patch("back").files[0].content
+
+
+def test_stgit_takes_the_quilt_series(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    out = tmp_path / "series"
+    assert contribbot(toy.queue, "export", "--format", "quilt", "-o", out).code == 0
+    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
+    run(folder, "stg", "init")
+    run(folder, "stg", "import", "--series", out / "series")
+    assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
+
+
+def test_quilt_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
+    ran = contribbot(toy.queue, "export", "--format", "quilt", "-o", folder / "patches")
+    assert ran.code == 0, ran.err
+    run(folder, "quilt", "push", "-a")
+    assert tree_in(folder, "patches", ".pc") == tree
+    ran = contribbot(toy.queue, "import", "back", folder / "patches")
+    assert ran.code == 0, ran.err
+    assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
+
+
+@pytest.mark.parametrize("level", ["ab", "0", "1"])
+def test_what_quilt_writes_itself(filled: tuple[Toy, str], tmp_path: Path, level: str) -> None:
+    toy, _ = filled
+    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
+    run(folder, "quilt", "new", "-p", level, "fix-area.patch")
+    run(folder, "quilt", "add", "src/toy/area.py", "dos.txt", "fresh")
+    (folder / "src/toy/area.py").write_text(FIXED)
+    (folder / "dos.txt").write_bytes(b"zero\r\n" + CRLF)
+    (folder / "fresh").write_text("fresh\n")
+    run(folder, "quilt", "refresh", "-p", level)
+    ran = contribbot(toy.queue, "import", "back", folder / "patches/series")
+    assert ran.code == 2
+    assert "fix-area.patch: it does not say who wrote it; name the author: --author" in ran.err
+    ran = contribbot(
+        toy.queue, "import", "back", folder / "patches", "--author", "Ada Example <ada@example.com>"
+    )
+    assert ran.code == 0, ran.err
+    assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree_in(folder, "patches", ".pc")
+    assert reloaded(toy).specs["back"].title == "fix-area"
+
+
+def test_the_bytes_of_gits_own_mails_stay(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, _ = filled
+    folder = tmp_path / "patches"
+    plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
+    git(plain, "format-patch", "-q", "-U5", "-3", "-o", str(folder))
+    written = {path.read_bytes() for path in folder.iterdir()}
+    assert contribbot(toy.queue, "import", "back", folder).code == 0
+    assert {file.content for file in reloaded(toy).patch("back").files} == written
+
+
+def test_export_and_import_give_the_same_files(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, _ = filled
+    out = tmp_path / "out.mbox"
+    assert contribbot(toy.queue, "export", "-o", out).code == 0
+    assert contribbot(toy.queue, "import", "back", out).code == 0
+    queue = reloaded(toy)
+    assert queue.patch("back").files == queue.patch("area").files
+
+
+def test_mails_in_another_encoding(filled: tuple[Toy, str], tmp_path: Path) -> None:
+    toy, tree = filled
+    plain = work_tree(toy.root / "clone", tmp_path / "plain", "origin/main")
+    latin = git(plain, "-c", "i18n.logOutputEncoding=ISO-8859-1", "format-patch", "-3", "--stdout")
+    assert b"From here on: \xe4rea." in latin
+    assert contribbot(toy.queue, "import", "back", "-", stdin=latin).code == 0
+    queue = reloaded(toy)
+    assert tree_of(queue, "back", tmp_path / "scratch") == tree
+    assert "From here on: \xe4rea.".encode() in queue.patch("back").files[0].content
+    assert b"J=C3=B6rg" in queue.patch("back").files[0].content
+
+
+def test_the_real_patch_rmsnorm(toy: Toy, tmp_path: Path, sglang_archive: Path) -> None:
+    downloads = tmp_path / "cache" / "downloads"
+    downloads.mkdir(parents=True)
+    (downloads / sglang_archive.name).symlink_to(sglang_archive)
+    queue = toy.queue / "real"
+    (queue / "patches").mkdir(parents=True)
+    shutil.copy(REAL / "queue.toml", queue / "patches")
+    shutil.copytree(REAL / "rmsnorm", queue / "patches" / "rmsnorm")
+    text = (queue / "patches/queue.toml").read_text()
+    (queue / "patches/queue.toml").write_text('order = ["rmsnorm"]\n' + text.partition("\n\n")[2])
+    out = tmp_path / "out.mbox"
+    ran = contribbot(queue, "export", "rmsnorm", "-o", out)
+    assert ran.code == 0, ran.err
+    patch = load_queue(queue).patch("rmsnorm")
+    assert out.read_bytes() == b"".join(file.content for file in patch.files)
+    pin = ("--upstream", "sglang")
+    assert contribbot(queue, "import", "back", out, *pin).code == 0
+    assert load_queue(queue).patch("back").files == patch.files
+    assert load_queue(queue).specs["back"].files == patch.spec.files
+    tree = tree_of(load_queue(queue), "rmsnorm", tmp_path / "scratch")
+    store = tmp_path / "cache" / "stores" / "sglang.git"
+    base = git(store, "for-each-ref", "--format=%(objectname)", "refs/pins").decode().strip()
+    folder = tmp_path / "tree"
+    git(tmp_path, "init", "-q", "-b", "main", str(folder))
+    (folder / ".git/objects/info/alternates").write_text(f"{store}/objects\n")
+    for form in ("mbox", "quilt", "stgit"):
+        git(folder, "reset", "-q", "--hard", base)
+        if form == "mbox":
+            run(folder, "git", "am", out)
+        elif form == "stgit":
+            run(folder, "stg", "init")
+            run(folder, "stg", "import", "--mbox", out)
+        else:
+            place = folder / "patches"
+            assert contribbot(queue, "export", "back", "--format", "quilt", "-o", place).code == 0
+            run(folder, "quilt", "push", "-a")
+            git(folder, "add", "-A", ".", ":!patches", ":!.pc")
+            assert git(folder, "write-tree").decode().strip() == tree
+            continue
+        assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
