@@ -11,7 +11,10 @@ import typer
 from contribbot.cli.shell import JsonOption, command, open_queue, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from contribbot.model.report import PatchReport
+    from contribbot.queue.load import Queue
 
 
 @command
@@ -43,6 +46,13 @@ def verify(
             metavar="DIR", help="Where records go.", show_default="evidence/ of the queue"
         ),
     ] = None,
+    leave_one_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-one-out",
+            help="Verify stacks with each member left out, to see what it contributes.",
+        ),
+    ] = False,
 ) -> int:
     """Prove patches: red without them, green with them, and what this machine cannot say."""
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
@@ -51,6 +61,14 @@ def verify(
     from contribbot.verify.command import exit_code, targets, verify_and_record  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, *(patches or ()))
+    if leave_one_out:
+        return _leave_one_out(
+            queue,
+            patches or (),
+            jobs=jobs or len(os.sched_getaffinity(0)),
+            force=force,
+            as_json=as_json,
+        )
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
     out = console(stderr=as_json)
@@ -68,6 +86,30 @@ def verify(
         out.print(line)
     _report(done.reports, as_json=as_json, junit=junit)
     return exit_code(done.reports, required)
+
+
+def _leave_one_out(
+    queue: Queue, patches: Sequence[str], *, jobs: int, force: bool, as_json: bool
+) -> int:
+    from contribbot.life import alone  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.report.alone import alone_lines  # noqa: PLC0415  start-up time
+    from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
+
+    tops = alone.stacks(queue, select(queue, patches, everything=not patches))
+    # What fails without a member is a finding here: the table is the result.
+    lines = Lines(console(stderr=True))
+    with lines.shown():
+        report = alone.leave_one_out(
+            queue, tops, options=Options(jobs=jobs, force=force), watcher=lines
+        )
+    if as_json:
+        print_json(report)
+    else:
+        for line in alone_lines(report):
+            typer.echo(line)
+    return alone.exit_code(report)
 
 
 def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) -> None:

@@ -55,7 +55,7 @@ def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled
     """
     if obstacle := _obstacle(base, patched):
         return obstacle
-    red = base.error or _unmet(entry, target, base.listing)
+    red = base.error or unmet(entry, target, base.listing)
     if entry.expect == "pass-to-pass":
         # A source that the patch adds has nothing to pass on the base.
         broken = base.error and not base.absent
@@ -92,8 +92,14 @@ def _obstacle(base: Compiled, patched: Compiled) -> Judgement | None:
     return None
 
 
-def _unmet(entry: Compile, target: str, listing: Listing | None) -> str:
-    """Say which expectation a listing does not meet, or nothing."""
+def unmet(entry: Compile, target: str, listing: Listing | None) -> str:
+    """Say which expectation a listing does not meet, or nothing.
+
+    Args:
+        entry: The entry.
+        target: The target.
+        listing: The listing; None: none.
+    """
     kernels = counted(entry, listing)
     if not kernels:
         about = f" whose name matches {entry.kernels!r}" if entry.kernels else ""
@@ -110,8 +116,8 @@ def _unmet(entry: Compile, target: str, listing: Listing | None) -> str:
 def _wrong_on_patched(entry: Compile, target: str, base: Compiled, patched: Compiled) -> str:
     if patched.error:
         return f"does not compile on the patched tree: {patched.error}"
-    if unmet := _unmet(entry, target, patched.listing):
-        return f"on the patched tree: {unmet}"
+    if lacking := unmet(entry, target, patched.listing):
+        return f"on the patched tree: {lacking}"
     if target in entry.fewer_instructions and base.listing is None:
         return "no fewer instructions than on the base, which does not compile"
     if target in {*entry.instructions, *entry.fewer_instructions}:

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from contribbot.life.evidence import target_states
 from contribbot.life.expiry import due
+from contribbot.life.remembered import Remembered
 from contribbot.life.stacks import Landed, series_of, with_dependencies
 from contribbot.model.behaviour import Behaviour
 from contribbot.model.history import Event, PullRequestEvent, VersionEvent
 from contribbot.model.pin import Pin
-from contribbot.model.status import PatchStatus, StatusReport, Text
+from contribbot.model.status import PatchStatus, Says, StatusReport, Text
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
 from contribbot.sources import find
 from contribbot.store.repository import open_store
 from contribbot.store.series import Series
 from contribbot.workspace import run_folder, stores_folder
-
-
-@dataclass(frozen=True)
-class Says:
-    """What can be said of a patch's text, and why.
-
-    Attributes:
-        text: What becomes of it.
-        why: One line.
-    """
-
-    text: Text
-    why: str
 
 
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
@@ -48,34 +34,43 @@ def status(queue: Queue, names: Sequence[str]) -> StatusReport:
         assert pin is not None  # noqa: S101  load_queue has checked it
         pins.setdefault(pin, []).append(name)
     said: dict[str, Says] = {}
-    with run_folder() as scratch:
-        for pin, theirs in pins.items():
-            said |= _on_own_pin(queue, pin, theirs, scratch=scratch)
+    remembered = Remembered(queue)
+    for pin, theirs in pins.items():
+        said |= _on_own_pin(queue, pin, theirs, remembered)
+    remembered.save()
     return StatusReport(patches=tuple(row(queue, name, said[name]) for name in names))
 
 
-def _on_own_pin(queue: Queue, pin: Pin, names: list[str], *, scratch: Path) -> dict[str, Says]:
+def _on_own_pin(
+    queue: Queue, pin: Pin, names: list[str], remembered: Remembered
+) -> dict[str, Says]:
     store = open_store(stores_folder(), pin.upstream)
     found = find(pin, queue.upstreams[pin.upstream], store)
     if found is None:
         why = f"{pin.title} is not on this machine yet; contribbot verify brings it"
-        return dict.fromkeys(names, Says(Text.UNKNOWN, why))
-    landed = Landed(pin, found.commit, store)
-    return {
-        name: _of_series(series)
-        for name, series in series_of(queue, names, landed, scratch=scratch).items()
-    }
+        return dict.fromkeys(names, Says(text=Text.UNKNOWN, why=why))
+    keys = {name: remembered.key(name, found.commit) for name in names}
+    said = {name: remembered.get(key) for name, key in keys.items()}
+    unsaid = [name for name in names if said[name] is None]
+    if unsaid:
+        landed = Landed(pin, found.commit, store)
+        with run_folder() as scratch:
+            for name, series in series_of(queue, unsaid, landed, scratch=scratch).items():
+                says = _of_series(series)
+                remembered.put(keys[name], says)
+                said[name] = says
+    return {name: says for name, says in said.items() if says is not None}
 
 
 def _of_series(series: Series) -> Says:
     if series.conflicts:
-        return Says(Text.CONFLICT, series.conflicts[0].headline)
+        return Says(text=Text.CONFLICT, why=series.conflicts[0].headline)
     if not series.applied:
-        return Says(Text.BLOCKED, "a patch that it depends on does not apply")
+        return Says(text=Text.BLOCKED, why="a patch that it depends on does not apply")
     allowed = [item.phrase for one in series.applied for item in one.adjustments]
     if allowed:
-        return Says(Text.OFFSET, "; ".join(allowed))
-    return Says(Text.CLEAN, "applies exactly")
+        return Says(text=Text.OFFSET, why="; ".join(allowed))
+    return Says(text=Text.CLEAN, why="applies exactly")
 
 
 def row(

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contribbot.life.carry import carry, land, pin_at
-from contribbot.life.glance import Says, row, status
+from contribbot.life.glance import row, status
 from contribbot.life.stacks import Landed, with_dependencies
 from contribbot.model.behaviour import Behaviour
 from contribbot.model.pin import Pin
-from contribbot.model.status import StatusReport, Text
+from contribbot.model.status import Says, StatusReport, Text
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress
 from contribbot.store.move import Fate, Moved
@@ -114,5 +114,5 @@ def needs_of(
 
 def _of_move(moved: Moved) -> Says:
     if moved.fate is Fate.CLEAN and moved.adjustments:
-        return Says(Text.OFFSET, "; ".join(item.phrase for item in moved.adjustments))
-    return Says(Text(str(moved.fate)), moved.why)
+        return Says(text=Text.OFFSET, why="; ".join(item.phrase for item in moved.adjustments))
+    return Says(text=Text(str(moved.fate)), why=moved.why)

@@ -29,6 +29,18 @@ class Text(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
+class Says(Model):
+    """What can be said of a patch's text, and why.
+
+    Attributes:
+        text: What becomes of it.
+        why: One line.
+    """
+
+    text: Annotated[Text, Field(strict=False)]
+    why: str
+
+
 class TargetState(Model):
     """What the kept records say of one target.
 

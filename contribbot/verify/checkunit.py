@@ -66,7 +66,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
         **place_inputs(job, check),
     }
     if check.modules and not missing:
-        inputs["modules"] = {**_versions(check.modules)}
+        inputs["modules"] = {**versions(check.modules)}
     return Unit(
         target=check.target,
         inputs=inputs,
@@ -103,9 +103,19 @@ def missing_here(job: Job, what: Needy) -> str:
     """
     if what.target not in job.machine.targets:
         return f"no {what.target} on this machine"
+    absent = absent_module(what)
+    return f"the Python module {absent} is not installed" if absent else ""
+
+
+def absent_module(what: Needy) -> str:
+    """Return a module that something needs and that is not installed, or nothing.
+
+    Args:
+        what: What shall run.
+    """
     for module in what.modules:
         if importlib.util.find_spec(module.partition(".")[0]) is None:
-            return f"the Python module {module} is not installed"
+            return module
     return ""
 
 
@@ -122,7 +132,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "stated_reason": check.reason,
         "threads": job.threads,
         "accelerator": {**process.accelerator_environment()},
-        "modules": {**_versions(check.modules)},
+        "modules": {**versions(check.modules)},
         **overlay_details(job),
         "base": base.summary(),
         "patched": patched.summary(),
@@ -146,16 +156,40 @@ def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun]:
     accelerator they run one after the other and alone: a fault on one side must
     not reach the other, nor another check.
     """
-
-    def start(tree: str) -> Future[CheckRun]:
-        return job.children.submit(_on, job, check, way, tree)
-
     trees = job.trees
     if check.target in HOST_TARGETS:
-        on_base, on_patched = start(trees.base), start(trees.patched)
+        on_base, on_patched = (
+            _start(job, check, way, tree) for tree in (trees.base, trees.patched)
+        )
         return on_base.result(), on_patched.result()
     with _ACCELERATOR:
-        return start(trees.base).result(), start(trees.patched).result()
+        return (
+            _start(job, check, way, trees.base).result(),
+            _start(job, check, way, trees.patched).result(),
+        )
+
+
+def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    """Run a check on one tree, on an accelerator alone.
+
+    Args:
+        job: The verification.
+        check: The check, which nothing on this machine stands in the way of.
+        way: How its stage runs it.
+        tree: A tree's id.
+
+    Raises:
+        OverlayError: The tree's files cannot be put over what is installed.
+        MachineError: The child could not be started.
+    """
+    if check.target in HOST_TARGETS:
+        return _start(job, check, way, tree).result()
+    with _ACCELERATOR:
+        return _start(job, check, way, tree).result()
+
+
+def _start(job: Job, check: Check, way: Way, tree: str) -> Future[CheckRun]:
+    return job.children.submit(_on, job, check, way, tree)
 
 
 def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
@@ -176,8 +210,12 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     return run
 
 
-def _versions(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the distributions that provide some modules."""
+def versions(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of the distributions that provide some modules.
+
+    Args:
+        modules: The modules' names.
+    """
     return {
         owner: importlib.metadata.version(owner)
         for module in modules

@@ -145,6 +145,9 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
     """
     if any(one.details.get("invalid") for report in reports for one in report.stages):
         return ExitCode.USAGE
+    # A patch that is being written: nothing failed, and nothing could have shown anything.
+    if any(one.details.get("unfinished") for report in reports for one in report.stages):
+        return ExitCode.NO
     if any(report.verdict is Verdict.REFUTED or unmet(report, required) for report in reports):
         return ExitCode.NO
     could_not = any(

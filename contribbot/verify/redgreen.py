@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from contribbot.model.check import Check
 from contribbot.model.outcome import Outcome
@@ -57,11 +58,22 @@ def _wrong_on_base(check: Check, base: CheckRun) -> str:
     if base.passed:
         more = f" (and {len(base.passed) - 1} more)" if len(base.passed) > 1 else ""
         return f"passes on the base, so it shows nothing: {base.passed[0]}{more}"
-    for failure in base.failed:
+    return unlike_stated(check, base.failed)
+
+
+def unlike_stated(check: Check, failed: Sequence[Failure], where: str = "base") -> str:
+    """Say which failure is another than a fail-to-pass check states, or nothing.
+
+    Args:
+        check: The check.
+        failed: The failures of a run.
+        where: How to call the tree that it ran on.
+    """
+    for failure in failed:
         if failure.broken:
-            return f"the base is broken there, not wrong: {_name(failure)}"
+            return f"the {where} is broken there, not wrong: {_name(failure)}"
         if not re.search(check.reason, failure.message):
-            return f"fails on the base for another reason than stated: {_name(failure)}"
+            return f"fails on the {where} for another reason than stated: {_name(failure)}"
     return ""
 
 

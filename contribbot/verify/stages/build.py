@@ -35,7 +35,7 @@ class BuildStage:
         """The results themselves are what `builds` reads."""
 
     def _unit(self, job: Job, build: Build, target: str) -> Unit:
-        missing = _missing(job, build, target)
+        missing = missing_for(job, build, target)
         if missing:
             return Unit(target, None, lambda: Finding(Outcome.UNAVAILABLE, missing),
                         label=build.name, missing=missing)  # fmt: skip
@@ -59,8 +59,14 @@ def _products_are_there(result: StageResult) -> bool:
     return all(shelf.find(key) is not None for key in keys if key)
 
 
-def _missing(job: Job, build: Build, target: str) -> str:
-    """Say what this machine lacks for a build, or nothing."""
+def missing_for(job: Job, build: Build, target: str) -> str:
+    """Say what this machine lacks for a build, or nothing.
+
+    Args:
+        job: The verification.
+        build: The build.
+        target: The hardware.
+    """
     if target not in job.machine.targets:
         return f"no {target} on this machine"
     if build.way == "full":

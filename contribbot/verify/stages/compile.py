@@ -63,9 +63,9 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
         "hipified": spec.hipify.model_dump_json() if spec.hipify is not None else "",
         "python_roots": list(job.patch.upstream.python_roots),
         "stand_ins": headers_digest(),
-        **_toolchain_details(using),
+        **toolchain_details(using),
     }
-    missing = _missing(job, entry, target, using)
+    missing = missing_for(job, entry, target, using)
 
     def work() -> Finding:
         return _run(job, entry, target, using)
@@ -73,8 +73,12 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
     return Unit(target=target, inputs=inputs, work=work, label=entry.name, missing=missing)
 
 
-def _toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]:
-    """Return what the record says of the compiler."""
+def toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]:
+    """Return what the record says of the compiler.
+
+    Args:
+        using: What compiles; None for Triton.
+    """
     if isinstance(using, Toolchain):
         told: dict[str, JsonValue] = {
             "kind": using.kind,
@@ -86,8 +90,15 @@ def _toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue
     return {"toolchain": {"kind": "triton", "name": triton_name()} if using is None else {}}
 
 
-def _missing(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> str:
-    """Say what this machine lacks for a unit, or nothing."""
+def missing_for(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> str:
+    """Say what this machine lacks for a unit, or nothing.
+
+    Args:
+        job: The verification.
+        entry: The entry.
+        target: The target.
+        using: What compiles; None for Triton.
+    """
     if using is None:
         return triton_missing()
     if isinstance(using, Lacking):
@@ -106,7 +117,7 @@ def _is_hipified(job: Job, entry: Compile) -> bool:
 
 def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> Finding:
     on_base, on_patched = (
-        job.children.submit(_side, job, entry, target, using, tree)
+        job.children.submit(compile_side, job, entry, target, using, tree)
         for tree in (job.trees.base, job.trees.patched)
     )
     base, patched = on_base.result(), on_patched.result()
@@ -115,17 +126,25 @@ def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | Non
     return Finding(
         judgement.outcome,
         judgement.reason,
-        {**details, **_toolchain_details(using)},
+        {**details, **toolchain_details(using)},
         # What this machine lacks may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         seconds=sum(one.seconds for one in (base, patched) if not one.cached),
     )
 
 
-def _side(
+def compile_side(
     job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None, tree: str
 ) -> Compiled:
-    """Compile one side; runs in `children`."""
+    """Compile one side; runs in `children`.
+
+    Args:
+        job: The verification.
+        entry: The entry.
+        target: The target.
+        using: What compiles; None for Triton.
+        tree: The tree's id.
+    """
     with job.busy():
         exported = job.exported(tree)
         if not (exported / entry.source).is_file():

@@ -22,7 +22,7 @@ _PLAIN: Final = Hipify(expect="pass-to-pass")
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
     """One tree, hipified and looked at.
 
     Attributes:
@@ -148,11 +148,18 @@ def _look(job: Job, recipe: HipifyRecipe, spec: Hipify) -> Finding:
     )
 
 
-def _start(job: Job, recipe: HipifyRecipe, tree: str) -> Future[_Side]:
-    return job.children.submit(_side, job, recipe, tree)
+def _start(job: Job, recipe: HipifyRecipe, tree: str) -> Future[Side]:
+    return job.children.submit(look_at, job, recipe, tree)
 
 
-def _side(job: Job, recipe: HipifyRecipe, tree: str) -> _Side:
+def look_at(job: Job, recipe: HipifyRecipe, tree: str) -> Side:
+    """Hipify a tree and look at what came of it; runs in `children`.
+
+    Args:
+        job: The verification, without `obstacle`.
+        recipe: Its upstream's.
+        tree: The tree's id.
+    """
     macros = Macros(frozenset(recipe.defined), frozenset(recipe.undefined), recipe.cuda_only)
     with job.busy():
         made = hipified(job, tree, sources_of(job, tree))
@@ -164,10 +171,10 @@ def _side(job: Job, recipe: HipifyRecipe, tree: str) -> _Side:
                 left_over(output, build=build, root=build / recipe.project, macros=macros)
             )
         )
-    return _Side(made, tuple(left))
+    return Side(made, tuple(left))
 
 
-def _judge(spec: Hipify, base: _Side, patched: _Side) -> tuple[Outcome, str]:
+def _judge(spec: Hipify, base: Side, patched: Side) -> tuple[Outcome, str]:
     """Return the outcome and one line that says why."""
     if patched.problems:
         return Outcome.FAILED, f"on the patched tree: {_first(patched.problems)}"
@@ -185,7 +192,7 @@ def _judge(spec: Hipify, base: _Side, patched: _Side) -> tuple[Outcome, str]:
     return Outcome.PASSED, f"fails on the base as stated; {good} on the patched tree"
 
 
-def _mended(base: _Side) -> str:
+def _mended(base: Side) -> str:
     """Say what was wrong on the base and is no more, or nothing."""
     if base.made.trouble:
         return f"; on the base: {base.made.trouble}"

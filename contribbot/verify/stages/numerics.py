@@ -32,13 +32,18 @@ class NumericsStage:
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
-        return [check_unit(job, entry, _way(entry)) for entry in job.patch.spec.numerics]
+        return [check_unit(job, entry, way_of(entry)) for entry in job.patch.spec.numerics]
 
     def settle(self, job: Job, results: list[StageResult]) -> None:
         """Nothing later depends on it."""
 
 
-def _way(entry: Numerics) -> Way:
+def way_of(entry: Numerics) -> Way:
+    """Return how an entry is run: with its limits, and judged by its cells too.
+
+    Args:
+        entry: The entry.
+    """
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return Way(
@@ -64,7 +69,7 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> tuple[Out
     outcome, reason = judge_check(entry, base, patched)
     if outcome is not Outcome.PASSED:
         return outcome, reason
-    problem = _not_shown(entry, base.cells, patched.cells)
+    problem = not_shown(entry, base.cells, patched.cells)
     if problem:
         return Outcome.FAILED, problem
     left = len(patched.skipped)
@@ -72,8 +77,14 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> tuple[Out
     return Outcome.PASSED, _summary(entry, base.cells, patched.cells) + skipped
 
 
-def _not_shown(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
-    """Say why green tests show nothing of numbers, or nothing."""
+def not_shown(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
+    """Say why green tests show nothing of numbers, or nothing.
+
+    Args:
+        entry: The entry.
+        base: The cells that were judged on the base.
+        patched: Those of the patched tree, whose tests passed.
+    """
     if not patched:
         return f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
     judged = [one for cell in patched for one in cell.outputs if one.elements]

@@ -1,0 +1,133 @@
+"""`contribbot status`, warm: on this queue, on longer queues, and on larger trees.
+
+Each queue but the first is made here: an upstream in git with so many files, and so many
+patches of one line each. Wanted: this queue under 0.5 s; time that grows with the number
+of patches in a line, and does not grow with the tree (5,000 against 50,000 files).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from contribbot.store.repository import git_environment
+
+ROOT: Final = Path(__file__).parent.parent
+ROUNDS: Final = 7
+LINES: Final = "".join(f"value_{number} = {number}\n" for number in range(40))
+IDENTITY: Final = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "A"), ("EMAIL", "a@localhost"), ("DATE", "1700000000 +0000"))
+}
+
+
+def git(folder: Path, *args: str) -> bytes:
+    """Run git with nobody's settings."""
+    done = subprocess.run(
+        ["git", *args], cwd=folder, env=git_environment(IDENTITY), check=True, capture_output=True
+    )
+    return done.stdout
+
+
+def make(folder: Path, *, files: int, patches: int) -> Path:
+    """Make an upstream and a queue on it; return the queue's folder."""
+    upstream, queue = folder / "upstream", folder / "queue"
+    upstream.mkdir(parents=True)
+    git(upstream, "init", "-q", "-b", "main")
+    for number in range(files):
+        path = upstream / f"part{number % 100}" / f"module{number}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"# {number}\n{LINES}", encoding="utf-8")
+    git(upstream, "add", "-A")
+    git(upstream, "commit", "-q", "-m", "Release")
+    git(upstream, "tag", "v1.0")
+    commit = git(upstream, "rev-parse", "HEAD").decode().strip()
+    (queue / "upstreams").mkdir(parents=True)
+    (queue / "upstreams" / "demo.toml").write_text(
+        'name = "demo"\nrepository = "a/demo"\n', encoding="utf-8"
+    )
+    names = [f"patch{number:03}" for number in range(patches)]
+    for number, name in enumerate(names):
+        put(queue / "patches" / name, upstream, f"part{number % 100}/module{number}.py", commit)
+    order = ", ".join(f'"{name}"' for name in names)
+    (queue / "patches" / "queue.toml").write_text(
+        f'order = [{order}]\n[[pins]]\nupstream = "demo"\ntag = "v1.0"\ncommit = "{commit}"\n'
+        f'[[pins.sources]]\nkind = "git"\nremote = "{upstream.as_uri()}"\n',
+        encoding="utf-8",
+    )
+    return queue
+
+
+def put(folder: Path, upstream: Path, path: str, commit: str) -> None:
+    """Write a patch that changes one line of a file."""
+    target = upstream / path
+    target.write_text(target.read_text().replace("value_20 = 20", "value_20 = 21"))
+    git(upstream, "commit", "-q", "-a", "-m", f"Change {path}")
+    content = git(upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature")
+    git(upstream, "reset", "-q", "--hard", commit)
+    (folder / "checks").mkdir(parents=True)
+    (folder / "0001-change.patch").write_bytes(content)
+    (folder / "checks" / "test_red.py").write_text("def test_it():\n    assert False\n")
+    (folder / "patch.toml").write_text(
+        f'title = "Change"\nupstream = "demo"\npin = "v1.0"\nfiles = ["{path}"]\n'
+        'problem = "p"\nroot_cause = "r"\nsolution = "s"\n'
+        '[[checks]]\nname = "red"\nfile = "test_red.py"\nexpect = "fail-to-pass"\n'
+        'reason = "AssertionError"\n',
+        encoding="utf-8",
+    )
+
+
+def bring(queue: Path, cache: Path) -> None:
+    """Bring the pin into the store, as the first `verify` does."""
+    first = min(path.name for path in (queue / "patches").glob("patch*"))
+    run(queue, cache, "verify", first)
+
+
+def run(queue: Path, cache: Path, *args: str) -> float:
+    """Run contribbot; return the seconds."""
+    started = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", "contribbot", "--queue", str(queue), *args],
+        env={**os.environ, "CONTRIBBOT_CACHE": str(cache)} if cache.name else os.environ,
+        check=False,
+        capture_output=True,
+    )
+    return time.perf_counter() - started
+
+
+def warm(queue: Path, cache: Path) -> float:
+    """Return the median time of a warm `status`."""
+    run(queue, cache, "status")
+    return statistics.median(run(queue, cache, "status") for _ in range(ROUNDS))
+
+
+def main() -> None:
+    """Measure and print."""
+    here = warm(ROOT, Path())
+    print(f"this queue: {here:.2f} s (wanted: under 0.5 s), median of {ROUNDS}")
+    seen: dict[tuple[int, int], float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        for files, patches in ((5_000, 10), (5_000, 50), (5_000, 100), (50_000, 10)):
+            folder = Path(name) / f"{files}-{patches}"
+            queue, cache = make(folder, files=files, patches=patches), folder / "cache"
+            bring(queue, cache)
+            seen[files, patches] = warm(queue, cache)
+            print(f"{files:,} files, {patches} patches: {seen[files, patches]:.2f} s")
+    small, large = seen[5_000, 10], seen[50_000, 10]
+    print(f"50,000 files / 5,000 files: {large / small:.2f}")
+    step = (seen[5_000, 50] - small) / 40
+    later = (seen[5_000, 100] - seen[5_000, 50]) / 50
+    print(
+        f"a patch more, from 50 to 100 / from 10 to 50: {later / step:.2f} ({later * 1e3:.1f} ms)"
+    )
+
+
+if __name__ == "__main__":
+    main()

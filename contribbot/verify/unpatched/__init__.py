@@ -1,0 +1,1 @@
+"""Asking the fail-to-pass entries of a patch on a tree without it."""

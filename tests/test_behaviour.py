@@ -1,0 +1,358 @@
+"""What a release does without a patch: its fail-to-pass entries on the unpatched tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.model.behaviour import Behaviour, Need
+from contribbot.model.pin import GitSource
+from contribbot.queue.load import load_queue
+from contribbot.verify.behaviour import Ask, behaviours
+from contribbot.verify.pipeline import Options
+from tests.releases import Seen, release, says, told
+from tests.toy import AREA, CHECKS, FAIL_TO_PASS, FIXED, git, one_check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.toy import Toy
+
+HALF = AREA.replace("return width + height", "return width * height if width > 1 else 5")
+OTHERWISE = AREA.replace("return width + height", "raise KeyError(width)")
+
+
+@pytest.mark.parametrize(
+    ("area", "verdict", "said", "reason"),
+    [
+        (FIXED, Need.SUPERSEDED, "passes", "2 tests pass"),
+        (
+            AREA,
+            Need.NEEDED,
+            "fails",
+            (
+                "2 of 2 tests fail as stated: test_red.py::test_rectangle: AssertionError: "
+                "assert 5 == 6"
+            ),
+        ),
+        # Fixed for some, and for the rest the fault is the stated one.
+        (
+            HALF,
+            Need.NEEDED,
+            "fails",
+            "1 of 2 tests fail as stated: test_red.py::test_flat: AssertionError: assert 5 == 4",
+        ),
+        (
+            OTHERWISE,
+            Need.UNCLEAR,
+            "other",
+            (
+                "fails on the release for another reason than stated: "
+                "test_red.py::test_rectangle: KeyError: 2"
+            ),
+        ),
+    ],
+    ids=["fixed", "not fixed", "fixed in part", "broken otherwise"],
+)
+def test_what_a_release_does_decides(
+    toy: Toy, area: str, verdict: Need, said: str, reason: str
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    answer = told(toy, release(toy, {"src/toy/area.py": area}))
+
+    assert (answer.verdict, says(answer)) == (verdict, {"check red": said})
+    assert answer.entries[0].reason.startswith(reason)
+    assert answer.trouble == ""
+
+
+def test_an_import_that_fails_says_nothing(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    answer = told(toy, release(toy, {"src/toy/area.py": None, "src/toy/areas.py": FIXED}))
+
+    assert answer.verdict is Need.UNCLEAR
+    assert says(answer) == {"check red": "other"}
+    assert "ModuleNotFoundError: No module named 'toy.area'" in answer.why
+
+
+def test_it_is_remembered_and_can_be_forced(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    pin = release(toy, {"src/toy/area.py": FIXED})
+    first, again, forced = Seen(), Seen(), Seen()
+
+    answers = [told(toy, pin, seen=first), told(toy, pin, seen=again)]
+    told(toy, pin, seen=forced, force=True)
+
+    assert (first.started, again.started, forced.started) == (["check red"], [], ["check red"])
+    assert [answer.entries[0].cached for answer in answers] == [False, True]
+    assert answers[1].entries[0].reason == answers[0].entries[0].reason
+    assert Behaviour.model_validate_json(answers[1].model_dump_json()) == answers[1]
+
+
+@pytest.mark.parametrize("change", ["check", "patch", "pin"])
+def test_what_it_depends_on_makes_it_run_again(toy: Toy, change: str) -> None:
+    folder = toy.put_patch()
+    toy.put_queue(["area"])
+    pin = release(toy, {"src/toy/area.py": FIXED})
+    told(toy, pin)
+
+    if change == "check":
+        toy.put(
+            "patches/area/checks/test_red.py", FAIL_TO_PASS.replace("(1, 4) == 4", "(1, 4) == 5")
+        )
+    elif change == "patch":
+        text = (folder / "0001-change.patch").read_text()
+        (folder / "0001-change.patch").write_text(text.replace("no area", "not an area"))
+    else:
+        pin = release(toy, {"src/toy/area.py": FIXED, "README": "more\n"}, "v2.1")
+    seen = Seen()
+    told(toy, pin, seen=seen)
+
+    assert seen.started == ["check red"]
+
+
+ASKS_FOR_TEST = """\
+import os
+from pathlib import Path
+
+TREE = Path(os.environ["CONTRIBBOT_TREE"])
+
+
+def test_added():
+    assert (TREE / "tests/test_area.py").is_file(), "no test of areas"
+"""
+
+
+@pytest.mark.parametrize("area", [FIXED, AREA], ids=["fixed", "not fixed"])
+def test_a_check_that_asks_for_the_patchs_own_test_decides_nothing(toy: Toy, area: str) -> None:
+    changes: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": FAIL_TO_PASS}
+    added = one_check(reason="no test of areas").replace('"red"', '"added"').replace(
+        "test_red.py", "test_added.py"
+    )  # fmt: skip
+    toy.put_patch(
+        patch=toy.format_patch(changes),
+        files=tuple(changes),
+        checks=CHECKS + added,
+        check_files={"test_red.py": FAIL_TO_PASS, "test_added.py": ASKS_FOR_TEST,
+                     "test_same.py": "def test_same(): pass\n"},
+    )  # fmt: skip
+    toy.put_queue(["area"])
+
+    answer = told(toy, release(toy, {"src/toy/area.py": area}))
+
+    red = "passes" if area == FIXED else "fails"
+    assert says(answer) == {"check red": red, "check added": "other"}
+    assert answer.entries[1].reason == "it asks for a test that the patch brings"
+    assert answer.verdict is (Need.SUPERSEDED if area == FIXED else Need.NEEDED)
+
+
+def test_a_test_that_release_and_patch_both_change_is_merged(toy: Toy) -> None:
+    toy.write("tests/test_area.py", "# Areas.\n\n\n\n\n\n# The end.\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "Tests")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    changes: dict[str, str | bytes] = {
+        "src/toy/area.py": FIXED,
+        "tests/test_area.py": "# Areas.\n\n\n\n\n\n# The end.\n# Rectangles.\n",
+    }
+    check = ASKS_FOR_TEST.replace(
+        'is_file(), "no test of areas"', 'read_text().endswith("# Rectangles.\\n"), "no test"'
+    )
+    toy.put_patch(
+        patch=toy.format_patch(changes),
+        files=tuple(changes),
+        checks=one_check(reason="no test"),
+        # Where the patch's test is, the release's own line is too.
+        check_files={
+            "test_red.py": check
+            + '    assert "# Both" in (TREE / "tests/test_area.py").read_text(), "no test"\n'
+        },
+    )
+    toy.put_queue(["area"])
+    pin = release(toy, {"tests/test_area.py": "# Areas. # Both\n\n\n\n\n\n# The end.\n"})
+
+    assert told(toy, pin).entries[0].reason == "it asks for a test that the patch brings"
+
+
+NAMED = """\
+import os
+from pathlib import Path
+
+TREE = Path(os.environ["CONTRIBBOT_TREE"])
+
+
+def test_named():
+    assert "width * height" in (TREE / os.environ["CHECK_FILE"]).read_text(), "a sum"
+"""
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ("src/toy/shapes/area.py", "passes"),
+        # Rewritten: less than half of it is what it was, but no other file has its name.
+        ("src/toy/flat/area.py", "passes"),
+        (None, "other"),
+    ],
+    ids=["moved", "moved and rewritten", "gone"],
+)
+def test_a_file_that_a_check_names_is_followed(toy: Toy, now: str | None, said: str) -> None:
+    named = 'env = { CHECK_FILE = "src/toy/area.py" }'
+    toy.put_patch(checks=one_check(reason="a sum", more=named), check_files={"test_red.py": NAMED})
+    toy.put_queue(["area"])
+    text = FIXED if now != "src/toy/flat/area.py" else FIXED + "".join(
+        f"\n\ndef shape_{number}(side):\n    return {number} * side\n" for number in range(8)
+    )  # fmt: skip
+    moves: dict[str, str | None] = {"src/toy/area.py": None, **({now: text} if now else {})}
+
+    answer = told(toy, release(toy, moves))
+
+    assert says(answer) == {"check red": said}
+    assert answer.moved == ({"src/toy/area.py": now} if now else {})
+    if now is None:
+        assert answer.entries[0].reason == (
+            "src/toy/area.py is not there, and git knows of no file that it became"
+        )
+
+
+def test_what_is_below_is_applied(toy: Toy) -> None:
+    other = AREA.replace("return base * height / 2", "return base * height / 2.0")
+    toy.put_patch("low", patch=toy.format_patch({"src/toy/area.py": other}))
+    toy.put_patch(extra='depends_on = ["low"]')
+    toy.put_queue(["low", "area"])
+    clashing = AREA.replace("return base * height / 2", "return height * base / 2")
+
+    fine = told(toy, release(toy, {"src/toy/area.py": AREA}), "low")
+    clash = release(toy, {"src/toy/area.py": clashing}, "v2.1")
+    stuck, without = told(toy, clash, "low"), told(toy, clash)
+
+    assert (fine.verdict, fine.below) == (Need.NEEDED, ("low",))
+    assert (stuck.verdict, stuck.entries) == (Need.UNCLEAR, ())
+    assert stuck.why.startswith("low, which is below it, does not apply: 0001-change.patch: hunk")
+    assert without.verdict is Need.NEEDED
+
+
+def test_what_is_below_is_part_of_what_is_remembered(toy: Toy) -> None:
+    mended = toy.format_patch({"src/toy/area.py": FIXED})
+    toy.put_patch("low", patch=mended)
+    toy.put_patch(extra='depends_on = ["low"]', patch=mended)
+    toy.put_queue(["low", "area"])
+    pin = release(toy, {})
+
+    answers = [told(toy, pin), told(toy, pin, "low"), told(toy, pin)]
+
+    assert [one.verdict for one in answers] == [Need.NEEDED, Need.SUPERSEDED, Need.NEEDED]
+
+
+def test_what_is_below_may_have_been_carried_over(toy: Toy) -> None:
+    low = AREA.replace("return base * height / 2", "return base * height / 2.0")
+    toy.put_patch("low", patch=toy.format_patch({"src/toy/area.py": low}))
+    toy.put_patch(extra='depends_on = ["low"]')
+    toy.put_queue(["low", "area"])
+    clashing = AREA.replace("return base * height / 2", "return height * base / 2")
+    pin = release(toy, {"src/toy/area.py": clashing})
+    queue = load_queue(toy.queue)
+    (file,) = queue.patch("low").files
+    content = file.content.replace(b"-    return base * height", b"-    return height * base")
+    ask = Ask("area", pin, ("low",), {"low": (replace(file, content=content),)})
+
+    (answer,) = behaviours(queue, [ask], options=Options(jobs=2), watcher=Seen().watch())
+
+    assert (answer.verdict, answer.trouble) == (Need.NEEDED, "")
+
+
+def test_a_release_that_cannot_be_had_is_unclear(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    pin = release(toy, {})
+    source = GitSource(kind="git", remote=(toy.root / "nowhere").as_uri())
+
+    answer = told(toy, pin.model_copy(update={"sources": (source,)}))
+
+    assert answer.verdict is Need.UNCLEAR
+    assert "no source can provide it" in answer.why
+
+
+def test_what_this_machine_lacks_decides_nothing(toy: Toy) -> None:
+    gpu = one_check(more='requires = ["gfx999"]').replace('"red"', '"gpu"')
+    toy.put_patch(
+        checks=CHECKS + gpu.replace("test_red.py", "test_gpu.py"),
+        check_files={
+            "test_red.py": FAIL_TO_PASS,
+            "test_same.py": "def test_same(): pass\n",
+            "test_gpu.py": FAIL_TO_PASS,
+        },
+    )
+    toy.put_queue(["area"])
+
+    answer = told(toy, release(toy, {"src/toy/area.py": FIXED}))
+
+    assert says(answer) == {"check red": "passes", "check gpu": "cannot"}
+    assert answer.why == "1 of 2 pass without the patch; 1 cannot run here"
+    assert answer.verdict is Need.SUPERSEDED
+
+
+CRASHES_ONCE = """\
+import os
+import pathlib
+
+
+def test_area():
+    mark = pathlib.Path(os.environ["CHECK_MARK"])
+    if not mark.exists():
+        mark.touch()
+        os.abort()
+"""
+
+
+@pytest.mark.parametrize("crashes", ["once", "always"])
+def test_a_crash_is_believed_when_it_comes_back(toy: Toy, tmp_path: Path, crashes: str) -> None:
+    text = CRASHES_ONCE if crashes == "once" else CRASHES_ONCE.replace("mark.touch()", "pass")
+    named = f'env = {{ CHECK_MARK = "{tmp_path / "mark"}" }}'
+    toy.put_patch(checks=one_check(more=named), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    pin = release(toy, {})
+    again = Seen()
+
+    answer = told(toy, pin)
+    told(toy, pin, seen=again)
+
+    assert says(answer) == {"check red": "passes" if crashes == "once" else "other"}
+    # What may be this machine's doing is asked anew the next time.
+    assert again.started == ([] if crashes == "once" else ["check red"])
+
+
+def test_numerics_that_judge_nothing_say_nothing(toy: Toy) -> None:
+    table = (
+        '[[numerics]]\nname = "grid"\nfile = "test_red.py"\nexpect = "fail-to-pass"\n'
+        'reason = "AssertionError: assert 5"\nfudge = 1.0\nfloor = 1.0\nwhy = "It is a sum."\n'
+    )
+    toy.put_patch(checks=table, check_files={"test_red.py": FAIL_TO_PASS})
+    toy.put_queue(["area"])
+
+    fixed = told(toy, release(toy, {"src/toy/area.py": FIXED}))
+    same = told(toy, release(toy, {}, "v2.1"))
+
+    assert says(fixed) == {"numerics grid": "other"}
+    assert "judges no cell" in fixed.why
+    assert says(same) == {"numerics grid": "fails"}
+
+
+def test_a_patch_that_states_nothing_red_is_unclear(toy: Toy) -> None:
+    toy.put_patch(
+        checks=one_check("pass-to-pass", reason=""), check_files={"test_red.py": FAIL_TO_PASS}
+    )
+    toy.put_queue(["area"])
+
+    answer = told(toy, release(toy, {"src/toy/area.py": FIXED}))
+
+    assert (answer.verdict, answer.why) == (
+        Need.UNCLEAR, "the patch states nothing that fails without it",
+    )  # fmt: skip
