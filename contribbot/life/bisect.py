@@ -244,6 +244,7 @@ def _unneeded(
     behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
     says: dict[Need, Says] = {
         Need.NEEDED: "before",
+        Need.PARTLY: "before",
         Need.SUPERSEDED: "after",
         Need.UNCLEAR: "skipped",
     }

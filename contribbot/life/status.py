@@ -100,14 +100,7 @@ def needs_of(
         options: How to run.
         watcher: Who looks on.
     """
-    asks = [
-        Ask(
-            name,
-            pin,
-            tuple(low for low in queue.below(name) if moved[low].fate in {Fate.CLEAN, Fate.MERGED}),
-        )
-        for name in names
-    ]
+    asks = [_ask(queue, name, pin, moved) for name in names]
     found = behaviours(queue, asks, options=options, watcher=watcher)
     return {one.patch: one for one in found}
 
@@ -116,3 +109,8 @@ def _of_move(moved: Moved) -> Says:
     if moved.fate is Fate.CLEAN and moved.adjustments:
         return Says(text=Text.OFFSET, why="; ".join(item.phrase for item in moved.adjustments))
     return Says(text=Text(str(moved.fate)), why=moved.why)
+
+
+def _ask(queue: Queue, name: str, pin: Pin, moved: dict[str, Moved]) -> Ask:
+    below = [low for low in queue.below(name) if moved[low].fate in {Fate.CLEAN, Fate.MERGED}]
+    return Ask(name, pin, tuple(below), {low: moved[low].files for low in below})

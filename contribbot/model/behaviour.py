@@ -28,7 +28,9 @@ class Need(enum.StrEnum):
 
     #: Something that failed without the patch passes without it, and nothing fails as stated.
     SUPERSEDED = "superseded"
-    #: Something still fails as stated.
+    #: Something passes without it, and something else still fails as stated.
+    PARTLY = "partly superseded"
+    #: Something still fails as stated, and nothing passes.
     NEEDED = "needed"
     #: Neither was seen.
     UNCLEAR = "unclear"
@@ -87,7 +89,7 @@ class Behaviour(Model):
         """Whether the release still needs the patch."""
         said = {entry.says for entry in self.entries}
         if Says.FAILS in said:
-            return Need.NEEDED
+            return Need.PARTLY if Says.PASSES in said else Need.NEEDED
         return Need.SUPERSEDED if Says.PASSES in said else Need.UNCLEAR
 
     @computed_field  # type: ignore[prop-decorator]  # the same

@@ -48,6 +48,7 @@ def _state(one: PatchStatus) -> str:
         return text
     need = {
         Need.SUPERSEDED: "superseded (its checks pass without it)",
+        Need.PARTLY: "partly superseded (some of its checks pass without it)",
         Need.NEEDED: "still needed",
         Need.UNCLEAR: "unclear whether it is needed",
     }

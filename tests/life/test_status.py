@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Program, dig
-from tests.toy import FIXED, Toy, git
+from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 
 def state(program: Program, *args: str) -> tuple[str, str, str]:
@@ -70,6 +70,33 @@ def test_the_second_time_nothing_runs(program: Program) -> None:
     assert all(isinstance(one, dict) and one["cached"] for one in entries)
     assert "behaviour" in first.err
     assert again.err == ""
+
+
+def test_what_is_only_partly_mended_is_told(releases: Toy, program: Program) -> None:
+    both = FIXED.replace("base * height / 2", "base * height / 2.0 + 0 * side")
+    checks = one_check(reason="^AssertionError: assert 5 == ") + (
+        '[[checks]]\nname = "halves"\nfile = "test_halves.py"\nexpect = "fail-to-pass"\n'
+        'reason = "TypeError|missing"\n'
+    )
+    halves = (
+        "from toy.area import triangle\n\n\ndef test_it():\n    assert triangle(2, 3, 1) == 3\n"
+    )
+    releases.put_patch(
+        patch=releases.format_patch(
+            {
+                "src/toy/area.py": both.replace(
+                    "triangle(base, height)", "triangle(base, height, side)"
+                )
+            }
+        ),
+        checks=checks,
+        check_files={"test_red.py": FAIL_TO_PASS, "test_halves.py": halves},
+    )
+    assert state(program, "--against", "v1.4")[1] == "partly superseded"
+    ran = program("status", "--against", "v1.4")
+    assert "check halves still fails as stated" in ran.out
+    assert "1 of 2 pass without the patch" in ran.out
+    assert '"decision": "needs work"' in program("rebase", "--to", "v1.4", "--json").out
 
 
 @pytest.mark.usefixtures("releases")

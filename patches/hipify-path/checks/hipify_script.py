@@ -22,6 +22,10 @@ TREE = Path(os.environ["CONTRIBBOT_TREE"])
 _RENAME = re.compile(r'string\(REGEX REPLACE "([^"]*)" "([^"]*)" SRC \$\{SRC\}\)')
 
 
+#: How `hipify_all` says that the script runs in the source folder; at v0.22.0 it does not.
+_IN_SOURCE = re.compile(r"hipify_all\s[^()]*WORKING_DIRECTORY \$\{CMAKE_SOURCE_DIR\}")
+
+
 def _in_cmake(text: str) -> str:
     """Return what CMake makes of a quoted argument: a backslash before a sign goes."""
     return re.sub(r"\\(\W)", r"\1", text)
@@ -51,7 +55,7 @@ class Project:
     build: Path
 
     def hipify(self, *sources: str | Path) -> list[str]:
-        """Run the script in the build folder, as `hipify_all` does.
+        """Run the script where `hipify_all` does: in the build folder, or beside the project.
 
         Returns:
             The last lines that it prints: one for each source.
@@ -59,9 +63,11 @@ class Project:
         printed = io.StringIO()
         arguments = ["-p", self.csrc, "-o", self.build / "csrc", *sources]
         script = TREE / "cmake" / "hipify.py"
+        cmake = (TREE / "cmake" / "utils.cmake").read_text(encoding="utf-8")
+        folder = self.csrc.parent if _IN_SOURCE.search(cmake) else self.build
         hipify_python.HIPIFY_FINAL_RESULT.clear()
         with (
-            contextlib.chdir(self.build),
+            contextlib.chdir(folder),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(io.StringIO()),
             mock.patch("sys.argv", [str(script), *map(str, arguments)]),

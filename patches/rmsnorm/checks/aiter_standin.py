@@ -172,4 +172,6 @@ def as_module() -> types.ModuleType:
     """Return the two functions under the name `aiter`."""
     module = types.ModuleType("aiter", doc=__doc__)
     vars(module).update(rmsnorm2d_fwd=rmsnorm2d_fwd, rmsnorm2d_fwd_with_add=rmsnorm2d_fwd_with_add)
+    # Later releases import it in the same breath.
+    vars(module)["layernorm2d_fwd"] = None
     return module

@@ -93,6 +93,7 @@ def _replace_neighbours() -> None:
         "sglang.srt.utils",
         **{f"is_{platform}": _no for platform in platforms},
         is_hip=_yes,
+        is_gfx1250_supported=_no,
         is_flashinfer_available=_no,
         cpu_has_amx_support=_no,
         get_bool_env_var=_get_bool_env_var,
@@ -104,6 +105,37 @@ def _replace_neighbours() -> None:
     )
     _stand_in("sglang.srt.environ", envs=None)
     _stand_in("sglang.srt.server_args", get_global_server_args=None)
+    _stand_in("sglang.srt.runtime_context", get_exec=None, get_parallel=None)
+    _stand_in(
+        "sglang.srt.model_executor.cuda_graph_config",
+        Backend=None,
+        Phase=None,
+        check_cuda_graph_backend=_no,
+    )
+    if (tree() / "python" / "sglang" / "kernels" / "fused_op.py").is_file():
+        _stand_in("sglang.kernels.fused_op", BaseFusedOp=_fused_op())
+
+
+def _fused_op() -> type:
+    """Return what stands for the class that later releases have for `MultiPlatformOp`.
+
+    The real one registers kernels with a library that nothing here needs. Of its dispatch
+    a layer that names its method uses this much.
+    """
+    import torch  # noqa: PLC0415  a check that only reads the tree need not wait for it
+
+    class BaseFusedOp(torch.nn.Module):
+        def forward(self, *args: object, **kwargs: object) -> object:
+            return self._forward_method(*args, **kwargs)
+
+    return BaseFusedOp
+
+
+def _say_that_tensors_are_on_a_gpu() -> None:
+    """Let every tensor of this process say so: later releases ask it before they call aiter."""
+    import torch  # noqa: PLC0415  a check that only reads the tree need not wait for it
+
+    setattr(torch.Tensor, "is_cuda", property(lambda _tensor: True))  # noqa: B010  mypy knows it as read-only
 
 
 @functools.cache
@@ -120,6 +152,7 @@ def load_layernorm(kernels: types.ModuleType | None) -> types.ModuleType:
     _replace_neighbours()
     if kernels is not None:
         sys.modules["aiter"] = kernels
+        _say_that_tensors_are_on_a_gpu()
     module = importlib.import_module("sglang.srt.layers.layernorm")
     expected = tree() / "python" / "sglang" / "srt" / "layers" / "layernorm.py"
     if not Path(str(module.__file__)).samefile(expected):
