@@ -69,31 +69,54 @@ def test_a_device_that_goes_away_says_nothing_of_the_patch(
         assert not outcome.cached
 
 
-def test_a_quiet_block_runs_alone_and_gets_its_turn() -> None:
+def test_a_quiet_block_runs_alone_and_holds_nobody_back() -> None:
     slots = Slots()
     inside: list[str] = []
     seen: list[tuple[str, ...]] = []
-    stop = threading.Event()
+    began = threading.Event()
 
     def busy() -> None:
-        while not stop.is_set():
+        for _ in range(50):
             with slots.busy():
                 inside.append("busy")
+                began.set()
                 time.sleep(0.001)
                 inside.remove("busy")
 
     workers = [threading.Thread(target=busy) for _ in range(4)]
     for worker in workers:
         worker.start()
-    for _ in range(20):
+    began.wait(10)
+    for _ in range(5):
         with slots.quiet():
             seen.append(tuple(inside))
             time.sleep(0.001)
             seen.append(tuple(inside))
-    stop.set()
     for worker in workers:
-        worker.join()
-    assert seen == [()] * 40
+        worker.join(10)
+    assert not any(worker.is_alive() for worker in workers)
+    assert seen == [()] * 10
+
+
+def test_busy_work_goes_on_while_a_quiet_block_waits() -> None:
+    slots = Slots()
+    quiet = threading.Thread(target=lambda: slots.quiet().__enter__())
+    with slots.busy():
+        quiet.start()
+        time.sleep(0.05)
+        entered = threading.Event()
+
+        def beside() -> None:
+            with slots.busy():
+                entered.set()
+
+        other = threading.Thread(target=beside)
+        other.start()
+        assert entered.wait(10)
+        other.join(10)
+        assert quiet.is_alive()
+    quiet.join(10)
+    assert not quiet.is_alive()
 
 
 def test_a_report_beyond_all_measure_is_not_read(toy: Toy, program: Program) -> None:

@@ -9,14 +9,14 @@ from contribbot.errors import UsageError
 from contribbot.life import resolving
 from contribbot.life.carry import upstream_meant
 from contribbot.life.rebase import (
-    Superseded,
     carry_out,
     meant,
+    moves,
     obstacles,
     prepare,
     resolve_next,
 )
-from contribbot.model.plan import Decision, PatchPlan, RebasePlan
+from contribbot.model.plan import Decision, PatchPlan, RebasePlan, Superseded
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher
 
@@ -86,7 +86,9 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
     )
     if in_the_way(prepared.plan, wanted):
         if wanted.resolve and not wanted.dry_run:
-            return resolve_next(queue, prepared, at=wanted.at)
+            return resolve_next(
+                queue, prepared, run=wanted.run, superseded=wanted.superseded, at=wanted.at
+            )
         return prepared.plan
     if wanted.dry_run:
         return prepared.plan
@@ -96,7 +98,14 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
 def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
     state = resolving.required(queue)
     resolving.take_resolution(queue)
-    return replace(wanted, to=state.new.tag, upstream=state.upstream, old=state.old)
+    return replace(
+        wanted,
+        to=state.new.tag,
+        upstream=state.upstream,
+        old=state.old,
+        run=state.run,
+        superseded=state.superseded,
+    )
 
 
 def in_the_way(plan: RebasePlan, wanted: Wanted) -> list[PatchPlan]:
@@ -139,6 +148,8 @@ def closing(plan: RebasePlan, wanted: Wanted) -> list[str]:
     lines = ["nothing was changed"]
     if any(one.decision is Decision.WORK for one in blocking):
         lines.append("resolve conflicts: contribbot rebase --to " + plan.new + " --resolve")
-    if any(one.decision is Decision.SUPERSEDED for one in blocking):
-        lines.append("take out what is superseded: --superseded retire; or move it: keep")
+    superseded = [one for one in blocking if one.decision is Decision.SUPERSEDED]
+    if superseded:
+        keep = " (or keep: move them all the same)" if all(map(moves, superseded)) else ""
+        lines.append(f"take out what is superseded: --superseded retire{keep}")
     return lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.life import resolving, retire
@@ -15,7 +14,7 @@ from contribbot.life.status import needs_of
 from contribbot.model.behaviour import Behaviour, Need
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.model.pin import Pin
-from contribbot.model.plan import Decision, PatchPlan, RebasePlan, Side
+from contribbot.model.plan import Decision, PatchPlan, RebasePlan, Side, Superseded
 from contribbot.model.status import Text
 from contribbot.queue import edits, versions
 from contribbot.queue.load import Queue, load_queue
@@ -26,9 +25,6 @@ from contribbot.store.move import Fate, Moved
 from contribbot.store.trees import changes
 from contribbot.verify.pipeline import Options, Watcher
 from contribbot.workspace import run_folder
-
-#: What to do with patches that the new release does without.
-Superseded = Literal["stop", "retire", "keep"]
 
 
 @dataclass(frozen=True)
@@ -185,11 +181,12 @@ def obstacles(plan: RebasePlan, superseded: Superseded) -> list[PatchPlan]:
         for one in plan.patches
         if one.decision is not Decision.MOVE
         and not _let_go(one, superseded)
-        and not (superseded == "keep" and one.decision is Decision.SUPERSEDED and _moves(one))
+        and not (superseded == "keep" and one.decision is Decision.SUPERSEDED and moves(one))
     ]
 
 
-def _moves(one: PatchPlan) -> bool:
+def moves(one: PatchPlan) -> bool:
+    """Say whether a patch's text goes along."""
     return one.text in {Text.CLEAN, Text.MERGED}
 
 
@@ -286,12 +283,16 @@ def _write_queue(change: Transaction, queue: Queue, move: Move, gone: Sequence[s
     change.write("patches/queue.toml", stated)
 
 
-def resolve_next(queue: Queue, prepared: Prepared, *, at: Path | None) -> RebasePlan:
+def resolve_next(
+    queue: Queue, prepared: Prepared, *, run: bool, superseded: Superseded, at: Path | None
+) -> RebasePlan:
     """Open a work tree that holds the first conflict of a plan, for a person to resolve.
 
     Args:
         queue: The queue.
         prepared: The plan.
+        run: Whether the checks are asked, for when it goes on.
+        superseded: What to do with patches that are no longer needed, then.
         at: Where; None: in the queue's local folder.
 
     Returns:
@@ -305,7 +306,14 @@ def resolve_next(queue: Queue, prepared: Prepared, *, at: Path | None) -> Rebase
     with run_folder() as scratch:
         series = series_of(queue, names[:1], old, scratch=scratch)[names[0]]
     commits = [one.commit for one in series.applied]
-    opened = resolving.open_conflict(
-        queue, move.old, move.new, prepared.moved[names[0]], commits, at=at
+    state = resolving.Underway(
+        upstream=move.new.upstream,
+        old=move.old.tag,
+        new=move.new,
+        open=names[0],
+        run=run,
+        superseded=superseded,
     )
+    base = prepared.moved[names[0]].base
+    opened = resolving.open_conflict(queue, state, base=base, commits=commits, at=at)
     return prepared.plan.model_copy(update={"resolve": str(opened.path)})

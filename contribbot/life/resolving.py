@@ -17,9 +17,9 @@ from contribbot.files import write_atomically
 from contribbot.model.base import Model, Name, Tag
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
+from contribbot.model.plan import Superseded
 from contribbot.queue import replay
 from contribbot.queue.load import Queue
-from contribbot.store.move import Moved
 
 
 class Underway(Model):
@@ -30,12 +30,16 @@ class Underway(Model):
         old: The tag of the pin that moves.
         new: Where to.
         open: The patch whose conflict is open in a work tree.
+        run: Whether the checks are asked if patches are still needed.
+        superseded: What is done with those that are not.
     """
 
     upstream: Name
     old: Tag
     new: Pin
     open: Name
+    run: bool = True
+    superseded: Superseded = "stop"
 
 
 def _folder(queue: Queue) -> Path:
@@ -76,20 +80,18 @@ def resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
 
 
 def open_conflict(
-    queue: Queue, old: Pin, new: Pin, moved: Moved, commits: Sequence[str], *, at: Path | None
+    queue: Queue, state: Underway, *, base: str, commits: Sequence[str], at: Path | None
 ) -> replay.Replay:
     """Open a work tree with a patch's conflict in it.
 
     Args:
         queue: The queue.
-        old: The pin that moves.
-        new: Where to.
-        moved: The patch that conflicts.
+        state: The move, and the patch.
+        base: What the patch goes onto.
         commits: Its commits on the old pin.
         at: Where; None: in the queue's local folder.
     """
-    opened = replay.open_replay(queue, moved.name, base=moved.base, commits=commits, at=at)
-    state = Underway(upstream=new.upstream, old=old.tag, new=new, open=moved.name)
+    opened = replay.open_replay(queue, state.open, base=base, commits=commits, at=at)
     write_atomically(_folder(queue) / "state.json", state.model_dump_json(indent=2).encode())
     return opened
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from contribbot.model.base import Model
 from contribbot.model.behaviour import Behaviour
 from contribbot.model.status import Text
+
+#: What to do with patches that the new release does without.
+Superseded = Literal["stop", "retire", "keep"]
 
 
 class Decision(enum.StrEnum):

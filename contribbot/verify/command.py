@@ -16,6 +16,7 @@ from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.probe import this_machine
 from contribbot.model.outcome import Outcome, Verdict
 from contribbot.model.report import PatchReport, unmet
+from contribbot.queue import journal
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import state_evidence, write_evidence
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
@@ -63,7 +64,7 @@ def verify_and_record(
     folder: Path,
     watcher: Watcher,
 ) -> Done:
-    """Verify patches and write a record for each.
+    """Verify patches, write a record for each, and note what is news in their histories.
 
     A record is left as it is when nothing was done again and it is still fresh:
     it says when the work was done, not when somebody asked.
@@ -99,6 +100,9 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
         statement = state_evidence(one)
         if statement is not None:
             records[report.patch] = write_evidence(folder, statement)
+            # Records that go elsewhere are somebody else's to keep, and so is what they say.
+            if folder == queue.evidence:
+                journal.note_verified(queue.folder, one.patch, report, this_machine())
     return records
 
 

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 class Slots:
     """Lets either any number of busy blocks run, or one quiet block.
 
-    A quiet block that waits holds back new busy ones, so that it gets its turn.
-    Neither kind may be entered from within the other, nor a second time.
+    A quiet block waits until nobody is busy, and holds nobody back meanwhile: while the last
+    of several busy ones ends, the other cores would have nothing to do. Of a run, which
+    ends, benches so come last. Neither kind may be entered from within the other, nor a second time.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._busy = 0
         self._quiet = False
-        self._waiting = 0
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
         """Work beside others."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._quiet and not self._waiting)
+            self._changed.wait_for(lambda: not self._quiet)
             self._busy += 1
         try:
             yield
@@ -37,12 +37,8 @@ class Slots:
     def quiet(self) -> Iterator[None]:
         """Work alone."""
         with self._changed:
-            self._waiting += 1
-            try:
-                self._changed.wait_for(lambda: not self._quiet and not self._busy)
-                self._quiet = True
-            finally:
-                self._waiting -= 1
+            self._changed.wait_for(lambda: not self._quiet and not self._busy)
+            self._quiet = True
         try:
             yield
         finally:
