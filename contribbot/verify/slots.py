@@ -12,7 +12,8 @@ class Slots:
 
     A quiet block waits until nobody is busy, and holds nobody back meanwhile: while the last
     of several busy ones ends, the other cores would have nothing to do. Of a run, which
-    ends, benches so come last. Neither kind may be entered from within the other, nor a second time.
+    ends, benches so come last. Neither kind may be entered from within the other, nor a
+    second time.
     """
 
     def __init__(self) -> None:
