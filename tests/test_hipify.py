@@ -387,6 +387,7 @@ def test_vllms_patch_is_proved(queue: Path) -> None:
         "style": "passed",
         "hipify": "passed",
         "reproduce paths": "passed",
+        "reproduce links": "passed",
         "reproduce kept": "passed",
         "reproduce upstreams-own": "passed",
         "witness": "passed",

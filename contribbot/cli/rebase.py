@@ -54,7 +54,11 @@ def rebase(
 
     queue = open_queue(context)
     if abort:
-        typer.echo(driving.abort(queue), err=as_json)
+        ended = driving.abort(queue)
+        if as_json:
+            print_json(ended)
+        else:
+            typer.echo(f"the move of {ended.upstream} to {ended.new} is given up")
         return 0
     wanted = driving.Wanted(
         to=to or "",

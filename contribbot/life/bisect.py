@@ -162,7 +162,10 @@ class _Walk:
         for place, should in ((low, "before"), (high, "after")):
             says = self._ask(place)
             if says != should:
-                raise UsageError(_wrong_end(self.steps[-1], first=place == low, wanted=wanted))
+                raise UsageError(
+                    _wrong_end(self.steps[-1], first=place == low, wanted=wanted),
+                    hint="name ends between which the answer changes",
+                )
         while (middle := self._next(low, high)) is not None:
             says = self._ask(middle)
             if says == "before":

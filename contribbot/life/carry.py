@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from contribbot.errors import UsageError
@@ -96,6 +96,11 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
         UsageError: It is none of theirs, or it is not clear which.
     """
     theirs = dict.fromkeys(queue.specs[name].upstream for name in names)
+    if not theirs:
+        raise UsageError(
+            f"{queue.folder}: the queue has no patches, and nothing to move",
+            hint="change the pins in queue.toml by hand, or add a patch",
+        )
     if wanted:
         if wanted not in theirs:
             raise UsageError(
@@ -119,6 +124,7 @@ def carry(
     *,
     scratch: Path,
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
+    gone: Collection[str] = (),
 ) -> list[Moved]:
     """Carry patches of one pin over to another one; nothing is written but objects.
 
@@ -129,6 +135,7 @@ def carry(
         new: Where to.
         scratch: A folder for temporary files.
         resolved: The files of patches whose conflicts a person has resolved.
+        gone: Patches that stay behind; what stands on them goes without them.
 
     Raises:
         UsageError: A patch does not apply to its own pin.
@@ -142,7 +149,8 @@ def carry(
             )
     mended = resolved or {}
     moving = [
-        Moving(name, tuple(queue.below(name)), series[name], mended.get(name, ())) for name in names
+        Moving(name, tuple(queue.below(name)), series[name], mended.get(name, ()), name in gone)
+        for name in names
     ]
     with new.store.exclusive():
         return move(

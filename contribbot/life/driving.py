@@ -71,7 +71,8 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
     waiting = resolving.underway(queue)
     upstream = upstream_meant(queue, list(queue.specs), wanted.upstream)
     move = meant(queue, upstream=upstream, old=wanted.old, tag=wanted.to)
-    if waiting is not None and (waiting.upstream, waiting.new.tag) != (upstream, move.new.tag):
+    asked = (upstream, move.old.tag, move.new.tag)
+    if waiting is not None and (waiting.upstream, waiting.old, waiting.new.tag) != asked:
         raise UsageError(
             f"a move of {waiting.upstream} to {waiting.new.tag} waits for {waiting.open}",
             hint="end it: contribbot rebase --continue, or --abort",
@@ -80,6 +81,7 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
         queue,
         move,
         run=wanted.run,
+        superseded=wanted.superseded,
         resolved=resolving.resolved(queue),
         options=options,
         watcher=watcher,
@@ -96,6 +98,11 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
 
 
 def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
+    if wanted.to or wanted.old or wanted.upstream or wanted.dry_run:
+        raise UsageError(
+            "--continue goes on with the move that waits, and takes no release and no --dry-run",
+            hint="contribbot rebase --continue",
+        )
     state = resolving.required(queue)
     resolving.take_resolution(queue)
     return replace(
@@ -118,15 +125,15 @@ def in_the_way(plan: RebasePlan, wanted: Wanted) -> list[PatchPlan]:
     return obstacles(plan, wanted.superseded)
 
 
-def abort(queue: Queue) -> str:
-    """Give up a move that waits for a person; return what to tell.
+def abort(queue: Queue) -> RebasePlan:
+    """Give up a move that waits for a person; return what is.
 
     Raises:
         UsageError: None does.
     """
     state = resolving.required(queue)
     resolving.forget(queue)
-    return f"the move of {state.upstream} to {state.new.tag} is given up; nothing has changed"
+    return RebasePlan(upstream=state.upstream, old=state.old, new=state.new.tag, patches=())
 
 
 def closing(plan: RebasePlan, wanted: Wanted) -> list[str]:

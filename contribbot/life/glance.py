@@ -56,13 +56,15 @@ def _on_own_pin(
         landed = Landed(pin, found.commit, store)
         with run_folder() as scratch:
             for name, series in series_of(queue, unsaid, landed, scratch=scratch).items():
-                says = _of_series(series)
+                says = _of_series(series, empty=not queue.patch(name).files)
                 remembered.put(keys[name], says)
                 said[name] = says
     return {name: says for name, says in said.items() if says is not None}
 
 
-def _of_series(series: Series) -> Says:
+def _of_series(series: Series, *, empty: bool) -> Says:
+    if empty:
+        return Says(text=Text.CLEAN, why="it has no commits yet")
     if series.conflicts:
         return Says(text=Text.CONFLICT, why=series.conflicts[0].headline)
     if not series.applied:

@@ -100,6 +100,7 @@ def prepare(
     wanted: Move,
     *,
     run: bool,
+    superseded: Superseded = "stop",
     resolved: Mapping[str, tuple[PatchFile, ...]],
     options: Options,
     watcher: Watcher,
@@ -110,6 +111,8 @@ def prepare(
         queue: The queue.
         wanted: What is to be moved.
         run: Whether to ask the checks if the new release still needs the patches.
+        superseded: What to do with those that it does without; what stands on one that is
+            retired moves without it.
         resolved: The files of patches whose conflicts a person has resolved.
         options: How to run the checks.
         watcher: Who looks on.
@@ -120,14 +123,27 @@ def prepare(
     """
     progress: Progress = watcher.download()
     old, new = (land(queue, pin, progress=progress) for pin in (wanted.old, wanted.new))
-    with run_folder() as scratch:
-        moved = {
-            one.name: one
-            for one in carry(queue, wanted.names, old, new, scratch=scratch, resolved=resolved)
+    gone: dict[str, tuple[Moved, Behaviour]] = {}
+    while True:
+        with run_folder() as scratch:
+            carried = carry(
+                queue, wanted.names, old, new, scratch=scratch, resolved=resolved, gone=gone
+            )
+        moved = {one.name: one for one in carried}
+        needs: dict[str, Behaviour] = {}
+        if run:
+            asked = [name for name in wanted.names if name not in gone]
+            needs = needs_of(queue, asked, wanted.new, moved, options=options, watcher=watcher)
+        more = {
+            name: (moved[name], one)
+            for name, one in needs.items()
+            if superseded == "retire" and one.verdict is Need.SUPERSEDED
         }
-    needs = {}
-    if run:
-        needs = needs_of(queue, wanted.names, wanted.new, moved, options=options, watcher=watcher)
+        if not more:
+            break
+        gone |= more
+    moved |= {name: one for name, (one, _) in gone.items()}
+    needs |= {name: one for name, (_, one) in gone.items()}
     plan = RebasePlan(
         upstream=wanted.new.upstream,
         old=wanted.old.tag,
@@ -212,22 +228,25 @@ def carry_out(queue: Queue, prepared: Prepared, *, superseded: Superseded) -> Re
     gone = [one.patch for one in plan.patches if _let_go(one, superseded)]
     going = [one.patch for one in plan.patches if one.patch not in gone]
     before = {name: queue.patch(name) for name in move.names}
-    for name in gone:
-        retire.keep(queue, before[name])
     why = f"rebase from {move.old.tag} to {move.new.tag}"
     with transaction(queue.folder) as change:
         _same(queue, before)
+        # What goes is kept first: after the change it can be read nowhere any more.
+        for name in gone:
+            retire.keep(queue, before[name])
         for name in going:
-            _write(change, prepared, before[name], gone)
+            if before[name].files:
+                versions.record(queue, name, before=None, after=before[name], why=f"before {why}")
+        for name in going:
+            _write(change, queue, prepared, before[name], gone)
         for name in gone:
             retire.take_out(change, before[name])
         _write_queue(change, queue, move, gone)
         change.commit()
         now = load_queue(queue.folder)
         for name in going:
-            versions.record(
-                now, name, before=before[name], after=now.patch(name), why=why, earlier=queue
-            )
+            if before[name].files:
+                versions.record(now, name, before=None, after=now.patch(name), why=why)
         for name in gone:
             reason = next(one.why for one in plan.patches if one.patch == name)
             retire.note(queue, before[name], f"superseded by {move.new.title}: {reason}")
@@ -243,13 +262,27 @@ def _same(queue: Queue, before: Mapping[str, Patch]) -> None:
     """
     now = load_queue(queue.folder)
     for name, patch in before.items():
-        if name not in now.specs or now.patch(name).digest != patch.digest:
+        if (
+            name not in now.specs
+            or now.specs[name] != patch.spec
+            or now.patch(name).digest != patch.digest
+        ):
             raise QueueError(f"{name} was changed meanwhile", hint="run the same again")
     if now.spec != queue.spec:
         raise QueueError("queue.toml was changed meanwhile", hint="run the same again")
 
 
-def _write(change: Transaction, prepared: Prepared, patch: Patch, gone: Sequence[str]) -> None:
+def _left(queue: Queue, name: str, gone: Sequence[str]) -> list[str]:
+    """Return what a patch depends on, what is below it in the place of what is gone."""
+    left: list[str] = []
+    for lower in queue.specs[name].depends_on:
+        left += _left(queue, lower, gone) if lower in gone else [lower]
+    return list(dict.fromkeys(left))
+
+
+def _write(
+    change: Transaction, queue: Queue, prepared: Prepared, patch: Patch, gone: Sequence[str]
+) -> None:
     """Write one moved patch."""
     moved = prepared.moved[patch.name]
     folder = f"patches/{patch.name}"
@@ -257,7 +290,8 @@ def _write(change: Transaction, prepared: Prepared, patch: Patch, gone: Sequence
         change.delete(f"{folder}/{file.name}")
     for file in moved.files:
         change.write(f"{folder}/{file.name}", file.content)
-    touched = {one.path for one in changes(prepared.landed.store, moved.base, moved.commits[-1])}
+    tip = moved.commits[-1] if moved.commits else moved.base
+    touched = {one.path for one in changes(prepared.landed.store, moved.base, tip)}
     stated = change.read(f"{folder}/patch.toml") or b""
     files = [path for path in patch.spec.files if path in touched]
     files += sorted(touched.difference(files))
@@ -267,7 +301,7 @@ def _write(change: Transaction, prepared: Prepared, patch: Patch, gone: Sequence
             stated,
             pin=prepared.move.new.tag,
             files=files,
-            depends_on=[one for one in patch.spec.depends_on if one not in gone],
+            depends_on=_left(queue, patch.name, gone),
         ),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -20,6 +21,12 @@ from contribbot.model.pin import Pin
 from contribbot.model.plan import Superseded
 from contribbot.queue import replay
 from contribbot.queue.load import Queue
+from contribbot.queue.treemake import find_tree
+
+#: In the folder of moves: no patch has such a name.
+_STATE: Final = ".state.json"
+#: Beside a patch's resolution: the digest of the patch that it is of.
+_OF: Final = "of"
 
 
 class Underway(Model):
@@ -49,7 +56,7 @@ def _folder(queue: Queue) -> Path:
 def underway(queue: Queue) -> Underway | None:
     """Return the move that waits for a person, if any."""
     try:
-        return Underway.model_validate_json((_folder(queue) / "state.json").read_bytes())
+        return Underway.model_validate_json((_folder(queue) / _STATE).read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -70,13 +77,15 @@ def resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
     """Return the files of the patches that are resolved already."""
     if underway(queue) is None:
         return {}
-    return {
-        folder.name: tuple(
+    found = {}
+    for name in queue.specs:
+        folder = _folder(queue) / name
+        if not folder.is_dir() or (folder / _OF).read_text() != queue.patch(name).digest:
+            continue  # the patch was changed since: its conflict comes up again
+        found[name] = tuple(
             PatchFile(path.name, path.read_bytes()) for path in sorted(folder.glob("*.patch"))
         )
-        for folder in sorted(_folder(queue).iterdir())
-        if folder.is_dir()
-    }
+    return found
 
 
 def open_conflict(
@@ -91,9 +100,17 @@ def open_conflict(
         commits: Its commits on the old pin.
         at: Where; None: in the queue's local folder.
     """
-    opened = replay.open_replay(queue, state.open, base=base, commits=commits, at=at)
-    write_atomically(_folder(queue) / "state.json", state.model_dump_json(indent=2).encode())
-    return opened
+    # First who waits: killed before the tree is there, the move can still be ended.
+    place, before = _folder(queue) / _STATE, underway(queue)
+    write_atomically(place, state.model_dump_json(indent=2).encode())
+    try:
+        return replay.open_replay(queue, state.open, base=base, commits=commits, at=at)
+    except UsageError:
+        if before is None:
+            place.unlink()
+        else:
+            write_atomically(place, before.model_dump_json(indent=2).encode())
+        raise
 
 
 def take_resolution(queue: Queue) -> str:
@@ -106,11 +123,25 @@ def take_resolution(queue: Queue) -> str:
         UsageError: No move is underway, or the conflict is not resolved yet.
     """
     state = required(queue)
-    files = replay.taken(queue, state.open)
     folder = _folder(queue) / state.open
-    process.remove_tree(folder)
+    tree = find_tree(queue, state.open)
+    if tree is None and folder.is_dir():
+        return state.open  # taken before; what came after it failed
+    files = replay.taken(queue, state.open)
+    digest = queue.patch(state.open).digest
+    if tree is not None and tree.state.opened != digest:
+        raise UsageError(
+            f"{state.open} was changed since its conflict was opened",
+            hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",
+        )
+    # In one step: half of a resolution must never be taken for a whole one.
+    partial = folder.with_name(f".{state.open}.partial")
+    process.remove_tree(partial)
+    write_atomically(partial / _OF, digest.encode())
     for file in files:
-        write_atomically(folder / file.name, file.content)
+        write_atomically(partial / file.name, file.content)
+    process.remove_tree(folder)
+    partial.rename(folder)
     replay.close_replay(queue, state.open)
     return state.open
 
@@ -120,4 +151,9 @@ def forget(queue: Queue) -> None:
     state = underway(queue)
     if state is not None:
         replay.close_replay(queue, state.open)
-    process.remove_tree(_folder(queue))
+    # In one step: no resolution outlives its move.
+    gone = queue.local / "rebase.gone"
+    process.remove_tree(gone)
+    if _folder(queue).is_dir():
+        _folder(queue).rename(gone)
+        process.remove_tree(gone)

@@ -9,6 +9,7 @@ from contribbot.life.carry import carry, land, pin_at
 from contribbot.life.glance import row, status
 from contribbot.life.stacks import Landed, with_dependencies
 from contribbot.model.behaviour import Behaviour
+from contribbot.model.behaviour import Says as Said
 from contribbot.model.pin import Pin
 from contribbot.model.status import Says, StatusReport, Text
 from contribbot.queue.load import Queue
@@ -101,8 +102,36 @@ def needs_of(
         watcher: Who looks on.
     """
     asks = [_ask(queue, name, pin, moved) for name in names]
-    found = behaviours(queue, asks, options=options, watcher=watcher)
-    return {one.patch: one for one in found}
+    found = {one.patch: one for one in behaviours(queue, asks, options=options, watcher=watcher)}
+    passing = [name for name, one in found.items() if Said.PASSES in _said(one)]
+    owns = behaviours(
+        queue, [_own(queue, name) for name in passing], options=options, watcher=watcher
+    )
+    return found | {own.patch: _corrected(found[own.patch], own) for own in owns}
+
+
+def _said(behaviour: Behaviour) -> set[Said]:
+    return {entry.says for entry in behaviour.entries}
+
+
+def _own(queue: Queue, name: str) -> Ask:
+    spec = queue.specs[name]
+    pin = queue.pin(spec.upstream, spec.pin)
+    assert pin is not None  # noqa: S101  load_queue has checked it
+    return Ask(name, pin, tuple(queue.below(name)))
+
+
+def _corrected(there: Behaviour, own: Behaviour) -> Behaviour:
+    """Let entries say nothing that pass without the patch on its own pin too."""
+    empty = {entry.label for entry in own.entries if entry.says is Said.PASSES}
+    why = f"it passes without the patch at {own.pin} too, and proves nothing"
+    entries = tuple(
+        entry.model_copy(update={"says": Said.OTHER, "reason": why})
+        if entry.says is Said.PASSES and entry.label in empty
+        else entry
+        for entry in there.entries
+    )
+    return there.model_copy(update={"entries": entries})
 
 
 def _of_move(moved: Moved) -> Says:

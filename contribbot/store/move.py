@@ -49,12 +49,14 @@ class Moving:
         series: The patch applied on the old pin, on top of those below.
         resolved: Its files for the new base, where a person has resolved its conflicts;
             then these are applied there, and nothing is carried.
+        gone: Whether it stays behind: what stands on it goes without it.
     """
 
     name: str
     below: tuple[str, ...]
     series: Series
     resolved: tuple[PatchFile, ...] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class _Move:
             waiting = [name for name in waiting if name not in self._done]
         self._carrier.write()
         moved = [self._done[name] for name in self._patches]
-        kept = [one for one in moved if one.fate in {Fate.CLEAN, Fate.MERGED}]
+        kept = [one for one in moved if one.commits and one.fate in {Fate.CLEAN, Fate.MERGED}]
         files = dict(
             zip(
                 (one.name for one in kept),
@@ -202,6 +204,8 @@ class _Move:
 
     def _one(self, patch: Moving) -> Moved:
         """Move one patch."""
+        if patch.gone:
+            return Moved(patch.name, Fate.UPSTREAM, self._start.tip, why="it is left out")
         stuck = [name for name in patch.below if self._done[name].fate in _STUCK]
         if stuck:
             why = f"{stuck[0]}, on which it depends, does not move"
@@ -217,7 +221,7 @@ class _Move:
         chain = iter(self._lower[patch.name])
         for name in patch.below:
             lower = self._patches[name]
-            if lower.resolved:
+            if lower.resolved and not lower.gone:
                 # Its commits on the old base are passed over.
                 list(itertools.islice(chain, len(lower.series.applied)))
                 resolved = self._apply(lower, state)
@@ -259,6 +263,8 @@ class _Move:
         """Carry a patch's own commits."""
         if patch.resolved:
             return self._resolved(patch, start)
+        if not patch.series.applied:
+            return Moved(patch.name, Fate.CLEAN, start.tip, why="it has no commits yet")
         state = start
         merged = False
         notes: list[str] = []

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Program, dig
 from tests.life.conftest import release
 from tests.life.test_status import top
-from tests.toy import AREA, Toy, git
+from tests.toy import AREA, FIXED, Toy, git, one_check
 
 
 def contents(queue: Path) -> dict[str, bytes]:
@@ -156,3 +156,81 @@ def test_the_same_pin_is_no_move(releases: Toy, program: Program) -> None:
     assert "all patches for toy stand on v1.0 already" in ran.err
     assert program("rebase").code == 2
     assert contents(releases.queue)
+
+
+def halved(toy: Toy) -> bytes:
+    """Return a patch on top of the toy's own, elsewhere in the file."""
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "commit", "-q", "-a", "-m", "Below")
+    return toy.format_patch(
+        {"src/toy/area.py": FIXED.replace("base * height / 2", "abs(base * height) / 2")},
+        subject="No negative triangles",
+    )
+
+
+HALVED = """\
+from toy.area import triangle
+
+
+def test_it():
+    assert triangle(-2, 3) == 3
+"""
+
+
+def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: Program) -> None:
+    releases.put_patch(
+        "on-top", patch=halved(releases), extra='depends_on = ["area"]',
+        checks=one_check(reason="^AssertionError: assert -3"), check_files={"test_red.py": HALVED},
+    )  # fmt: skip
+    releases.put_queue(["area", "on-top"])
+    stopped = program("rebase", "--to", "v1.4", "--json")
+    assert stopped.code == 1
+    ran = program("rebase", "--to", "v1.4", "--superseded", "retire")
+    assert ran.code == 0, ran.out + ran.err
+    assert 'order = ["on-top"]' in (releases.queue / "patches/queue.toml").read_text()
+    assert "depends_on = []" in (releases.queue / "patches/on-top/patch.toml").read_text()
+    assert program("verify", "on-top", "--json").report().verdict == "proved"
+
+
+def test_both_what_was_and_what_is_are_versions(releases: Toy, program: Program) -> None:
+    before = (releases.queue / "patches/area/0001-change.patch").read_bytes()
+    program("rebase", "--to", "v1.2")
+    assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
+    assert program("diff", "area", "v1..v2").code == 0
+
+
+def test_a_patch_that_was_only_begun_moves_too(releases: Toy, program: Program) -> None:
+    assert program("new", "begun", "--title", "Begun").code == 0
+    ran = program("rebase", "--to", "v1.2", "--text-only")
+    assert ran.code == 0, ran.out + ran.err
+    begun = dig(program("status", "begun", "--json").json(), "patches", 0)
+    assert (dig(begun, "text"), dig(begun, "text_why")) == ("clean", "it has no commits yet")
+    assert 'pin = "v1.2"' in (releases.queue / "patches/begun/patch.toml").read_text()
+
+
+def test_a_resolution_of_what_the_patch_no_longer_is_is_not_taken(
+    releases: Toy, program: Program
+) -> None:
+    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve", "--json")
+    tree = Path(str(dig(ran.json(), "resolve")))
+    (tree / "src/toy/area.py").write_text(FIXED)
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    other = FIXED.replace("area = width * height", "area = height * width")
+    releases.put_patch(patch=releases.format_patch({"src/toy/area.py": other}))
+    before = contents(releases.queue)
+    ran = program("rebase", "--continue")
+    assert ran.code == 2
+    assert "area was changed since its conflict was opened" in ran.err
+    assert contents(releases.queue) == before
+
+
+def test_options_that_make_no_sense_together_are_named(releases: Toy, program: Program) -> None:
+    program("rebase", "--to", "v1.3", "--text-only", "--resolve")
+    ran = program("rebase", "--continue", "--to", "v1.2")
+    assert ran.code == 2
+    assert "takes no release" in ran.err
+    ended = program("rebase", "--abort", "--json")
+    assert ended.code == 0
+    assert dig(ended.json(), "new") == "v1.3"
+    assert not (releases.queue / ".contribbot/rebase").exists()

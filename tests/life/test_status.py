@@ -99,6 +99,15 @@ def test_what_is_only_partly_mended_is_told(releases: Toy, program: Program) -> 
     assert '"decision": "needs work"' in program("rebase", "--to", "v1.4", "--json").out
 
 
+def test_a_check_that_proves_nothing_supersedes_nothing(releases: Toy, program: Program) -> None:
+    releases.put_patch(
+        checks=one_check(reason="^AssertionError: assert 5 == "),
+        check_files={"test_red.py": "def test_it():\n    assert True\n"},
+    )
+    assert state(program, "--against", "v1.1")[1] == "unclear"
+    assert "proves nothing" in program("status", "--against", "v1.1").out
+
+
 @pytest.mark.usefixtures("releases")
 def test_a_release_that_is_not_there_is_named(program: Program) -> None:
     ran = program("status", "--against", "v9")
