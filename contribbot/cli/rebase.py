@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from contribbot.cli.shell import JsonOption, command, open_queue, print_json
+
+if TYPE_CHECKING:
+    from contribbot.life.driving import Wanted
+    from contribbot.queue.load import Queue
 
 
 @command
@@ -47,20 +51,12 @@ def rebase(
     as_json: JsonOption = False,
 ) -> int:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
-    from contribbot.life import driving  # noqa: PLC0415  start-up time
-    from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.report.moves import plan_lines  # noqa: PLC0415  start-up time
-    from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
+    from contribbot.life.driving import Wanted  # noqa: PLC0415  start-up time
 
     queue = open_queue(context)
     if abort:
-        ended = driving.abort(queue)
-        if as_json:
-            print_json(ended)
-        else:
-            typer.echo(f"the move of {ended.upstream} to {ended.new} is given up")
-        return 0
-    wanted = driving.Wanted(
+        return _abort(queue, as_json=as_json)
+    wanted = Wanted(
         to=to or "",
         upstream=upstream or "",
         old=old or "",
@@ -71,6 +67,26 @@ def rebase(
         at=at,
         proceed=proceed,
     )
+    return _move(queue, wanted, as_json=as_json)
+
+
+def _abort(queue: Queue, *, as_json: bool) -> int:
+    from contribbot.life import driving  # noqa: PLC0415  start-up time
+
+    ended = driving.abort(queue)
+    if as_json:
+        print_json(ended)
+    else:
+        typer.echo(f"the move of {ended.upstream} to {ended.new} is given up")
+    return 0
+
+
+def _move(queue: Queue, wanted: Wanted, *, as_json: bool) -> int:
+    from contribbot.life import driving  # noqa: PLC0415  start-up time
+    from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.report.moves import plan_lines  # noqa: PLC0415  start-up time
+    from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
+
     lines = Lines(console(stderr=True))
     with lines.shown():
         plan = driving.rebase(
@@ -81,4 +97,4 @@ def rebase(
     else:
         for line in (*plan_lines(plan), *driving.closing(plan, wanted)):
             typer.echo(line)
-    return 0 if plan.done or (dry_run and not driving.in_the_way(plan, wanted)) else 1
+    return 0 if plan.done or (wanted.dry_run and not driving.in_the_way(plan, wanted)) else 1

@@ -42,9 +42,7 @@ def verify(
     ] = None,
     evidence: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Where records go.", show_default="evidence/ of the queue"
-        ),
+        typer.Option(metavar="DIR", help="Where records go.", show_default="evidence/"),
     ] = None,
     leave_one_out: Annotated[
         bool,
@@ -61,26 +59,17 @@ def verify(
     from contribbot.verify.command import exit_code, targets, verify_and_record  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, *(patches or ()))
+    workers = jobs or len(os.sched_getaffinity(0))
     if leave_one_out:
-        return _leave_one_out(
-            queue,
-            patches or (),
-            jobs=jobs or len(os.sched_getaffinity(0)),
-            force=force,
-            as_json=as_json,
-        )
+        return _leave_one_out(queue, patches or (), jobs=workers, force=force, as_json=as_json)
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
     out = console(stderr=as_json)
     lines = Lines(out)
     with lines.shown():
+        folder = evidence or queue.evidence
         done = verify_and_record(
-            queue,
-            names,
-            jobs=jobs or len(os.sched_getaffinity(0)),
-            force=force,
-            folder=evidence or queue.evidence,
-            watcher=lines,
+            queue, names, jobs=workers, force=force, folder=folder, watcher=lines
         )
     for line in closing_lines(done.reports, done.records, required):
         out.print(line)
