@@ -34,6 +34,9 @@ schema: $(BIN)/.dev  ## Write the JSON schemas anew from the models
 bench: $(BIN)/.dev  ## Measure; prints ratios
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/import_tree.py
+	$(BIN)/python -m benchmarks.reapply
+	$(BIN)/python -m benchmarks.move
+	$(BIN)/python -m benchmarks.status
 	$(BIN)/python benchmarks/verify.py
 
 clean:  ## Remove what make has made
