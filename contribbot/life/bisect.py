@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
-from contribbot.life.carry import carry, git_source, land, like_of, pin_at, tags_of
-from contribbot.life.stacks import with_dependencies
+from contribbot.life.carry import carried_over, git_source, land, like_of, pin_at, tags_of
 from contribbot.life.status import needs_of
 from contribbot.model.behaviour import Need
 from contribbot.model.bisect import Bisection, Question, Step
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.sources.commits import commits_between
-from contribbot.store.move import Fate
+from contribbot.store.move import Fate, Moved
 from contribbot.verify.pipeline import Options, Watcher
-from contribbot.workspace import run_folder
 
 Says = Literal["before", "after", "skipped"]
 #: Tells what one release or commit says, and why; the second time nothing remembered counts.
@@ -213,19 +211,17 @@ def _wrong_end(step: Step, *, first: bool, wanted: Range) -> str:
     return f"{end}: the answer is {'yes' if first else 'no'} already there: {step.why}"
 
 
+def _moved(queue: Queue, name: str, pin: Pin, watcher: Watcher) -> dict[str, Moved]:
+    progress = watcher.download()
+    return carried_over(queue, [name], land(queue, pin, progress=progress), progress=progress)
+
+
 def _breaks(
     queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher
 ) -> tuple[Says, str]:
     """Say whether a patch's text applies."""
     del options
-    spec = queue.specs[name]
-    own = queue.pin(spec.upstream, spec.pin)
-    assert own is not None  # noqa: S101  load_queue has checked it
-    progress = watcher.download()
-    old, new = land(queue, own, progress=progress), land(queue, pin, progress=progress)
-    with run_folder() as scratch:
-        every = with_dependencies(queue, [name])
-        moved = {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
+    moved = _moved(queue, name, pin, watcher)
     fate = moved[name].fate
     if fate is Fate.BLOCKED:
         return "skipped", moved[name].why
@@ -236,14 +232,7 @@ def _unneeded(
     queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher
 ) -> tuple[Says, str]:
     """Say whether a patch's checks pass without it."""
-    spec = queue.specs[name]
-    own = queue.pin(spec.upstream, spec.pin)
-    assert own is not None  # noqa: S101  load_queue has checked it
-    progress = watcher.download()
-    old, new = land(queue, own, progress=progress), land(queue, pin, progress=progress)
-    with run_folder() as scratch:
-        every = with_dependencies(queue, [name])
-        moved = {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
+    moved = _moved(queue, name, pin, watcher)
     behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
     says: dict[Need, Says] = {
         Need.NEEDED: "before",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from contribbot.errors import UsageError
-from contribbot.life.stacks import Landed, series_of
+from contribbot.life.stacks import Landed, own_pin, series_of, with_dependencies
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import GitSource, Pin
 from contribbot.queue.load import Queue
@@ -15,7 +15,7 @@ from contribbot.sources.releases import releases, resolve
 from contribbot.sources.tags import pin_from_git, release_tags
 from contribbot.store.move import Moved, Moving, move
 from contribbot.store.repository import open_store
-from contribbot.workspace import stores_folder
+from contribbot.workspace import run_folder, stores_folder
 
 
 def land(queue: Queue, pin: Pin, *, progress: Progress) -> Landed:
@@ -114,6 +114,30 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
             hint="name it with --upstream",
         )
     return next(iter(theirs))
+
+
+def carried_over(
+    queue: Queue, names: Sequence[str], new: Landed, *, progress: Progress
+) -> dict[str, Moved]:
+    """Carry patches, and what they depend on, from their own pin over to another one.
+
+    Args:
+        queue: The queue.
+        names: Patches of one pin.
+        new: Where to.
+        progress: Who is told how far a download is.
+
+    Returns:
+        What became of each, by name.
+
+    Raises:
+        SourceError: Their own pin cannot be had.
+        UsageError: A patch does not apply to its own pin.
+    """
+    old = land(queue, own_pin(queue, names[0]), progress=progress)
+    every = with_dependencies(queue, names)
+    with run_folder() as scratch:
+        return {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
 
 
 def carry(

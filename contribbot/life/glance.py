@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contribbot.life.evidence import target_states
 from contribbot.life.expiry import due
 from contribbot.life.remembered import Remembered
-from contribbot.life.stacks import Landed, series_of, with_dependencies
+from contribbot.life.stacks import Landed, own_pin, series_of, with_dependencies
 from contribbot.model.behaviour import Behaviour
 from contribbot.model.history import Event, PullRequestEvent, VersionEvent
 from contribbot.model.pin import Pin
@@ -29,10 +29,7 @@ def status(queue: Queue, names: Sequence[str]) -> StatusReport:
     """
     pins: dict[Pin, list[str]] = {}
     for name in with_dependencies(queue, names):
-        spec = queue.specs[name]
-        pin = queue.pin(spec.upstream, spec.pin)
-        assert pin is not None  # noqa: S101  load_queue has checked it
-        pins.setdefault(pin, []).append(name)
+        pins.setdefault(own_pin(queue, name), []).append(name)
     said: dict[str, Says] = {}
     remembered = Remembered(queue)
     for pin, theirs in pins.items():
@@ -93,8 +90,7 @@ def row(
         behaviour: What its checks say without it there.
     """
     spec = queue.specs[name]
-    pin = against or queue.pin(spec.upstream, spec.pin)
-    assert pin is not None  # noqa: S101  load_queue has checked it
+    pin = against or own_pin(queue, name)
     events = journal.read(queue.folder, name)
     return PatchStatus(
         patch=name,

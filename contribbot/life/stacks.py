@@ -27,6 +27,19 @@ class Landed:
     store: Store
 
 
+def own_pin(queue: Queue, name: str) -> Pin:
+    """Return the pin that a patch stands on.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+    """
+    spec = queue.specs[name]
+    pin = queue.pin(spec.upstream, spec.pin)
+    assert pin is not None  # noqa: S101  load_queue has checked it
+    return pin
+
+
 def series_of(
     queue: Queue, names: Sequence[str], landed: Landed, *, scratch: Path
 ) -> dict[str, Series]:

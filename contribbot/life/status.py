@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from contribbot.life.carry import carry, land, pin_at
+from contribbot.life.carry import carried_over, land, pin_at
 from contribbot.life.glance import row, status
-from contribbot.life.stacks import Landed, with_dependencies
+from contribbot.life.stacks import own_pin
 from contribbot.model.behaviour import Behaviour
 from contribbot.model.behaviour import Says as Said
 from contribbot.model.pin import Pin
 from contribbot.model.status import Says, StatusReport, Text
 from contribbot.queue.load import Queue
-from contribbot.sources import Progress
 from contribbot.store.move import Fate, Moved
 from contribbot.verify.behaviour import Ask, behaviours
 from contribbot.verify.pipeline import Options, Watcher
-from contribbot.workspace import run_folder
 
 
 def status_against(
@@ -47,12 +44,9 @@ def status_against(
     theirs = [name for name in names if queue.specs[name].upstream == upstream]
     new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
     moved: dict[str, Moved] = {}
-    with run_folder() as scratch:
-        for pin in {queue.specs[name].pin: None for name in theirs}:
-            mine = [name for name in theirs if queue.specs[name].pin == pin]
-            moved |= _carried(
-                queue, mine, pin, new=new, progress=watcher.download(), scratch=scratch
-            )
+    for pin in {queue.specs[name].pin: None for name in theirs}:
+        mine = [name for name in theirs if queue.specs[name].pin == pin]
+        moved |= carried_over(queue, mine, new, progress=watcher.download())
     needs = needs_of(queue, theirs, new.pin, moved, options=options, watcher=watcher) if run else {}
     rows = {
         name: row(queue, name, _of_move(moved[name]), against=new.pin, behaviour=needs.get(name))
@@ -61,22 +55,6 @@ def status_against(
     others = status(queue, [name for name in names if name not in rows])
     rows |= {row.patch: row for row in others.patches}
     return StatusReport(patches=tuple(rows[name] for name in names))
-
-
-def _carried(
-    queue: Queue,
-    names: list[str],
-    tag: str,
-    *,
-    new: Landed,
-    progress: Progress,
-    scratch: Path,
-) -> dict[str, Moved]:
-    old_pin = queue.pin(new.pin.upstream, tag)
-    assert old_pin is not None  # noqa: S101  load_queue has checked it
-    old = land(queue, old_pin, progress=progress)
-    every = with_dependencies(queue, names)
-    return {one.name: one for one in carry(queue, every, old, new, scratch=scratch)}
 
 
 def needs_of(
@@ -115,10 +93,7 @@ def _said(behaviour: Behaviour) -> set[Said]:
 
 
 def _own(queue: Queue, name: str) -> Ask:
-    spec = queue.specs[name]
-    pin = queue.pin(spec.upstream, spec.pin)
-    assert pin is not None  # noqa: S101  load_queue has checked it
-    return Ask(name, pin, tuple(queue.below(name)))
+    return Ask(name, own_pin(queue, name), tuple(queue.below(name)))
 
 
 def _corrected(there: Behaviour, own: Behaviour) -> Behaviour:
