@@ -9,13 +9,13 @@ from contribbot.errors import UsageError
 from contribbot.life import resolving
 from contribbot.life.carry import upstream_meant
 from contribbot.life.rebase import (
-    carry_out,
     meant,
     moves,
     obstacles,
     prepare,
     resolve_next,
 )
+from contribbot.life.writing import carry_out
 from contribbot.model.plan import Decision, PatchPlan, RebasePlan, Superseded
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher

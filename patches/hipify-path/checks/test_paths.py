@@ -11,42 +11,13 @@ from pathlib import Path
 
 import pytest
 from hipify_script import TREE, USUAL, Project, lay_out, missing
-
-#: What hipify finds nothing to change in.
-UNCHANGED = {
-    "plain.cu": "int plain() { return 0; }\n",
-    "deep/er/plain.cu": "int deep() { return 0; }\n",
-    "cuda_plain.cu": "int cuda_plain() { return 0; }\n",
-    "deep/cuda_x.cu": "int cuda_x() { return 0; }\n",
-}
-CHANGED = {
-    "kernels/scale.cu": '#include "common/launch.h"\n__global__ void scale() {}\n',
-    "kernels/shift.cu": '#include "common/launch.h"\n__global__ void shift() {}\n',
-    "kernels/bias.cu": '#include "sibling.h"\n__global__ void bias() {}\n',
-}
-HEADERS = {
-    "common/launch.h": '#include <cuda_runtime.h>\n#include "common/inner.h"\n',
-    "common/inner.h": "inline cudaError_t inner() { return cudaSuccess; }\n",
-    "common/cuda_compat.h": "#include <cuda_runtime.h>\n",
-    "kernels/sibling.h": '#include "common/cuda_compat.h"\n',
-}
-FILES = {**UNCHANGED, **CHANGED, **HEADERS}
+from layout_cases import CHANGED, FILES, UNCHANGED, assert_hipified, sources_of
 
 #: vLLM's own sources that show it at v0.22.0.
 INT8 = "csrc/libtorch_stable/quantization/w8a8/int8/per_token_group_quant.cu"
 AWQ = os.environ["CHECK_AWQ"]
 
 layouts = pytest.mark.parametrize("layout", USUAL)
-
-
-def _sources(files: dict[str, str]) -> list[str]:
-    return [f"csrc/{name}" for name in files if name.endswith(".cu")]
-
-
-def assert_hipified(project: Project, file: str, header: str, becomes: str) -> None:
-    text = project.read(file)
-    assert f'#include "{becomes}"' in text, f"not hipified: {header}, as {file} includes it"
-    assert "cuda" not in project.read(becomes if "/" in becomes else f"kernels/{becomes}")
 
 
 @layouts
@@ -69,7 +40,7 @@ def test_a_header_that_another_header_reaches(layout: str, tmp_path: Path) -> No
 @layouts
 def test_an_unchanged_source_has_its_output(layout: str, tmp_path: Path) -> None:
     project = lay_out(tmp_path, layout, FILES)
-    sources = _sources(UNCHANGED)
+    sources = sources_of(UNCHANGED)
     for source in sources:
         project.hipify(source)
     assert not missing(project, sources), f"no output: {missing(project, sources)}"
@@ -81,7 +52,7 @@ def test_an_unchanged_source_has_its_output(layout: str, tmp_path: Path) -> None
 @layouts
 def test_all_in_one_call(layout: str, tmp_path: Path) -> None:
     project = lay_out(tmp_path, layout, FILES)
-    sources = [one for pair in zip(_sources(CHANGED), _sources(UNCHANGED), strict=False)
+    sources = [one for pair in zip(sources_of(CHANGED), sources_of(UNCHANGED), strict=False)
                for one in pair] + ["csrc/deep/cuda_x.cu"]  # fmt: skip
     printed = project.hipify(*sources)
     assert not missing(project, sources), f"no output: {missing(project, sources)}"
@@ -100,7 +71,7 @@ def test_one_call_gives_what_single_calls_give(turn: int, tmp_path: Path) -> Non
     (tmp_path / "single").mkdir()
     one = lay_out(tmp_path / "one", "plain", FILES)
     single = lay_out(tmp_path / "single", "plain", FILES)
-    sources = _sources(FILES)[::turn]
+    sources = sources_of(FILES)[::turn]
     one.hipify(*sources)
     for source in sources:
         single.hipify(source)
@@ -128,7 +99,7 @@ def test_an_older_output_is_replaced(tmp_path: Path) -> None:
 
 def test_a_second_run_gives_the_compiler_nothing_new(tmp_path: Path) -> None:
     project = lay_out(tmp_path, "plain", FILES)
-    sources = _sources(FILES)
+    sources = sources_of(FILES)
     project.hipify(*sources)
     assert not missing(project, sources), f"no output: {missing(project, sources)}"
     before = {one: project.output(one).stat().st_mtime_ns for one in sources}
