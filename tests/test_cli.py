@@ -133,7 +133,14 @@ def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
     run = f"{sys.executable} -m contribbot verify area --force"
-    for command in (f"{run} 0<&-", f"{run} 0<&- 2>&-", f"{run} | true"):
+    export = f"{sys.executable} -m contribbot export area"
+    for command in (
+        f"{run} 0<&-",
+        f"{run} 0<&- 2>&-",
+        f"{run} >&-",
+        f"{run} | true",
+        f"{export} >&-",
+    ):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=toy.queue, capture_output=True, text=True, check=False,

@@ -135,6 +135,22 @@ def test_it_goes_where_it_is_told_to(program: Program, tree: Path, tmp_path: Pat
     assert not tree.is_symlink()
 
 
+def test_what_took_the_place_of_a_tree_elsewhere_is_not_removed(
+    program: Program, tree: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "elsewhere"
+    program("edit", "area", "--at", place)
+    shutil.rmtree(place)
+    place.mkdir()
+    (place / "thesis").write_text("mine")
+
+    for args in ((), ("--force",)):
+        ran = program("edit", "--abort", "area", *args)
+        assert (ran.code, "not a work tree of contribbot any more" in ran.err) == (3, True)
+    assert (place / "thesis").read_text() == "mine"
+    assert tree.is_symlink()
+
+
 def test_a_folder_with_something_in_it_is_left_alone(
     program: Program, tree: Path, tmp_path: Path
 ) -> None:

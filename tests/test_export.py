@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from contribbot.errors import QueueError
+from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.exporting import mbox
+from contribbot.queue.outgoing import write_export
 from tests.lifetoy import BINARY, awkward, contribbot, snapshot
 from tests.toy import FIXED, Toy, git
 
@@ -143,3 +145,72 @@ def test_an_encoding_that_no_mbox_keeps() -> None:
     )
     with pytest.raises(QueueError, match="encoded in a way that no mbox keeps"):
         mbox([PatchFile("0001-x.patch", mail)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "seen as\n\n    --- a/x\n    +++ b/x\n    @@ -1 +1 @@\n    -a\n    +b",
+        "of the kind\n\n  diff --git a/x b/x\n  new file mode 100644",
+        "*** a/x\n --- b/x\n  ***************\n  *** 1 ****\n  ! a",
+        "Prereq: 1.0",
+    ],
+)
+def test_a_message_that_patch_would_take_for_a_diff(toy: Toy, body: str) -> None:
+    mail = toy.format_patch({"README": "x\n"}, body=body)
+    toy.put_patch("area", patch=mail, files=("README",))
+    toy.put_queue(["area"])
+    assert contribbot(toy.queue, "export").out.encode() == mail
+    ran = contribbot(toy.queue, "export", "--format", "quilt", "-o", "out")
+    assert ran.code == 2
+    assert "area: 0001-change.patch has a message that quilt takes for a diff" in ran.err
+    assert not (toy.queue / "out").exists()
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_folder_that_becomes_a_file_is_nothing_for_quilt(toy: Toy, *, folder: bool) -> None:
+    gone, new = ("src", "src") if folder else ("README", "README/inner")
+    git(toy.upstream, "rm", "-q", "-r", gone)
+    toy.write(new, "x\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "change")
+    mail = git(toy.upstream, "format-patch", "-1", "--stdout", "--zero-commit", "--no-signature")
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    toy.put_patch("swap", patch=mail, files=("src", "README"))
+    toy.put_queue(["swap"])
+    assert contribbot(toy.queue, "export").code == 0
+    ran = contribbot(toy.queue, "export", "--format", "quilt", "-o", "out")
+    assert ran.code == 2
+    assert "swap: 0001-change.patch makes a file of a folder, or a folder of a file" in ran.err
+    assert not (toy.queue / "out").exists()
+
+
+def test_a_message_about_diffs_goes_to_quilt(toy: Toy) -> None:
+    body = "*** note\n- item\n\n+++ b/x\n ---\n-- is no header, +1 -1, > @@ -1 +1 @@ neither"
+    toy.put_patch("area", patch=toy.format_patch({"README": "x\n"}, body=body), files=("README",))
+    toy.put_queue(["area"])
+    assert contribbot(toy.queue, "export", "--format", "quilt", "-o", "out").code == 0
+
+
+def test_where_an_export_cannot_go(stack: Toy) -> None:
+    ran = contribbot(stack.queue, "export", "-o", "patches")
+    assert (ran.code, ran.err) == (2, "contribbot: patches: a folder; name a file\n")
+    ran = contribbot(stack.queue, "export", "--format", "quilt", "-o", "patches/queue.toml")
+    assert (ran.code, "there is something already" in ran.err) == (2, True)
+    empty = stack.queue / "empty"
+    empty.mkdir()
+    (stack.queue / "link").symlink_to("empty")
+    assert contribbot(stack.queue, "export", "--format", "quilt", "-o", "link").code == 0
+    assert (empty / "series").is_file()
+    assert (stack.queue / "link").is_symlink()
+
+
+def test_the_folder_that_one_stands_in_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(UsageError, match=r"\.: you are in it"):
+        write_export({"series": b"x\n"}, Path(), stdout=sys.stdout.buffer)
+    assert list(here.iterdir()) == []

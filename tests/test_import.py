@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import quopri
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import PatchFile
+from contribbot.model.plan import Side
 from contribbot.queue.incoming import read_series
 from contribbot.queue.mails import Given, is_plain, read_mbox, read_one
 from contribbot.queue.prefixes import prefixed
@@ -27,6 +29,7 @@ from tests.lifetoy import (
 from tests.toy import FIXED, Toy, git
 
 HUNK = b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-toy\n+x\n"
+HEADLINE = "hunk 1 of src/toy/area.py does not apply to toy v1.0"
 ADA = Given(author="Ada Example <ada@example.com>")
 
 
@@ -148,14 +151,32 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
     before = snapshot(toy.queue)
     ran = contribbot(toy.queue, "import", "area", mine, "fix~1..fix")
     assert ran.code == 1
-    assert "hunk 1 of src/toy/area.py does not apply to toy v1.0" in ran.out
-    for side in ("the patch expects:", "the pin has, at line", "the patch wants:"):
-        assert side in ran.out
-    assert "area: not imported, nothing was written" in ran.out
+    assert ran.out.splitlines() == [
+        f"0001-More.patch: {HEADLINE}: the lines that it expects at line 7 are not there",
+        "  the patch expects:",
+        "    |", "    | def rectangle(width, height):", "    |     # The caller gives the sides.",
+        "    >     area = width * height", "    >     return area",
+        "    |", "    |", "    | def triangle(base, height):",
+        "  the pin has, at line 7:",
+        "    |", "    | def rectangle(width, height):", "    |     # The caller gives the sides.",
+        "    >     return width + height",
+        "    |", "    |", "    | def triangle(base, height):",
+        "    >     return base * height / 2",
+        "  the patch wants:",
+        "    |", "    | def rectangle(width, height):", "    |     # The caller gives the sides.",
+        "    |     surface = width * height", "    |     return surface",
+        "    |", "    |", "    | def triangle(base, height):",
+        "area: not imported, nothing was written",
+    ]  # fmt: skip
     assert snapshot(toy.queue) == before
     document = contribbot(toy.queue, "import", "area", mine, "fix~1..fix", "--json").json()
     assert document["written"] is False
     assert isinstance(document["conflicts"], list)
+    side = Side.model_validate_json(json.dumps(document["conflicts"][0]))
+    assert (side.patch_file, side.path, side.hunk, side.line) == (
+        "0001-More.patch", "src/toy/area.py", 1, 7,
+    )  # fmt: skip
+    assert side.headline in ran.out
 
 
 def test_on_top_of_another_patch(toy: Toy, mine: Path, tmp_path: Path) -> None:
@@ -252,6 +273,7 @@ DEP3 = (
         (b"First line\n\nFrom: A B <a@b.c>\n\nThe rest.\n---\n x | 2 +-\n\n", "A B <a@b.c>",
          "First line\n\nThe rest."),
         (b"", "Ada Example <ada@example.com>", "the-name"),
+        (b"A\n\nFrom: A B <a@b.c>\n\n\tin\x0cdented\n", "A B <a@b.c>", "A\n\n\tin\x0cdented"),
     ],
 )  # fmt: skip
 def test_what_stands_above_a_diff(head: bytes, author: str, message: str) -> None:
@@ -316,3 +338,81 @@ def test_a_pin_that_is_not_to_be_had(toy: Toy, mine: Path) -> None:
     toy.upstream.rename(toy.root / "away")
     assert_refused(toy, mbox, said="toy v1.0: no source can provide it", code=3)
     assert mine.is_dir()
+
+
+def test_a_subject_with_escapes_gives_a_title_that_loads(toy: Toy) -> None:
+    mail = toy.format_patch({"README": "x\n"}, "\x1b[31mRed\x1b[0m and \x07a bell")
+    ran = contribbot(toy.queue, "import", "area", stdin=mail)
+    assert ran.code == 0, ran.err
+    queue = reloaded(toy)
+    assert queue.specs["area"].title == "[31mRed [0m and a bell"
+    assert queue.patch("area").files[0].content == mail
+    bells = toy.format_patch({"README": "x\n"}, "\x07\x07")
+    ran = contribbot(toy.queue, "import", "bells", stdin=bells)
+    assert (ran.code, ran.out) == (2, "")
+    assert "is no title; give one with --title" in ran.err
+    assert reloaded(toy).specs.keys() == {"area"}
+
+
+def test_a_subject_is_not_cut_at_separators_of_unicode(toy: Toy) -> None:
+    subject = "One \u2028 two \x85 three"
+    assert contribbot(
+        toy.queue, "import", "area", stdin=toy.format_patch({"README": "x\n"}, subject)
+    ).code == 0  # fmt: skip
+    assert reloaded(toy).specs["area"].title.split() == ["One", "two", "three"]
+    folder = clone(toy)
+    commit(folder, f"{subject}\n\nBody {subject}\n", {"README": "x\n"})
+    ran = contribbot(toy.queue, "import", "again", folder, "main")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"])
+def test_what_editors_put_before_a_mail_is_no_message(toy: Toy, before: bytes) -> None:
+    mail = toy.format_patch({"README": "x\n"})
+    assert contribbot(toy.queue, "import", "area", stdin=before + mail).code == 0
+    assert [file.content for file in reloaded(toy).patch("area").files] == [mail]
+
+
+@pytest.mark.parametrize("path", [b"./README", b"src//README"])
+def test_a_path_that_no_tree_has(toy: Toy, path: bytes) -> None:
+    diff = toy.put("../x.diff", HUNK.replace(b"/README", b"/" + path))
+    assert_refused(
+        toy, diff, "--author", ADA.author, "--title", "T",
+        said=f"x.diff: no tree has the path 'a/{path.decode()}'",
+    )  # fmt: skip
+
+
+def test_a_folder_that_becomes_a_file(toy: Toy, mine: Path, tmp_path: Path) -> None:
+    git(mine, "rm", "-q", "-r", "src")
+    commit(mine, "One file\n", {"src": "all of it\n"})
+    commit(mine, "A folder again\n", {"src": None, "README": "x\n"})
+    commit(mine, "With a file\n", {"src/toy/new.py": "X = 1\n"})
+    ran = contribbot(toy.queue, "import", "area", mine, "fix")
+    assert ran.code == 0, ran.err
+    tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
+    assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
+
+
+@pytest.mark.parametrize("subject", ["Re: Areas", "[PATCH] Areas"])
+def test_a_subject_of_which_git_takes_something_off(toy: Toy, mine: Path, subject: str) -> None:
+    commit(mine, f"{subject}\n", {"README": "x\n"})
+    assert_refused(
+        toy, mine, "fix",
+        said=f"commit {subject!r}: of its first line a patch file keeps 'Areas' only",
+    )  # fmt: skip
+
+
+def test_a_path_that_cannot_be_printed_is_not_for_git_to_mend(toy: Toy, mine: Path) -> None:
+    commit(mine, "Odd\n", {"new\nline": "x\n"})
+    assert_refused(toy, mine, "fix", said="name the file so that it can be printed")
+
+
+@pytest.mark.parametrize("name", ['Doe, John "Jack" (x)', "J. R\xf6d", '"Doe, John"'])
+def test_names_that_a_mail_would_read_otherwise(toy: Toy, name: str) -> None:
+    head = f"A subject\n\nFrom: {name} <j@example.com>\n\n"
+    diff = toy.put("../x.patch", head.encode() + HUNK)
+    ran = contribbot(toy.queue, "import", "area", diff)
+    assert ran.code == 0, ran.err
+    git(toy.upstream, "am", "-q", str(next((toy.queue / "patches/area").glob("*.patch"))))
+    said = git(toy.upstream, "log", "-1", "--format=%an").decode().strip()
+    assert said == ("Doe, John" if name[0] == '"' else name)

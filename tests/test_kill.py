@@ -104,6 +104,21 @@ def rebase(toy: Toy) -> list[str]:
     return ["rebase", "--to", "v2.0", "--text-only"]
 
 
+def resolved(toy: Toy) -> list[str]:
+    two_patches(toy)
+    later = AREA.replace("return width + height", "return height + width")
+    toy.write("src/toy/area.py", later)
+    git(toy.upstream, "commit", "-qam", "Toy 2.0")
+    git(toy.upstream, "tag", "v2.0")
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    assert contribbot(toy.queue, "rebase", "--to", "v2.0", "--text-only", "--resolve") == 1
+    tree = toy.queue / ".contribbot" / "edit" / "area"
+    (tree / "src/toy/area.py").write_text(later.replace("height + width", "height * width"))
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    return ["rebase", "--continue"]
+
+
 def export(toy: Toy) -> list[str]:
     two_patches(toy)
     return ["export", "area", "--output", "area.mbox"]
@@ -121,6 +136,7 @@ CASES = [
     Case("edit", edit, changes=False),
     Case("refresh", refresh),
     Case("rebase", rebase, again=frozenset({1, 2})),
+    Case("rebase --continue", resolved, again=frozenset({2})),
     Case("export", export, changes=False),
 ]
 IDS = [case.name.replace("patches/", "") for case in CASES]

@@ -102,6 +102,8 @@ def test_a_stack(toy: Toy) -> None:
         (("there", "--title", "T"), "there is a patch there already"),
         (("area", "--title", " "), "' ': not possible here; a title is one line"),
         (("area", "--title", "a\nb"), "not possible here; a title is one line"),
+        (("area", "--title", "a\x7fb"), "not possible here; a title is one line"),
+        (("area", "--title", "a\x1bb"), "not possible here; a title is one line"),
         (("area", "--title", "T", "--pin", "v9"), "no pin v9 in "),
         (("area", "--title", "T", "--upstream", "tay"), "no pin tay in "),
         (("area", "--title", "T", "--depends-on", "ther"), "no such patch: ther (did"),

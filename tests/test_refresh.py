@@ -311,11 +311,6 @@ def put_new_root(tree: Path) -> None:
     git(tree, "reset", "-q", "--hard", root)
 
 
-def put_conflict_marks(tree: Path) -> None:
-    (tree / "README").write_text("<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n")
-    git(tree, "commit", "-qam", "Resolve")
-
-
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "uncommitted": (lambda tree: (tree / "README").write_text("x"), "not committed: README"),
     "staged": (lambda tree: git(tree, "rm", "-q", "README"), "not committed: README"),
@@ -324,7 +319,6 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "None"), "'None' changes",
     ),
     "submodule": (put_submodule, "'Add third' changes the submodule 'third/party'"),
-    "marks": (put_conflict_marks, "marks of a conflict"),
     "zero": (lambda tree: git(tree, "reset", "-q", "--hard", "HEAD~1"), "no commit is left"),
     "lost base": (put_new_root, "does not stand on"),
     "undone": (lambda tree: git(tree, "revert", "--no-edit", "HEAD"), "nothing is changed"),
@@ -390,6 +384,43 @@ def test_what_git_does_not_follow_is_said(program: Program, queue: Path) -> None
     assert ran.code == 0
     assert ran.out == "area: forgotten.py is in no commit\narea: nothing has changed\n"
     assert snapshot(queue) == before
+
+
+def test_marks_that_git_left_in_a_conflict_are_refused(
+    program: Program, queue: Path, home: Path
+) -> None:
+    tree = opened(program)
+    git(tree, "switch", "-qc", "side", "HEAD~1")
+    (tree / AREA_FILE).write_text(AREA.replace("width + height", "height + width"))
+    git(tree, "commit", "-qam", "Side")
+    git(tree, "switch", "-q", "contribbot/area")
+    person(tree, "cherry-pick", "side", home=home, code=1)
+    git(tree, "commit", "-qam", "Pick")
+    before = snapshot(queue)
+
+    ran = program("refresh", "area")
+
+    assert (ran.code, snapshot(queue)) == (1, before)
+    assert " Pick adds the marks of a conflict, as git leaves them" in ran.out
+    # Somebody may want just that; from then on the marks are the patch's own.
+    assert program("refresh", "--force", "area").code == 0
+    (tree / "README").write_text("more\n")
+    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    assert refreshed(program)["changed"] is True
+
+
+def test_lines_that_look_like_marks_are_taken(program: Program, toy: Toy, queue: Path) -> None:
+    tree = opened(program)
+    (tree / "README").write_text("Areas\n=======\n<<<<<<< is no link\n>>>>>>> nor this\n")
+    (tree / "test_marks.py").write_text(
+        'TEXT = """\\\n<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n"""\n'
+    )
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "Tell of marks")
+
+    assert refreshed(program)["changed"] is True
+
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
 
 
 def put_stack(toy: Toy) -> None:

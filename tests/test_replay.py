@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import UsageError
+from contribbot.errors import QueueError, UsageError
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.worktree import (
     Replay,
@@ -213,3 +213,52 @@ def test_files_that_the_release_moved_are_followed(move: Move) -> None:
     assert replay.done
     first, _ = taken(move.queue, "area")
     assert b"diff --git a/src/toy/shapes.py b/src/toy/shapes.py" in first.content
+
+
+def test_what_is_resolved_and_staged_is_remembered_too(move: Move, home: Path) -> None:
+    base = move.release({AREA_FILE: LATER})
+    resolve(move.to(base), home)
+    assert close_replay(move.queue, "area")
+
+    assert (move.to(base).done, move.to(base).conflicted) == (True, ())
+
+
+def test_what_is_resolved_by_half_is_not_remembered(move: Move) -> None:
+    base = move.release({AREA_FILE: LATER})
+    (move.to(base).path / AREA_FILE).write_text("half\n")
+    assert close_replay(move.queue, "area")
+
+    assert move.to(base).conflicted == (AREA_FILE,)
+
+
+@pytest.mark.parametrize("how", ["untracked", "stash"])
+def test_what_would_go_with_the_tree_is_asked_for(move: Move, home: Path, how: str) -> None:
+    replay = move.to(move.release({"README": "toy\n"}))
+    if how == "untracked":
+        (replay.path / "forgotten.txt").write_text("mine\n")
+    else:
+        (replay.path / AREA_FILE).write_text("mine\n")
+        person(replay.path, "stash", home=home)
+
+    with pytest.raises(UsageError, match=r"in no commit: (forgotten\.txt|what is stashed)$"):
+        taken(move.queue, "area")
+
+
+def test_marks_of_a_conflict_are_refused_unless_they_are_the_patchs_own(move: Move) -> None:
+    marks = "<<<<<<< a\n1\n||||||| b\n2\n=======\n3\n>>>>>>> c\n"
+    move.toy.put("patches/area/0003-marks.patch", move.toy.format_patch({"test.txt": marks}))
+    move.queue = load_queue(move.toy.queue)
+    move.commits = tuple(one.id for one in open_tree(move.queue, "area").commits)
+    assert abort(move.queue, "area") == ()
+    replay = move.to(move.release({AREA_FILE: LATER}))
+    git(replay.path, "add", "-A")
+    git(replay.path, "-c", "core.editor=true", "cherry-pick", "--continue")
+
+    with pytest.raises(QueueError, match="Multiply the sides of a rectangle adds the marks"):
+        taken(move.queue, "area")
+
+    git(replay.path, "checkout", "-q", "--detach", "HEAD~2")
+    (replay.path / AREA_FILE).write_text(RESOLVED)
+    git(replay.path, "commit", "-q", "-a", "--amend", "--no-edit")
+    git(replay.path, "cherry-pick", "contribbot/area~2..contribbot/area")
+    assert len(taken(move.queue, "area")) == 3

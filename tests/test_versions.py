@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,39 @@ def test_a_version_whose_release_left_the_queue_can_be_compared(
     assert versions(changed.queue, "area")[0].event.base.commit == old
     assert history_folder(changed.queue, "area").is_dir()
     assert not list(tmp_path.rglob("cache/runs/*/*"))
+
+
+def test_versions_of_a_patch_that_left_the_queue_can_be_compared(
+    changed: Toy, program: Program
+) -> None:
+    shutil.rmtree(changed.queue / "patches/area")
+    changed.put_patch("other")
+    changed.put_queue(["other"])
+    ran = program("diff", "area", "v1..v2")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("area: v1 against v2\n")
+    ran = program("diff", "area")
+    assert ran.code == 2
+    assert "area: not in the queue any more" in ran.err
+    assert "name two versions: v1..v2" in ran.err
+    assert "no such patch: are" in program("diff", "are", "v1..v2").err
+
+
+def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:
+    toy.put_patch()
+    toy.put_patch(
+        "upper",
+        patch=toy.format_patch({"README": "toys\n"}),
+        files=("README",),
+        extra='depends_on = ["area"]',
+    )
+    first = reloaded(toy, "area", "upper")
+    record(first, "area", before=None, after=first.patch("area"), why="import")
+    record(first, "upper", before=None, after=first.patch("upper"), why="import")
+    for folder in ("patches", "history"):
+        (toy.queue / folder / "area").rename(toy.queue / folder / "field")
+    stated = toy.queue / "patches/upper/patch.toml"
+    stated.write_text(stated.read_text().replace('["area"]', '["field"]'))
+    second = reloaded(toy, "field", "upper")
+    assert range_diff(second, "upper", 1).same
+    assert range_diff(second, "field", 1).same

@@ -24,12 +24,12 @@ def diff(
     as_json: JsonOption = False,
 ) -> int:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.queue.journal import past_name  # noqa: PLC0415  start-up time
     from contribbot.queue.rangediff import range_diff, read_range  # noqa: PLC0415  start-up time
     from contribbot.report.history import CompareView, diff_lines  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
+    name = past_name(queue, patch)
     old, new = read_range(between)
     view = CompareView.of(name, range_diff(queue, name, old, new))
     if as_json:

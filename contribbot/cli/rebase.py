@@ -42,7 +42,8 @@ def rebase(
         bool, typer.Option("--resolve", help="Open a work tree with the first conflict in it.")
     ] = False,
     at: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="With --resolve: where the tree goes.")
+        Path | None,
+        typer.Option(metavar="DIR", help="With --resolve or --continue: where the tree goes."),
     ] = None,
     proceed: Annotated[
         bool, typer.Option("--continue", help="Take the resolved conflict, and go on.")
@@ -51,8 +52,13 @@ def rebase(
     as_json: JsonOption = False,
 ) -> int:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
+    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
     from contribbot.life.driving import Wanted  # noqa: PLC0415  start-up time
 
+    if abort and (to or upstream or old or dry_run or resolve or at or proceed):
+        raise UsageError("--abort goes with no other option", hint="contribbot rebase --abort")
+    if at and not (resolve or proceed):
+        raise UsageError("--at is for --resolve and --continue", hint="leave it out")
     queue = open_queue(context)
     if abort:
         return _abort(queue, as_json=as_json)
@@ -76,13 +82,19 @@ def _abort(queue: Queue, *, as_json: bool) -> int:
     ended = driving.abort(queue)
     if as_json:
         print_json(ended)
+    elif ended.done:
+        typer.echo(
+            f"the move of {ended.upstream} to {ended.new} was done already, and stays; "
+            "what was left of its resolutions is removed"
+        )
     else:
         typer.echo(f"the move of {ended.upstream} to {ended.new} is given up")
-    return 0
+    return 1 if ended.done else 0
 
 
 def _move(queue: Queue, wanted: Wanted, *, as_json: bool) -> int:
     from contribbot.life import driving  # noqa: PLC0415  start-up time
+    from contribbot.life.rebase import obstacles  # noqa: PLC0415  start-up time
     from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.report.moves import plan_lines  # noqa: PLC0415  start-up time
     from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
@@ -97,4 +109,4 @@ def _move(queue: Queue, wanted: Wanted, *, as_json: bool) -> int:
     else:
         for line in (*plan_lines(plan), *driving.closing(plan, wanted)):
             typer.echo(line)
-    return 0 if plan.done or (wanted.dry_run and not driving.in_the_way(plan, wanted)) else 1
+    return 0 if plan.done or (wanted.dry_run and not obstacles(plan)) else 1

@@ -17,7 +17,8 @@ def refresh(
         bool,
         typer.Option(
             "--force",
-            help="Also when patches on top no longer apply, or the queue has moved on.",
+            help="Also when patches on top no longer apply, the queue has moved on, or "
+            "marks of a conflict are in it.",
         ),
     ] = False,
     as_json: JsonOption = False,

@@ -113,7 +113,13 @@ def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share
         without=member,
         applies=applies,
         losses=tuple(losses),
-        kept=len(passed) - len(losses) if applies else 0,
+        # What has no outcome without the member (its stage was skipped) neither passes nor fails.
+        kept=sum(
+            (then := after.get(_key(one))) is not None and then.outcome is Outcome.PASSED
+            for one in passed
+        )
+        if applies
+        else 0,
         open=sum(one.outcome is Outcome.UNAVAILABLE for one in before),
     )
 

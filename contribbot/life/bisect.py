@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.life.carry import carried_over, git_source, land, like_of, pin_at, tags_of
@@ -13,13 +13,23 @@ from contribbot.model.behaviour import Need
 from contribbot.model.bisect import Bisection, Question, Step
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
-from contribbot.sources.commits import commits_between
+from contribbot.sources.commits import commits_between, out_of_order
 from contribbot.store.move import Fate, Moved
 from contribbot.verify.pipeline import Options, Watcher
 
 Says = Literal["before", "after", "skipped"]
-#: Tells what one release or commit says, and why; the second time nothing remembered counts.
-Look = Callable[[Pin, bool], tuple[Says, str]]
+
+
+class Seen(NamedTuple):
+    """What one release or commit says, why, and whether it has all of the text already."""
+
+    says: Says
+    why: str
+    taken: bool = False
+
+
+#: Looks at one release or commit; the second time nothing remembered counts.
+Look = Callable[[Pin, bool], Seen]
 #: What is a failure: a text that does not apply; a check that fails. It is asked for again.
 _FAILURE: dict[Question, Says] = {"breaks": "after", "unneeded": "before"}
 
@@ -48,12 +58,12 @@ def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
         wanted: The range.
 
     Raises:
-        UsageError: An end is no release, or the ends are in the wrong order.
+        UsageError: An end is no release, tag or commit, or the ends are in the wrong order.
         SourceError: The index or the repository cannot be asked.
     """
     if wanted.commits:
         return _commits(queue, like_of(queue, upstream), wanted)
-    known = tags_of(queue, upstream)
+    known = tags_of(queue, upstream, also=(wanted.start, wanted.end))
     for end in (wanted.start, wanted.end):
         if end not in known:
             raise UsageError(
@@ -61,7 +71,8 @@ def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
                 hint=f"the newest are {', '.join(known[-5:])}",
             )
     first, last = known.index(wanted.start), known.index(wanted.end)
-    _ordered(first, last, wanted)
+    if first >= last:
+        raise out_of_order(wanted.start, wanted.end)
     return [pin_at(queue, upstream, tag) for tag in known[first : last + 1]]
 
 
@@ -73,19 +84,10 @@ def _commits(queue: Queue, like: Pin, wanted: Range) -> list[Pin]:
             hint="leave out --commits, or add a source of kind git to the pin",
         )
     found = commits_between(queue.upstreams[like.upstream], source, wanted.start, wanted.end)
-    if len(found) < 2:  # noqa: PLR2004  the two ends
-        _ordered(1, 0, wanted)
     return [
         Pin(upstream=like.upstream, tag=commit, commit=commit, sources=(source,))
         for commit in found
     ]
-
-
-def _ordered(first: int, last: int, wanted: Range) -> None:
-    if first >= last:
-        raise UsageError(
-            f"{wanted.end} does not come after {wanted.start}", hint="exchange --from and --to"
-        )
 
 
 def bisect(
@@ -130,6 +132,7 @@ def bisect(
         start=wanted.start,
         end=wanted.end,
         first=first,
+        taken=any(step.taken for step in walk.steps if step.at == (first or suspects[-1])),
         suspects=tuple(suspects),
         steps=tuple(walk.steps),
         left=len(pins) - 2,
@@ -153,12 +156,18 @@ class _Walk:
         self._failure = failure
         self.steps: list[Step] = []
         self._said: dict[int, Says] = {}
+        self._trouble: SourceError | None = None
 
     def run(self, wanted: Range) -> tuple[str, list[str]]:
         """Search; return the first that says yes, and suspects where it cannot be told."""
         low, high = 0, len(self._pins) - 1
         for place, should in ((low, "before"), (high, "after")):
             says = self._ask(place)
+            if says == "skipped" and self._trouble is not None:
+                raise SourceError(
+                    _wrong_end(self.steps[-1], first=place == low, wanted=wanted),
+                    hint=self._trouble.hint,
+                )
             if says != should:
                 raise UsageError(
                     _wrong_end(self.steps[-1], first=place == low, wanted=wanted),
@@ -183,32 +192,35 @@ class _Walk:
     def _ask(self, place: int) -> Says:
         """Ask one point; a failure is looked at again before it is believed."""
         pin = self._pins[place]
-        says, why = self._tell(pin, again=False)
-        again = says == self._failure
+        seen = self._tell(pin, again=False)
+        again = seen.says == self._failure
         if again:
-            second, second_why = self._tell(pin, again=True)
-            if second != says:
-                says, why = "skipped", f"one time {why}, another time {second_why}"
-        self._said[place] = says
-        step = Step(at=pin.tag, says=says, why=why, again=again)
+            second = self._tell(pin, again=True)
+            if second.says != seen.says:
+                seen = Seen("skipped", f"one time {seen.why}, another time {second.why}")
+        self._said[place] = seen.says
+        step = Step(at=pin.tag, says=seen.says, why=seen.why, again=again, taken=seen.taken)
         self.steps.append(step)
         self._told(step)
-        return says
+        return seen.says
 
-    def _tell(self, pin: Pin, *, again: bool) -> tuple[Says, str]:
+    def _tell(self, pin: Pin, *, again: bool) -> Seen:
+        self._trouble = None
         try:
             return self._look(pin, again)
         except IntegrityError:
             raise  # for a person to look at
         except SourceError as error:
-            return "skipped", error.message
+            self._trouble = error
+            return Seen("skipped", error.message)
 
 
 def _wrong_end(step: Step, *, first: bool, wanted: Range) -> str:
     end = f"--from {wanted.start}" if first else f"--to {wanted.end}"
     if step.says == "skipped":
         return f"{end}: it cannot be told there: {step.why}"
-    return f"{end}: the answer is {'yes' if first else 'no'} already there: {step.why}"
+    answer = "yes already" if first else "still no"
+    return f"{end}: the answer is {answer} there: {step.why or 'its text applies'}"
 
 
 def _moved(queue: Queue, name: str, pin: Pin, watcher: Watcher) -> dict[str, Moved]:
@@ -216,21 +228,18 @@ def _moved(queue: Queue, name: str, pin: Pin, watcher: Watcher) -> dict[str, Mov
     return carried_over(queue, [name], land(queue, pin, progress=progress), progress=progress)
 
 
-def _breaks(
-    queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher
-) -> tuple[Says, str]:
+def _breaks(queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher) -> Seen:
     """Say whether a patch's text applies."""
     del options
     moved = _moved(queue, name, pin, watcher)
     fate = moved[name].fate
     if fate is Fate.BLOCKED:
-        return "skipped", moved[name].why
-    return ("before" if fate in {Fate.CLEAN, Fate.MERGED} else "after"), moved[name].why
+        return Seen("skipped", moved[name].why)
+    says: Says = "before" if fate in {Fate.CLEAN, Fate.MERGED} else "after"
+    return Seen(says, moved[name].why, taken=fate is Fate.UPSTREAM)
 
 
-def _unneeded(
-    queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher
-) -> tuple[Says, str]:
+def _unneeded(queue: Queue, name: str, pin: Pin, options: Options, watcher: Watcher) -> Seen:
     """Say whether a patch's checks pass without it."""
     moved = _moved(queue, name, pin, watcher)
     behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
@@ -240,4 +249,4 @@ def _unneeded(
         Need.SUPERSEDED: "after",
         Need.UNCLEAR: "skipped",
     }
-    return says[behaviour.verdict], behaviour.why
+    return Seen(says[behaviour.verdict], behaviour.why)

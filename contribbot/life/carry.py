@@ -57,12 +57,13 @@ def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
     return queue.pin(upstream, found.tag) or found
 
 
-def tags_of(queue: Queue, upstream: str) -> list[str]:
+def tags_of(queue: Queue, upstream: str, *, also: Collection[str] = ()) -> list[str]:
     """Return the tags of an upstream's final releases, oldest first.
 
     Args:
         queue: The queue.
         upstream: The upstream.
+        also: Tags that are wanted too where they are releases that are not final, or withdrawn.
 
     Raises:
         SourceError: Neither an index nor its repository tells them.
@@ -70,8 +71,8 @@ def tags_of(queue: Queue, upstream: str) -> list[str]:
     like = like_of(queue, upstream)
     described, source = queue.upstreams[upstream], git_source(like)
     if described.release is None and source is not None:
-        return release_tags(described, source)
-    return [one.tag for one in releases(like, described)]
+        return release_tags(described, source, also=also)
+    return [one.tag for one in releases(like, described, also=also)]
 
 
 def like_of(queue: Queue, upstream: str) -> Pin:

@@ -8,20 +8,23 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from contribbot.model.patch import Expiry
-from contribbot.model.pin import Pin
+from contribbot.model.pin import Pin, ReleaseRecipe
 from contribbot.model.status import Due
 
 
-def due(expiry: Expiry, against: Pin, merged: frozenset[str]) -> Due:
+def due(
+    expiry: Expiry, against: Pin, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
+) -> Due:
     """Tell whether a condition has come.
 
     Args:
         expiry: The condition.
         against: The release that the question is about.
         merged: Pull requests that are known to be merged.
+        releases: How the upstream's tags name releases, where that is known.
     """
     if expiry.release is not None:
-        return _release(expiry.release, against.tag)
+        return _release(expiry.release, against.tag, releases)
     if expiry.dependency is not None:
         return _dependency(expiry.dependency)
     reference = str(expiry.pull_request)
@@ -31,12 +34,17 @@ def due(expiry: Expiry, against: Pin, merged: frozenset[str]) -> Due:
     return Due(condition=condition, come=None, why="only GitHub can tell; see its page")
 
 
-def _release(release: str, tag: str) -> Due:
+def _release(release: str, tag: str, releases: ReleaseRecipe | None) -> Due:
     condition = f"release {release}"
+    if tag == release:
+        return Due(condition=condition, come=True, why="this is it")
     try:
-        come = Version(tag) >= Version(release)
+        there, wanted = (
+            Version((releases and releases.version_of(one)) or one) for one in (tag, release)
+        )
     except InvalidVersion:
-        come = tag == release
+        return Due(condition=condition, come=None, why=f"{tag} and {release} are not both versions")
+    come = there >= wanted
     return Due(
         condition=condition, come=come, why=f"{tag} is {'at or after' if come else 'before'} it"
     )

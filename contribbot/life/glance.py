@@ -102,7 +102,10 @@ def row(
         behaviour=behaviour,
         evidence=target_states(queue, name),
         contribution=_contribution(events),
-        due=tuple(due(one, pin, _merged(events)) for one in spec.expires_when),
+        due=tuple(
+            due(one, pin, _merged(events), releases=queue.upstreams[spec.upstream].release)
+            for one in spec.expires_when
+        ),
         versions=sum(1 for event in events if isinstance(event, VersionEvent)),
     )
 

@@ -11,14 +11,13 @@ from contribbot.life import resolving
 from contribbot.life.carry import carry, land, pin_at
 from contribbot.life.stacks import Landed, series_of
 from contribbot.life.status import needs_of
-from contribbot.model.behaviour import Behaviour, Need
+from contribbot.model.behaviour import Behaviour, Entry, Need, Says
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
-from contribbot.model.plan import Decision, PatchPlan, RebasePlan, Side, Superseded
+from contribbot.model.plan import Decision, PatchPlan, RebasePlan, Superseded
 from contribbot.model.status import Text
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress, Silent
-from contribbot.store.conflict import Conflict
 from contribbot.store.move import Fate, Moved
 from contribbot.verify.pipeline import Options, Watcher
 from contribbot.workspace import run_folder
@@ -134,7 +133,7 @@ def prepare(
         more = {
             name: (moved[name], one)
             for name, one in needs.items()
-            if superseded == "retire" and one.verdict is Need.SUPERSEDED
+            if one.verdict is Need.SUPERSEDED and let_go(_plan(moved[name], one), superseded)
         }
         if not more:
             break
@@ -146,6 +145,7 @@ def prepare(
         old=wanted.old.tag,
         new=wanted.new.tag,
         patches=tuple(_plan(moved[name], needs.get(name)) for name in wanted.names),
+        superseded=superseded,
     )
     return Prepared(plan, wanted, new, moved)
 
@@ -166,35 +166,24 @@ def _plan(moved: Moved, behaviour: Behaviour | None) -> PatchPlan:
         decision=decision,
         text=Text(str(moved.fate)),
         why=why,
-        conflicts=tuple(_side(one) for one in moved.conflicts),
+        conflicts=tuple(one.side for one in moved.conflicts),
         behaviour=behaviour,
     )
 
 
-def _side(conflict: Conflict) -> Side:
-    return Side(
-        headline=conflict.headline,
-        path=conflict.path,
-        line=conflict.line,
-        expected=conflict.expected,
-        found=conflict.found,
-        wanted=conflict.wanted,
-    )
-
-
-def obstacles(plan: RebasePlan, superseded: Superseded) -> list[PatchPlan]:
+def obstacles(plan: RebasePlan) -> list[PatchPlan]:
     """Return the patches that keep a plan from being carried out.
 
     Args:
         plan: The plan.
-        superseded: What to do with patches that are no longer needed.
     """
+    keeps = plan.superseded == "keep"
     return [
         one
         for one in plan.patches
         if one.decision is not Decision.MOVE
-        and not let_go(one, superseded)
-        and not (superseded == "keep" and one.decision is Decision.SUPERSEDED and moves(one))
+        and not let_go(one, plan.superseded)
+        and not (keeps and one.decision is Decision.SUPERSEDED and moves(one))
     ]
 
 
@@ -205,26 +194,40 @@ def moves(one: PatchPlan) -> bool:
 
 def let_go(one: PatchPlan, superseded: Superseded) -> bool:
     """Say whether a patch is taken out of the queue."""
-    return superseded == "retire" and one.decision is Decision.SUPERSEDED
+    return superseded == "retire" and one.decision is Decision.SUPERSEDED and not unheard(one)
 
 
-def resolve_next(
-    queue: Queue, prepared: Prepared, *, run: bool, superseded: Superseded, at: Path | None
-) -> RebasePlan:
+def unheard(one: PatchPlan) -> tuple[Entry, ...]:
+    """Return what could not be run here, where only that may say that a patch is still needed."""
+    if one.behaviour is None or one.text is Text.UPSTREAM:
+        return ()
+    return tuple(entry for entry in one.behaviour.entries if entry.says is Says.CANNOT)
+
+
+def conflicted(plan: RebasePlan) -> list[str]:
+    """Return the patches whose conflicts a person must resolve, for all others to move."""
+    return [
+        one.patch
+        for one in obstacles(plan)
+        if one.decision is Decision.WORK
+        or (plan.superseded == "keep" and one.text is Text.CONFLICT)
+    ]
+
+
+def resolve_next(queue: Queue, prepared: Prepared, *, run: bool, at: Path | None) -> RebasePlan:
     """Open a work tree that holds the first conflict of a plan, for a person to resolve.
 
     Args:
         queue: The queue.
         prepared: The plan.
         run: Whether the checks are asked, for when it goes on.
-        superseded: What to do with patches that are no longer needed, then.
         at: Where; None: in the queue's local folder.
 
     Returns:
         The plan, with the folder; as it is where nothing conflicts.
     """
     move = prepared.move
-    names = [one.patch for one in prepared.plan.patches if one.decision is Decision.WORK]
+    names = conflicted(prepared.plan)
     if not names:
         return prepared.plan
     old = land(queue, move.old, progress=Silent())
@@ -237,8 +240,14 @@ def resolve_next(
         new=move.new,
         open=names[0],
         run=run,
-        superseded=superseded,
+        superseded=prepared.plan.superseded,
     )
     base = prepared.moved[names[0]].base
     opened = resolving.open_conflict(queue, state, base=base, commits=commits, at=at)
-    return prepared.plan.model_copy(update={"resolve": str(opened.path)})
+    return prepared.plan.model_copy(
+        update={
+            "resolve": str(opened.path),
+            "conflicted": opened.conflicted,
+            "remembered": opened.remembered,
+        }
+    )

@@ -6,7 +6,8 @@ folder until the move is done or given up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from contribbot import process
 from contribbot.errors import UsageError
 from contribbot.files import write_atomically
+from contribbot.locks import lock
 from contribbot.model.base import Model, Name, Tag
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
@@ -53,6 +55,13 @@ def _folder(queue: Queue) -> Path:
     return queue.local / "rebase"
 
 
+@contextlib.contextmanager
+def alone(queue: Queue) -> Iterator[None]:
+    """Let nobody else move a pin of the queue, or resolve, or give a move up, meanwhile."""
+    with lock(queue.local / "rebase.lock", "a move of a pin"):
+        yield
+
+
 def underway(queue: Queue) -> Underway | None:
     """Return the move that waits for a person, if any."""
     try:
@@ -71,6 +80,12 @@ def required(queue: Queue) -> Underway:
     if found is None:
         raise UsageError("no move is underway", hint="start one: contribbot rebase --to TAG")
     return found
+
+
+def over(queue: Queue, state: Underway) -> bool:
+    """Say whether a move is done: it was killed before it could forget what it waited for."""
+    pins = [queue.pin(state.upstream, tag) for tag in (state.old, state.new.tag)]
+    return pins[0] is None and pins[1] is not None
 
 
 def resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
@@ -127,9 +142,15 @@ def take_resolution(queue: Queue) -> str:
     tree = find_tree(queue, state.open)
     if tree is None and folder.is_dir():
         return state.open  # taken before; what came after it failed
+    if tree is None or tree.state.kind != "replay":
+        raise UsageError(
+            f"the work tree with the conflict of {state.open} is gone",
+            hint=f"open it again: contribbot rebase --to {state.new.tag} --upstream "
+            f"{state.upstream} --from {state.old} --resolve; or end it with --abort",
+        )
     files = replay.taken(queue, state.open)
     digest = queue.patch(state.open).digest
-    if tree is not None and tree.state.opened != digest:
+    if tree.state.opened != digest:
         raise UsageError(
             f"{state.open} was changed since its conflict was opened",
             hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",

@@ -29,6 +29,9 @@ def status_against(
 ) -> StatusReport:
     """Tell what a release of an upstream makes of the patches for it.
 
+    Of a patch that does not apply to its own pin, nothing can be told there; it keeps
+    nobody from hearing of the others.
+
     Args:
         queue: The queue.
         names: Which patches; those for other upstreams stand on their own pins.
@@ -44,17 +47,35 @@ def status_against(
     theirs = [name for name in names if queue.specs[name].upstream == upstream]
     new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
     moved: dict[str, Moved] = {}
-    for pin in {queue.specs[name].pin: None for name in theirs}:
-        mine = [name for name in theirs if queue.specs[name].pin == pin]
-        moved |= carried_over(queue, mine, new, progress=watcher.download())
-    needs = needs_of(queue, theirs, new.pin, moved, options=options, watcher=watcher) if run else {}
+    said: dict[str, Says] = {}
+    for pin in {queue.specs[name].pin: own_pin(queue, name) for name in theirs}.values():
+        land(queue, pin, progress=watcher.download())
+        mine = [name for name in theirs if queue.specs[name].pin == pin.tag]
+        said |= _broken(queue, mine)
+        whole = [name for name in mine if name not in said]
+        if whole:
+            moved |= carried_over(queue, whole, new, progress=watcher.download())
+    told = [name for name in theirs if name not in said]
+    said |= {name: _of_move(moved[name]) for name in told}
+    needs = needs_of(queue, told, new.pin, moved, options=options, watcher=watcher) if run else {}
     rows = {
-        name: row(queue, name, _of_move(moved[name]), against=new.pin, behaviour=needs.get(name))
+        name: row(queue, name, said[name], against=new.pin, behaviour=needs.get(name))
         for name in theirs
     }
     others = status(queue, [name for name in names if name not in rows])
     rows |= {row.patch: row for row in others.patches}
     return StatusReport(patches=tuple(rows[name] for name in names))
+
+
+def _broken(queue: Queue, names: Sequence[str]) -> dict[str, Says]:
+    """Return what is said of patches that do not apply to their own pin, which is here."""
+    return {
+        one.patch: Says(
+            text=Text.UNKNOWN, why=f"it does not apply to its own pin {one.pin}: {one.text_why}"
+        )
+        for one in status(queue, names).patches
+        if one.text in {Text.CONFLICT, Text.BLOCKED}
+    }
 
 
 def needs_of(

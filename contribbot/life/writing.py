@@ -8,20 +8,19 @@ from contribbot.errors import QueueError
 from contribbot.life import resolving, retire
 from contribbot.life.rebase import Move, Prepared, let_go
 from contribbot.model.patch import Patch
-from contribbot.model.plan import RebasePlan, Superseded
+from contribbot.model.plan import RebasePlan
 from contribbot.queue import edits, versions
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.store.trees import changes
 
 
-def carry_out(queue: Queue, prepared: Prepared, *, superseded: Superseded) -> RebasePlan:
+def carry_out(queue: Queue, prepared: Prepared) -> RebasePlan:
     """Write a plan to the queue: all of it or nothing.
 
     Args:
         queue: The queue that the plan was made for.
         prepared: The plan, without obstacles.
-        superseded: What to do with patches that are no longer needed.
 
     Returns:
         The plan, done.
@@ -30,7 +29,7 @@ def carry_out(queue: Queue, prepared: Prepared, *, superseded: Superseded) -> Re
         QueueError: The queue has changed since.
     """
     plan, move = prepared.plan, prepared.move
-    gone = [one.patch for one in plan.patches if let_go(one, superseded)]
+    gone = [one.patch for one in plan.patches if let_go(one, plan.superseded)]
     going = [one.patch for one in plan.patches if one.patch not in gone]
     before = {name: queue.patch(name) for name in move.names}
     why = f"rebase from {move.old.tag} to {move.new.tag}"

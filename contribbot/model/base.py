@@ -18,7 +18,10 @@ class Model(BaseModel):
 
 #: A line of text with something on it.
 Line = Annotated[
-    str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$")
+    str,
+    StringConstraints(
+        min_length=1, pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"
+    ),
 ]
 #: Prose with something in it.
 Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]

@@ -21,12 +21,14 @@ class Step(Model):
         says: `before`: as at the start; `after`: as at the end; `skipped`: it cannot be told.
         why: One line.
         again: Whether it was looked at a second time before it was believed.
+        taken: Whether the text does not go in because all of it is there already.
     """
 
     at: str
     says: Literal["before", "after", "skipped"]
     why: str
     again: bool = False
+    taken: bool = False
 
 
 class Bisection(Model):
@@ -39,6 +41,8 @@ class Bisection(Model):
         start: The first end, where the answer is still no.
         end: The other, where it is yes.
         first: The first at which the answer is yes; empty where it cannot be told.
+        taken: Whether that one, or the last of the suspects, has all of the patch's text
+            already, and breaks nothing.
         suspects: Those that could not be told and may be it, oldest first.
         steps: What was looked at, in that order.
         left: How many releases or commits lie between the ends.
@@ -50,6 +54,7 @@ class Bisection(Model):
     start: str
     end: str
     first: str
+    taken: bool = False
     suspects: Annotated[tuple[str, ...], Field(strict=False)] = ()
     steps: Annotated[tuple[Step, ...], Field(strict=False)]
     left: int

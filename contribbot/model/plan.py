@@ -29,19 +29,25 @@ class Decision(enum.StrEnum):
 
 
 class Side(Model):
-    """A hunk that does not fit, with its three sides.
+    """A hunk, or a whole file, that does not fit, with its three sides.
 
     Attributes:
-        headline: Which hunk of which file, in one line.
-        path: The file.
-        line: Where the nearest place in the new release starts, from 1; 0: there is none.
+        headline: Which hunk of which file, and why, in one line.
+        patch_file: The patch file, or where it came from.
+        path: The file that it wants to change.
+        hunk: Number of the hunk in that file, from 1; 0: the whole file.
+        why: One phrase.
+        line: Where the nearest place in the release starts, from 1; 0: there is none.
         expected: What the patch expects.
         found: What the release has there.
         wanted: What the patch wants there.
     """
 
     headline: str
+    patch_file: str
     path: str
+    hunk: int
+    why: str
     line: int
     expected: tuple[str, ...]
     found: tuple[str, ...]
@@ -78,6 +84,9 @@ class RebasePlan(Model):
         patches: What becomes of each patch on it, in the queue's order.
         done: Whether the queue was changed.
         resolve: The folder with a conflict for a person to resolve, or empty.
+        conflicted: What waits there for the person; empty where all is resolved.
+        remembered: What was resolved there as it was once before.
+        superseded: What is done with patches that the release does without.
     """
 
     upstream: str
@@ -86,6 +95,9 @@ class RebasePlan(Model):
     patches: Annotated[tuple[PatchPlan, ...], Field(strict=False)]
     done: bool = False
     resolve: str = ""
+    conflicted: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    remembered: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    superseded: Superseded = "stop"
 
     @property
     def ready(self) -> bool:

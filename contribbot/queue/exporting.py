@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import binascii
 import re
-import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Final
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import write_atomically
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress, provide
@@ -25,6 +23,7 @@ from contribbot.store.conflict import Conflict
 from contribbot.store.formatpatch import format_commits
 from contribbot.store.repository import Store, open_store
 from contribbot.store.series import apply_series
+from contribbot.store.trees import changes
 from contribbot.workspace import run_folder, stores_folder
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
@@ -48,6 +47,11 @@ _LINK: Final = re.compile(
     rb"^(?:(?:new|deleted) file mode|old mode|new mode|index \S+) 120000$", re.MULTILINE
 )
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
+#: What GNU patch takes for a diff in a message too, indented or not.
+_DIFF_LIKE: Final = re.compile(
+    rb"^[ \tX]*(?:diff --git |\*{3} [^\n]*\n[ \tX]*--- |\+{3} [^\n]*\n[ \tX]*@@ -\d|Prereq:)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -215,13 +219,25 @@ def quilt(store: Store, commits: Sequence[One]) -> dict[str, bytes]:
         commits: The commits, in order.
 
     Raises:
-        QueueError: One changes a binary file or a link, which quilt cannot do.
+        QueueError: One changes a binary file or a link, makes a file of a folder, or has a
+            diff in its message: quilt cannot do that.
     """
     files: dict[str, bytes] = {}
     for one in commits:
         content = one.file.content
+        head = content[: found.start()] if (found := _DIFF.search(content)) else b""
+        if _DIFF_LIKE.search(head):
+            raise QueueError(
+                f"{one.patch}: {one.file.name} has a message that quilt takes for a diff",
+                hint="export it as mbox",
+            )
+        if _swaps(store, one):
+            raise QueueError(
+                f"{one.patch}: {one.file.name} makes a file of a folder, or a folder of a file, "
+                "which quilt cannot do",
+                hint="export it as mbox",
+            )
         if _MOVED.search(content):
-            head = content[: found.start()] if (found := _DIFF.search(content)) else b""
             content = head + _diff(store, one.parent, one.commit, "--no-renames")
         for pattern, what in ((_BINARY, "a binary file"), (_LINK, "a symbolic link")):
             if pattern.search(content):
@@ -232,6 +248,12 @@ def quilt(store: Store, commits: Sequence[One]) -> dict[str, bytes]:
         files[f"{one.patch}-{one.file.name}"] = content
     listed = "".join(f"{name}\n" for name in files)
     return {**files, "series": listed.encode()}
+
+
+def _swaps(store: Store, one: One) -> bool:
+    """Say whether a path is a file on one side and a folder on the other."""
+    paths = {change.path for change in changes(store, one.parent, one.commit)}
+    return any(str(folder) in paths for path in paths for folder in PurePosixPath(path).parents)
 
 
 def squashed(store: Store, base: str, tip: str) -> bytes:
@@ -250,36 +272,3 @@ def _diff(store: Store, base: str, tip: str, renames: str) -> bytes:
         "diff-tree", "-r", "-p", "--binary", "--full-index", renames, "--no-color",
         "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/", base, tip,
     ).stdout  # fmt: skip
-
-
-def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[bytes]) -> None:
-    """Write an export to a file, or, where it is several, to a folder.
-
-    Args:
-        files: From `export_bytes`.
-        place: Where to; None: standard output.
-        stdout: Standard output.
-
-    Raises:
-        UsageError: Several files go into a folder, and it must be new or empty.
-        OSError: It cannot be written.
-    """
-    if "" in files:
-        if place is None:
-            stdout.write(files[""])
-            stdout.flush()
-        else:
-            write_atomically(place, files[""])
-        return
-    if place is None:
-        raise UsageError("a quilt series is a folder", hint="name it: -o patches")
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UsageError(f"{place}: there is something already", hint="name a new folder")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as aside:
-        made = Path(aside) / "made"
-        made.mkdir()
-        for name, content in files.items():
-            (made / name).write_bytes(content)
-        # All of it or nothing; an empty folder gives way.
-        made.replace(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -121,7 +121,7 @@ def import_patch(
                 hint="run it again",
             )
         if not wish.title:
-            draft = Draft(draft.name, draft.pin, made.subject, draft.depends_on, draft.after)
+            draft = replace(draft, title=made.title)
         add(change, draft, patches=made.files, touched=made.outcome.touched)
         change.commit()
         after = load_queue(queue.folder)
@@ -136,7 +136,7 @@ class _Made:
     """A patch as it will be written, and what it was worked out on."""
 
     files: tuple[PatchFile, ...]
-    subject: str
+    title: str
     outcome: Imported
     ground: tuple[object, ...]
 
@@ -186,10 +186,10 @@ def _make(
         PatchFile(new.name, old.content) if is_plain(old) else new
         for old, new in zip(files, written, strict=True)
     )
-    for file in kept:
-        check_form(file.name, file.content)
     for path in touched:
         _check_path(path)
+    for file in kept:
+        check_form(file.name, file.content)
     outcome = Imported(
         draft.name,
         pin,
@@ -200,7 +200,17 @@ def _make(
         ),
         adjustments=tuple(item.phrase for one in series.applied for item in one.adjustments),
     )
-    return _Made(kept, series.applied[0].subject, outcome, _ground(queue, draft))
+    title = draft.title or _title_of(series.applied[0].subject)
+    return _Made(kept, title, outcome, _ground(queue, draft))
+
+
+def _title_of(subject: str) -> str:
+    """Return a subject as a title: a commit's may have what no title can have."""
+    text = "".join(char if char.isprintable() else " " for char in subject)
+    title = " ".join(text.split())
+    if not title:
+        raise QueueError(f"the subject {subject!a} is no title", hint="give one with --title")
+    return title
 
 
 def _check_path(path: str) -> None:

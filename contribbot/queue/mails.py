@@ -39,6 +39,10 @@ _KNOWN: Final = {
     b"subject": "subject", b"description": "subject",
 }  # fmt: skip
 _PERSON: Final = re.compile(r"\s*[^<>\s][^<>]*<[^<>@\s]+@[^<>\s]+>\s*")
+#: A name that a mail's header must quote: git would drop its quotes and backslashes.
+_SPECIAL: Final = re.compile(r'(?P<name>[^"].*["\\].*?)(?P<address>\s*<[^<>]*>)')
+#: What editors put before a text, and what is left of copying one.
+_BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[P
     Raises:
         QueueError: There is no patch in it, or one lacks an author or a message.
     """
+    content = _BEFORE.sub(b"", content)
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
     mails = _split(content, scratch) if content.startswith(b"From ") else [content]
@@ -170,7 +175,10 @@ def _as_mail(name: str, content: bytes, given: Given) -> bytes:
         )
     diff = canonical(content[found.start() :])
     if path := outside_tree(diff):
-        raise QueueError(f"{name}: the path {path!a} leaves the tree, or is git's own")
+        raise QueueError(
+            f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or has "
+            "a `.` or nothing between its slashes"
+        )
     if _is_mail(content):
         changed = _dated(content[: found.start()]) + diff
         # What was changed here is not git's own any more, and is written anew.
@@ -228,13 +236,26 @@ def _compose(name: str, above: bytes, diff: bytes, given: Given) -> bytes:
     if not subject.strip():
         raise QueueError(f"{name}: it has no message", hint="give its first line with --title")
     head = (
-        f"From: {author.strip()}\n"
+        f"From: {_quoted(author.strip())}\n"
         f"Date: {fields.get('date') or _now().decode()}\n"
         f"Subject: [PATCH] {' '.join(subject.split())}\n"
         "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
-        f"Content-Transfer-Encoding: 8bit\n\n{body.strip()}\n---\n\n"
+        f"Content-Transfer-Encoding: 8bit\n\n{_lines(body)}\n---\n\n"
     )
     return head.encode() + diff
+
+
+def _quoted(author: str) -> str:
+    """Return a name and address as the header of a mail has them."""
+    found = _SPECIAL.fullmatch(author)
+    if found is None:
+        return author
+    return '"' + re.sub(r'(["\\])', r"\\\1", found["name"]) + '"' + found["address"]
+
+
+def _lines(text: str) -> str:
+    """Return a text without what is empty around it; its first line keeps its indentation."""
+    return re.sub(r"\A(?:[^\S\n]*\n)+", "", text).rstrip()
 
 
 def _header(text: str) -> tuple[dict[str, str], str]:
@@ -242,7 +263,7 @@ def _header(text: str) -> tuple[dict[str, str], str]:
     fields: dict[str, str] = {}
     rest: list[str] = []
     long = False
-    for row in text.splitlines():
+    for row in text.split("\n"):
         if row.rstrip() == "---":
             break  # a diffstat follows
         found = re.match(r"([A-Za-z-]+):\s*(.*)", row)
@@ -258,4 +279,4 @@ def _header(text: str) -> tuple[dict[str, str], str]:
             rest.append(row)
     if "date" in fields and re.fullmatch(r"\d{4}-\d\d-\d\d", fields["date"]):
         fields["date"] += "T00:00:00+0000"
-    return fields, "\n".join(rest).strip()
+    return fields, _lines("\n".join(rest))

@@ -51,7 +51,7 @@ def prefixed(diff: bytes) -> bytes:
 
 
 def outside_tree(diff: bytes) -> str:
-    """Return a path of a diff that leads out of the tree or into git's own folder, or nothing.
+    """Return a path of a diff that no tree has: one that leads out of it, say; or nothing.
 
     Args:
         diff: From where the first file starts.
@@ -61,7 +61,7 @@ def outside_tree(diff: bytes) -> str:
         named = _NAMED.match(rows[number])
         path = unquote(named["path"]) if named else b"/dev/null"
         parts = path.lower().split(b"/")
-        if path != b"/dev/null" and (path[:1] == b"/" or {b"..", b".git"} & {*parts}):
+        if path != b"/dev/null" and {b"", b".", b"..", b".git"} & {*parts}:
             return path.decode("utf-8", "surrogateescape")
     return ""
 

@@ -119,7 +119,17 @@ def range_diff(
 
 
 def _present(queue: Queue, name: str) -> _Side:
-    """Return what is in the queue now."""
+    """Return what is in the queue now.
+
+    Raises:
+        UsageError: The patch left it.
+    """
+    if name not in queue.specs:
+        known = versions(queue.folder, name)
+        raise UsageError(
+            f"{name}: not in the queue any more, and without files to compare with",
+            hint=f"name two versions: v1..v{known[-1].number}" if known else "see contribbot log",
+        )
     patch = queue.patch(name)
     below = tuple(lower.files for lower in below_of(queue, name))
     return _Side("files", patch.digest, patch.pin, below, patch.files)
@@ -139,13 +149,17 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
     """Return the files that a patch had when another stood on it.
 
     Raises:
-        QueueError: They are neither in the queue nor in the patch's history.
+        QueueError: They are neither in the queue nor in a history.
     """
-    for one in versions(queue.folder, name):
-        if one.event.digest == digest:
-            return one.files()
-    if name in queue.specs and (patch := queue.patch(name)).digest == digest:
-        return patch.files
+    # A patch that got another name has its history, and its place in the queue, under that.
+    kept = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
+    for known in (name, *(other for other in kept if other != name)):
+        for one in versions(queue.folder, known):
+            if one.event.digest == digest:
+                return one.files()
+    for known in queue.specs:
+        if (patch := queue.patch(known)).digest == digest:
+            return patch.files
     raise QueueError(
         f"{whose} stood on {name} (sha256 {digest[:12]}), which is recorded nowhere",
         hint=f"restore that state of {name} from the queue's own git",

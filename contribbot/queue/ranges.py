@@ -131,6 +131,12 @@ def _check(store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scra
             raise QueueError(f"{one.file}: does not give the tree of its commit again")
         if one.message.split() != _text(message).split():
             subject = _text(message).partition("\n")[0]
+            if one.subject != subject and subject.endswith(one.subject):
+                raise QueueError(
+                    f"commit {subject!r}: of its first line a patch file keeps {one.subject!r} "
+                    "only: git takes the rest for a mark of the mail",
+                    hint="reword it (git rebase -i)",
+                )
             raise QueueError(
                 f"commit {subject!r}: its message cannot stand in a patch file: git takes a line "
                 "such as `---`, `diff ` or `From:` for the end of it, or for a header",

@@ -88,8 +88,8 @@ def refresh(
     Args:
         queue: The queue.
         name: The patch.
-        force: Whether to take them although patches on top no longer apply, or the queue
-            has moved on since the tree was opened.
+        force: Whether to take them although patches on top no longer apply, the queue
+            has moved on since the tree was opened, or marks of a conflict are in them.
         why: What changed, in one line, for the patch's history.
         progress: Who is told how far a download of the pin is.
 
@@ -150,7 +150,7 @@ def _judge(ground: Ground, tree: Tree, patch: Patch) -> _New:
     """Work out what the patch would be, and what speaks against it."""
     # First what the tree stands on: the store holds it again where the cache was emptied.
     before = ground.stand(patch.name)
-    taken = take(tree, ground.store)
+    taken = take(tree, ground.store, patch.files)
     old = tree.state.known.get(patch.digest, before.commits)
     files = _kept(ground.store, patch, old, taken)
     after = ground.with_files(patch.name, files)
@@ -171,6 +171,10 @@ def _judge(ground: Ground, tree: Tree, patch: Patch) -> _New:
         )
     broken = _broken(ground, after, patch.name)
     refused = [f"{one.patch} depends on it, and would not apply any more" for one in broken]
+    refused += [
+        f"the commit {one} adds the marks of a conflict, as git leaves them (<<<<<<<)"
+        for one in taken.marked
+    ]
     if stale and files != patch.files:
         refused.insert(0, stale)
     paths = _touched(ground.store, patch, standing)

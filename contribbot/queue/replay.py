@@ -7,13 +7,14 @@ whichever tree it comes up.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.errors import MachineError, UsageError
+from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import Queue
 from contribbot.queue.taking import take
@@ -92,7 +93,7 @@ def open_replay(
         elif (tree.state.base, tree.state.replayed) != (base, tuple(commits)):
             raise UsageError(
                 f"{tree.path}: {name} is being carried to {tree.state.base[:12]} there",
-                hint="finish that, or remove it with --abort",
+                hint=f"finish that, or remove it: contribbot edit --abort {name}",
             )
         return _carry(tree)
 
@@ -159,8 +160,9 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
         name: The patch.
 
     Raises:
-        UsageError: It is not open, or something in it is not finished.
-        QueueError: A commit cannot be a patch file.
+        UsageError: It is not open, or something in it is not finished, or is in no commit
+            and would go with the tree.
+        QueueError: A commit cannot be a patch file, or has the marks of a conflict in it.
     """
     with held(queue, name):
         tree = find_tree(queue, name)
@@ -168,13 +170,29 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
             raise UsageError(
                 f"{name} is not being carried to another base", hint="see `contribbot rebase`"
             )
-        store = open_store(stores_folder(), queue.patch(name).upstream.name)
+        patch = queue.patch(name)
+        store = open_store(stores_folder(), patch.upstream.name)
         with store.exclusive():
-            return take(tree, store).files
+            done = take(tree, store, patch.files)
+        if done.marked:
+            raise QueueError(
+                f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
+                hint="resolve it, and amend the commit",
+            )
+        # The tree goes when it is taken.
+        left = [*done.left_out, *(["what is stashed"] if tree.resolve("refs/stash") else [])]
+        if left:
+            raise UsageError(
+                f"{tree.path}: in no commit: {', '.join(left)}",
+                hint="commit what belongs to the patch, and remove the rest or move it elsewhere",
+            )
+        return done.files
 
 
 def close_replay(queue: Queue, name: str) -> bool:
     """Remove the tree of a replay with all that is in it; one that is edited stays.
+
+    How a conflict was resolved is remembered, where all of it is staged.
 
     Args:
         queue: The queue.
@@ -187,5 +205,9 @@ def close_replay(queue: Queue, name: str) -> bool:
         tree = find_tree(queue, name)
         if tree is None or tree.state.kind != "replay":
             return False
+        # Not where the cache was emptied, and with it what the tree stands on.
+        with contextlib.suppress(CommandError):
+            if tree.unfinished() and not tree.pending().unmerged:
+                tree.git("rerere")
         discard(place)
         return True

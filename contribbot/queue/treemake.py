@@ -165,5 +165,6 @@ def being_carried(tree: Tree) -> UsageError:
     """Return the error for a tree that holds a patch on its way to another base."""
     return UsageError(
         f"{tree.state.patch} is being carried to another base, in {tree.path}",
-        hint="finish that with `contribbot rebase --continue`, or give it up with --abort",
+        hint="finish that with `contribbot rebase --continue`, or give it up with `contribbot "
+        f"rebase --abort`; where no move is underway: contribbot edit --abort {tree.state.patch}",
     )

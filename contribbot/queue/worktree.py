@@ -144,12 +144,16 @@ def abort(queue: Queue, name: str, *, force: bool = False) -> tuple[str, ...]:
 
     Raises:
         UsageError: It is not open.
+        MachineError: What is there is no work tree any more.
     """
     with held(queue, name) as place:
         if not place.exists():
             raise not_open(queue, name)
-        if not force and (lost := _told(queue, Tree.read(place.resolve()))):
-            return lost
+        if not force or place.is_symlink():
+            # Where it is elsewhere, something else may be there by now.
+            tree = Tree.read(place.resolve())
+            if not force and (lost := _told(queue, tree)):
+                return lost
         discard(place)
         return ()
 

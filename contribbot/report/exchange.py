@@ -5,50 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from contribbot.model.base import Model
-from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.plan import Side
 from contribbot.queue.exporting import Export
 from contribbot.queue.importing import Imported
 from contribbot.queue.new import Draft
-from contribbot.report.text import clean, conflict_lines
+from contribbot.report.text import clean, side_lines
 from contribbot.store.conflict import Conflict
-
-
-class Side(Model):
-    """One hunk, or one whole file, that does not fit.
-
-    Attributes:
-        patch_file: The patch file, or where it came from.
-        path: The file that it wants to change.
-        hunk: Number of the hunk, from 1; 0: the whole file.
-        why: One phrase.
-        line: The line of the nearest place in the pin's file; 0: none.
-        expected: What the patch expects there.
-        found: What is there.
-        wanted: What the patch wants there.
-    """
-
-    patch_file: str
-    path: str
-    hunk: int
-    why: str
-    line: int
-    expected: tuple[str, ...]
-    found: tuple[str, ...]
-    wanted: tuple[str, ...]
-
-    @classmethod
-    def of(cls, one: Conflict) -> Side:
-        """Take it from a conflict."""
-        return cls(
-            patch_file=one.patch_file,
-            path=one.path,
-            hunk=one.hunk,
-            why=one.why,
-            line=one.line,
-            expected=one.expected,
-            found=one.found,
-            wanted=one.wanted,
-        )
 
 
 class ImportReport(Model):
@@ -87,26 +49,18 @@ class ImportReport(Model):
             files=done.touched,
             rewritten=done.rewritten,
             adjustments=done.adjustments,
-            conflicts=tuple(Side.of(one) for one in done.conflicts),
+            conflicts=tuple(one.side for one in done.conflicts),
             version=done.version,
         )
 
 
 def conflict_text(conflicts: Sequence[Conflict]) -> list[str]:
-    """Return each conflict in one line, and below them the three sides of each hunk.
+    """Return each conflict in one line, with the three sides of its hunk below it.
 
     Args:
         conflicts: The conflicts.
     """
-    shown = StageResult(
-        stage="apply",
-        target="any",
-        outcome=Outcome.FAILED,
-        reason="conflict",
-        seconds=0,
-        details={"conflicts": [Side.of(one).model_dump(mode="json") for one in conflicts]},
-    )
-    return [*(clean(one.headline) for one in conflicts), *conflict_lines(shown)]
+    return [row for one in conflicts for row in side_lines(one.side, base="the pin")]
 
 
 def import_lines(done: Imported) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from contribbot.model.behaviour import Need
 from contribbot.model.bisect import Bisection, Question, Step
-from contribbot.model.plan import PatchPlan, RebasePlan, Side
+from contribbot.model.plan import PatchPlan, RebasePlan
 from contribbot.model.status import PatchStatus, StatusReport, TargetState, Text
-from contribbot.report.text import clean
+from contribbot.report.text import clean, side_lines
 
 
 def status_lines(report: StatusReport) -> list[str]:
@@ -69,7 +69,7 @@ def _evidence(states: Sequence[TargetState]) -> str:
 
 def _attention(one: PatchStatus) -> list[str]:
     rows = []
-    if one.text not in {Text.CLEAN, Text.UPSTREAM}:
+    if one.text not in {Text.CLEAN, Text.UPSTREAM} and one.text_why:
         rows.append(clean(one.text_why))
     if one.behaviour is not None:
         rows.append(clean(one.behaviour.why))
@@ -91,7 +91,7 @@ def plan_lines(plan: RebasePlan) -> list[str]:
         lines.append(f"{one.patch:{width}}  {one.decision} ({one.text}){why}")
         lines += _behaviour(one)
         for side in one.conflicts:
-            lines += _sides(side)
+            lines += [f"    {row}" for row in side_lines(side, base="the release")]
     return lines
 
 
@@ -99,18 +99,6 @@ def _behaviour(one: PatchPlan) -> list[str]:
     if one.behaviour is None or one.behaviour.why == one.why:
         return []
     return [f"    without it there: {clean(one.behaviour.why)}"]
-
-
-def _sides(side: Side) -> list[str]:
-    lines = [f"    {clean(side.headline)}"]
-    for title, rows in (
-        ("the patch expects:", side.expected),
-        (f"the release has, at line {side.line}:", side.found),
-        ("the patch wants:", side.wanted),
-    ):
-        if rows:
-            lines += [f"      {title}", *(f"        | {clean(row)}".rstrip() for row in rows)]
-    return lines
 
 
 def step_line(step: Step, *, question: Question) -> str:
@@ -126,7 +114,8 @@ def step_line(step: Step, *, question: Question) -> str:
     }
     twice = ", looked at twice" if step.again else ""
     why = f"{clean(step.why)}{twice}".removeprefix(", ")
-    return f"{step.at}: {words[question].get(step.says, 'skipped')}{f' ({why})' if why else ''}"
+    what = "upstream already" if step.taken else words[question].get(step.says, "skipped")
+    return f"{step.at}: {what}{f' ({why})' if why else ''}"
 
 
 def bisection_lines(found: Bisection) -> list[str]:
@@ -139,7 +128,10 @@ def bisection_lines(found: Bisection) -> list[str]:
         "breaks": "the first at which its text does not apply",
         "unneeded": "the first at which it is not needed",
     }[found.question]
+    if found.first and found.taken:
+        what = "the first that has all of its text already: it is upstream there, not broken"
     if found.first:
         return [f"{found.patch}: {found.first} is {what}"]
     text = f"{found.patch}: {what} cannot be told: it is one of {', '.join(found.suspects)}"
-    return [f"{text}; those before the last could not be tried"]
+    last = ", and the last has all of it already" if found.taken else ""
+    return [f"{text}; those before the last could not be tried{last}"]

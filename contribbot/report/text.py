@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict
+from contribbot.model.plan import Side
 from contribbot.model.report import PatchReport, unmet
 
 #: Rich styles. Red and green alone say nothing to some; the word is always there.
@@ -109,10 +110,53 @@ def _near(path: Path) -> str:
         return str(path)
 
 
+def side_lines(side: Side, *, base: str) -> list[str]:
+    """Return what does not fit in one line, and its three sides below that.
+
+    Args:
+        side: What does not fit.
+        base: How to call what the patch is applied to: `the pin`, `the release`.
+    """
+    rows = three_sides(
+        side.expected, side.found, side.wanted, has=f"{base} has, at line {side.line}:"
+    )
+    return [clean(side.headline), *(f"  {row}" for row in rows)]
+
+
+def three_sides(
+    expected: Sequence[str], found: Sequence[str], wanted: Sequence[str], *, has: str
+) -> list[str]:
+    """Return the sides of a hunk that does not fit, those that there are, as lines.
+
+    `>` marks the lines of the first two sides that the other of them has not.
+
+    Args:
+        expected: What the patch expects.
+        found: What is there.
+        wanted: What the patch wants there.
+        has: The heading of what is there.
+    """
+    lines: list[str] = []
+    for title, rows, other in (
+        ("the patch expects:", expected, found),
+        (has, found, expected),
+        ("the patch wants:", wanted, wanted),
+    ):
+        if rows:
+            there = {clean(row) for row in other}
+            cleaned = [clean(row) for row in rows]
+            lines += [
+                title,
+                *(f"  {'|' if one in there else '>'} {one}".rstrip() for one in cleaned),
+            ]
+    return lines
+
+
 def conflict_lines(result: StageResult) -> list[str]:
     """Return the three sides of each conflict of an `apply` outcome, as lines.
 
-    `>` marks the lines of the first two sides that the other of them has not.
+    Args:
+        result: The outcome.
     """
     conflicts = result.details.get("conflicts")
     lines: list[str] = []
@@ -121,16 +165,10 @@ def conflict_lines(result: StageResult) -> list[str]:
             continue
         expected, found, wanted = (_rows(one[key]) for key in ("expected", "found", "wanted"))
         lines.append(f"  {clean(str(one['path']))}, hunk {one['hunk']}")
-        lines += ["    the patch expects:", *_marked(expected, found)]
-        lines += [f"    the pin has, at line {one['line']}:", *_marked(found, expected)]
-        lines += ["    the patch wants:", *_marked(wanted, wanted)]
+        has = f"the pin has, at line {one['line']}:"
+        lines += [f"    {row}" for row in three_sides(expected, found, wanted, has=has)]
     return lines
 
 
 def _rows(side: JsonValue) -> list[str]:
-    return [clean(str(row)) for row in side] if isinstance(side, list) else []
-
-
-def _marked(side: list[str], other: list[str]) -> list[str]:
-    there = set(other)
-    return [f"      {'|' if row in there else '>'} {row}".rstrip() for row in side]
+    return [str(row) for row in side] if isinstance(side, list) else []

@@ -7,13 +7,22 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from contribbot.errors import SourceError
+from pydantic import TypeAdapter, ValidationError
+
+from contribbot.errors import SourceError, UsageError
+from contribbot.model.base import Tag
 from contribbot.model.pin import GitSource, Upstream
 from contribbot.sources.base import default_remote
 from contribbot.sources.redact import redact
 from contribbot.sources.remote import REMOTE, remote_git
 
 _ID: Final = re.compile(r"[0-9a-f]{40}")
+_TAG: Final = TypeAdapter[str](Tag)
+_TAGS: Final = "refs/tags/"
+#: How the two ends are called here.
+_START: Final = "refs/points/start"
+_END: Final = "refs/points/end"
+_HINT: Final = "name a tag, or a commit by its 40 digits"
 #: Commits alone, no trees and no files; of a large repository that takes minutes all the same.
 _TIMEOUT: Final = 1800.0
 
@@ -28,9 +37,11 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
         end: A later one.
 
     Returns:
-        Commit ids, oldest first; empty where `start` does not come before `end`.
+        Commit ids, oldest first.
 
     Raises:
+        UsageError: An end is neither a tag nor a whole commit id, or the end does not come
+            after the start.
         SourceError: The repository cannot be reached, or knows no such tag or commit.
     """
     remote = source.remote or default_remote(upstream)
@@ -41,17 +52,47 @@ def commits_between(upstream: Upstream, source: GitSource, start: str, end: str)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         git("init", "--quiet", "--bare")
-        wanted = [
-            f"{point if _ID.fullmatch(point) else f'refs/tags/{point}'}:refs/points/{place}"
-            for place, point in (("start", start), ("end", end))
-        ]
+        refs = [_ref(point) for point in (start, end)]
+        tags = [ref for ref in refs if ref.startswith(_TAGS)]
+        known = git("ls-remote", REMOTE, *tags).split() if tags else []
+        for tag in tags:
+            if tag not in known:
+                raise SourceError(f"{redact(remote)}: no tag {tag.removeprefix(_TAGS)}", hint=_HINT)
+        wanted = [f"{ref}:{point}" for ref, point in zip(refs, (_START, _END), strict=True)]
         git("fetch", "--quiet", "--filter=tree:0", "--no-tags", REMOTE, *wanted)
-        first = git("rev-parse", "refs/points/start^{commit}").strip()
-        try:
-            git("merge-base", "--is-ancestor", "refs/points/start", "refs/points/end")
-        except SourceError:
-            return []
-        later = git(
-            "rev-list", "--first-parent", "--reverse", "refs/points/start..refs/points/end"
-        ).split()
+        first = git("rev-parse", f"{_START}^{{commit}}").strip()
+        later = git("rev-list", "--first-parent", "--reverse", f"{_START}..{_END}").split()
+        if not later:
+            raise out_of_order(start, end)
+        if git("rev-list", "--max-count=1", f"{_END}..{_START}").strip():
+            try:
+                base = git("merge-base", _START, _END).strip()
+            except SourceError:  # they have nothing in common
+                base = ""
+            raise _parted(start, end, base)
     return [first, *later]
+
+
+def _ref(point: str) -> str:
+    """Return what to fetch for an end that a user named."""
+    if _ID.fullmatch(point):
+        return point
+    try:
+        return _TAGS + _TAG.validate_python(point)
+    except ValidationError as error:
+        raise UsageError(f"{point}: neither a tag nor a commit", hint=_HINT) from error
+
+
+def out_of_order(start: str, end: str) -> UsageError:
+    """Return the error for ends of which the second does not come after the first."""
+    if start == end:
+        return UsageError(f"--from and --to are both {start}", hint="name two ends")
+    return UsageError(f"{end} does not come after {start}", hint="exchange --from and --to")
+
+
+def _parted(start: str, end: str, base: str) -> UsageError:
+    """Return the error for ends on two branches, as releases with branches of their own are."""
+    return UsageError(
+        f"{end} does not come after {start}: they are on two branches of the history",
+        hint=f"look from where they part: --from {base}" if base else "name two ends of one",
+    )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pydantic import BaseModel, Field, ValidationError
+
 from contribbot.errors import SourceError
 from contribbot.sources.pip_config import PipConfig
 from contribbot.sources.redact import redact_logs
@@ -27,6 +29,31 @@ _SERVER_ERROR: Final = 500
 _REFUSED: Final = frozenset({401, 403, 407})
 #: Loggers that write URLs as they are, passwords included.
 _TALKATIVE: Final = ("unearth.auth", "unearth.collector", "unearth.evaluator", "httpx2")
+
+
+class _PageFile(BaseModel):
+    """What unearth reads of a file on a page."""
+
+    url: str | None = None
+    hashes: dict[str, str] | None = None
+    requires_python: str | None = Field(default=None, alias="requires-python")
+    upload_time: str | None = Field(default=None, alias="upload-time")
+
+
+class _Page(BaseModel):
+    files: list[_PageFile] = []
+
+
+def _require_page(page: bytes) -> None:
+    """Refuse a page in JSON that is none: unearth takes its shape for granted.
+
+    Raises:
+        ValueError: It has another shape.
+    """
+    try:
+        _Page.model_validate_json(page)
+    except ValidationError:
+        raise ValueError("what it gives is no page of a package index") from None
 
 
 class _Watch:
@@ -58,8 +85,12 @@ class _Watch:
             raise httpx2.HTTPStatusError(
                 f"server error {response.status_code}", request=response.request, response=response
             )
-        if self.pages and response.headers.get("Content-Type", "").lower().startswith(_JSON):
-            self.pages(response.read())
+        told = response.headers.get("Content-Type", "").lower()
+        if response.is_success and told.startswith(_JSON):
+            page = response.read()
+            _require_page(page)
+            if self.pages:
+                self.pages(page)
 
 
 @dataclass(frozen=True)

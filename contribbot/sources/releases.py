@@ -6,7 +6,7 @@ list decides, and neither the platform nor the Python that contribbot runs on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -71,7 +71,12 @@ class _Offer:
 
 
 def releases(
-    pin: Pin, upstream: Upstream, *, prereleases: bool = False, yanked: bool = False
+    pin: Pin,
+    upstream: Upstream,
+    *,
+    prereleases: bool = False,
+    yanked: bool = False,
+    also: Collection[str] = (),
 ) -> list[Release]:
     """Return the upstream's releases that package indexes have, the oldest first.
 
@@ -82,6 +87,7 @@ def releases(
         upstream: The upstream.
         prereleases: Whether pre-releases are wanted too.
         yanked: Whether releases are wanted too that the project withdrew.
+        also: Tags of releases that are wanted in any case.
 
     Raises:
         SourceError: No place has any, or none can be reached, or the upstream's file
@@ -100,7 +106,8 @@ def releases(
     return [
         offer.release
         for offer in offers
-        if (prereleases or not offer.order.is_prerelease) and (yanked or not offer.release.yanked)
+        if offer.release.tag in also
+        or ((prereleases or not offer.order.is_prerelease) and (yanked or not offer.release.yanked))
     ]
 
 
@@ -193,12 +200,8 @@ def _is_tag(text: str) -> bool:
 
 def _newest(offers: Sequence[_Offer]) -> _Offer | None:
     """Return the newest final release that is not withdrawn."""
-    final = (
-        offer
-        for offer in reversed(offers)
-        if not offer.order.is_prerelease and not offer.release.yanked
-    )
-    return next(final, None)
+    final = (one for one in offers if not (one.order.is_prerelease or one.release.yanked))
+    return max(final, key=lambda one: one.order, default=None)
 
 
 def _at(offers: Sequence[_Offer], tag: str) -> _Offer | None:

@@ -15,12 +15,16 @@ from contribbot.sources.redact import one_line
 REMOTE: Final = "contribbot"
 #: How git reaches the network: the user's own programs, keys, proxies and certificates.
 _NETWORK: Final = re.compile(
-    r"HOME|USER|LOGNAME|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|SSH_ASKPASS|CURL_CA_BUNDLE"
+    r"HOME|USER|LOGNAME|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|CURL_CA_BUNDLE"
     r"|GIT_CONFIG_(?:GLOBAL|SYSTEM|NOSYSTEM)|GIT_SSH(?:_COMMAND|_VARIANT)?|GIT_ASKPASS"
     r"|GIT_SSL_\w+|GIT_PROXY_\w+|GIT_ALLOW_PROTOCOL|(?i:https?|all|no)_proxy"
 )
+#: What a server says that lacks what it should have.
+_INCOMPLETE: Final = "possible repository corruption on the remote side"
 #: What the user's configuration may not change about this one fetch.
 _SETTINGS: Final = {
+    # A window that asks a person; `GIT_ASKPASS`, which scripts set, and helpers still answer.
+    "core.askPass": "",
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
     "core.logAllRefUpdates": "false",
@@ -63,7 +67,8 @@ def remote_git(
     """
     settings = {**_SETTINGS, f"remote.{REMOTE}.url": url}
     env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(settings))}
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
+    env["GIT_CONFIG_COUNT"] = str(len(settings))
     for number, (key, value) in enumerate(settings.items()):
         env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     try:
@@ -76,11 +81,12 @@ def remote_git(
             tethered=True,
         )
     except CommandError as error:
+        reason = _reason(error.stderr)
+        hint = f"try `git ls-remote {shown}`; check the network and your access"
+        if _INCOMPLETE in reason:
+            hint = "is it a partial clone? Name the repository that it was cloned from"
         # Not chained: git's own words may hold the password.
-        raise SourceError(
-            f"{shown}: {_reason(error.stderr)}",
-            hint=f"try `git ls-remote {shown}`; check the network and your access",
-        ) from None
+        raise SourceError(f"{shown}: {reason}", hint=hint) from None
     except CommandTimeoutError:
         raise SourceError(
             f"{shown}: git {args[0]} did not end in {timeout:g} s", hint="check the network"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,16 +20,22 @@ _TIMEOUT: Final = 120.0
 _TAG: Final = re.compile(r"[0-9a-f]+\trefs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+-]*)")
 
 
-def release_tags(upstream: Upstream, source: GitSource) -> list[str]:
+def release_tags(upstream: Upstream, source: GitSource, *, also: Collection[str] = ()) -> list[str]:
     """Return the tags of a repository that name final releases, the oldest release first.
 
     Args:
         upstream: The upstream.
         source: Its repository.
+        also: Tags that are wanted too where they name pre-releases.
 
     Raises:
         SourceError: It cannot be reached.
     """
+    return _in_order(_tags(upstream, source), also=also)
+
+
+def _tags(upstream: Upstream, source: GitSource) -> list[str]:
+    """Return the tags of a repository that a pin can name."""
     remote = source.remote or default_remote(upstream)
     with tempfile.TemporaryDirectory() as name:
         shown, folder = redact(remote), Path(name)
@@ -36,16 +43,19 @@ def release_tags(upstream: Upstream, source: GitSource) -> list[str]:
         said = remote_git(
             folder, remote, shown, "ls-remote", "--tags", "--refs", REMOTE, timeout=_TIMEOUT
         )
+    return [named["tag"] for row in said.splitlines() if (named := _TAG.fullmatch(row))]
+
+
+def _in_order(tags: Sequence[str], *, also: Collection[str] = ()) -> list[str]:
+    """Return those of some tags that name final releases, the oldest release first."""
     found: list[tuple[Version, str]] = []
-    for row in said.splitlines():
-        if (named := _TAG.fullmatch(row)) is None:
-            continue
+    for tag in tags:
         try:
-            version = Version(named["tag"])
+            version = Version(tag)
         except InvalidVersion:
             continue
-        if not version.is_prerelease:
-            found.append((version, named["tag"]))
+        if tag in also or not version.is_prerelease:
+            found.append((version, tag))
     return [tag for _, tag in sorted(found)]
 
 
@@ -56,14 +66,15 @@ def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> P
         pin: A pin of the upstream.
         upstream: The upstream.
         source: Its repository.
-        tag: The tag, or `newest`.
+        tag: Any tag, or `newest`: the newest final release.
 
     Raises:
         SourceError: The repository has no such tag, or cannot be reached.
     """
-    known = release_tags(upstream, source)
+    every = _tags(upstream, source)
+    known = _in_order(every)
     wanted = known[-1] if tag == "newest" and known else tag
-    if wanted not in known:
+    if wanted not in every:
         raise SourceError(
             f"{pin.upstream} {tag}: no such release in {redact(_shown(upstream, source))}",
             hint=f"the newest are {', '.join(known[-5:])}" if known else "it has no release tags",

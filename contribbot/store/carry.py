@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,14 @@ from contribbot.store.steps import NOTHING, TEXT, Step
 from contribbot.store.threeway import Region, Shift, conflicts_of, merge_file, transplant
 from contribbot.store.trees import changes as compare
 
+#: What git calls a conflict that is not about a file's text, and what we call it.
+_STRUCTURE: Final = {
+    "CONFLICT (rename/rename)": "the release and the patch moved it to different places",
+    "CONFLICT (rename/delete)": "the release moved it, and the patch deletes it",
+    "CONFLICT (file/directory)": "where one has a file, the other has a folder",
+    "CONFLICT (distinct modes)": "the two have different kinds of file",
+}
+_GONE: Final = "the patch moves it, and the release deleted it"
 #: Whose the commits are that only show git what to merge.
 _IDENTITY: Final = {
     "GIT_AUTHOR_NAME": "contribbot", "GIT_AUTHOR_EMAIL": "contribbot@localhost",
@@ -42,6 +50,8 @@ class Carried:
         merged: Whether more was needed than putting the same text in.
         shifts: Hunks that went elsewhere than they say, by path.
         conflicts: Why it could not be carried.
+        elsewhere: Whether that is because a file was moved: it is gone from its place, and
+            yet the release has not deleted it.
         notes: Renames that were followed.
     """
 
@@ -50,6 +60,7 @@ class Carried:
     shifts: tuple[tuple[str, Shift], ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     notes: tuple[str, ...] = ()
+    elsewhere: bool = False
 
 
 class _StructureError(Exception):
@@ -101,6 +112,8 @@ class Carrier:
         merged = False
         for path, old, theirs in step.touched:
             ours = state.tree.entry(path)
+            if ours is None and theirs is None:
+                raise _StructureError  # deleted by both, or moved by one of them
             if ours == theirs:
                 continue
             if ours == old and (ours is not None or not state.tree.blocker(path)):
@@ -157,7 +170,8 @@ class Carrier:
         )  # fmt: skip
         tree_id, _, rest = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
         if done.returncode:
-            return Carried(state, conflicts=tuple(self._conflicts(state.tree, name, rest)))
+            found = self._conflicts(step, state.tree, name, rest)
+            return Carried(state, conflicts=tuple(found), elsewhere="CONFLICT (rename/" in rest)
         tree = state.tree.fork()
         known = {path for path, _, _ in step.touched}
         made: list[Change] = []
@@ -171,9 +185,32 @@ class Carrier:
         notes = (f"renames followed: {', '.join(sorted(followed))}",) if followed else ()
         return self._commit(step, state, tree, made, merged=True, notes=notes)
 
-    def _conflicts(self, tree: Overlay, name: str, said: str) -> list[Conflict]:
+    def _conflicts(self, step: Step, tree: Overlay, name: str, said: str) -> list[Conflict]:
         """Read what `git merge-tree` could not merge."""
-        listed, _, messages = said.partition("\0\0")
+        listed, _, rest = f"\0{said}".partition("\0\0")
+        messages = list(_messages(rest))
+        found: dict[str, Conflict] = {}
+        named: set[str] = set()
+        before = {path: theirs for path, _, theirs in step.touched}
+        for kind, paths in messages:
+            if kind not in _STRUCTURE:
+                continue
+            path = next((one for one in paths if one in before), paths[0])
+            if kind == "CONFLICT (rename/delete)":
+                # Of the two paths, the old one is deleted by the patch in either case.
+                path = next((one for one in paths if before.get(one, path) is None), path)
+            gone = kind == "CONFLICT (rename/delete)" and any(before.get(one) for one in paths)
+            why = _GONE if gone else _STRUCTURE[kind]
+            found.setdefault(path, Conflict(name, path, self._pin, 0, why))
+            named.update(paths)
+        by_text = self._texts(tree, name, listed, named)
+        if not found and not by_text:
+            kind, paths = next(iter(messages), ("git could not merge it", ["the tree"]))
+            return [Conflict(name, paths[0], self._pin, 0, kind)]
+        return [*found.values(), *by_text]
+
+    def _texts(self, tree: Overlay, name: str, listed: str, named: set[str]) -> list[Conflict]:
+        """Read the files whose sides could not be merged, but for those that are named already."""
         stages: dict[str, dict[str, Entry]] = {}
         for row in filter(None, listed.split("\0")):
             head, _, path = row.partition("\t")
@@ -181,6 +218,8 @@ class Carrier:
             stages.setdefault(path, {})[stage] = Entry(mode, blob)
         found: list[Conflict] = []
         for path, sides in stages.items():
+            if path in named:
+                continue
             old, ours, theirs = (sides.get(stage) for stage in "123")
             if old and ours and theirs and {old.mode, ours.mode, theirs.mode} <= TEXT:
                 versions = tuple(tree.content(side.blob) for side in (old, ours, theirs))
@@ -194,11 +233,6 @@ class Carrier:
                 why = "the release changed the file that the patch deletes"
             else:
                 why = "the release has another such file"
-            found.append(Conflict(name, path, self._pin, 0, why))
-        if not found:
-            words = [word for word in messages.split("\0") if word.startswith("CONFLICT")]
-            path = next(iter(stages), "the tree")
-            why = words[0].strip() if words else "git could not merge it"
             found.append(Conflict(name, path, self._pin, 0, why))
         return found
 
@@ -221,3 +255,16 @@ class Carrier:
         )
         self._made.append(commit)
         return Carried(State(commit.id, tree), merged, shifts, (), notes)
+
+
+def _messages(said: str) -> Iterator[tuple[str, list[str]]]:
+    """Read the messages of `git merge-tree -z`: what kind each conflict is of, and its paths."""
+    fields = iter(said.split("\0"))
+    for count in fields:
+        if not count.strip():
+            return
+        paths = [next(fields) for _ in range(int(count))]
+        kind = next(fields)
+        next(fields)  # the same in a sentence
+        if kind.startswith("CONFLICT"):
+            yield kind, paths

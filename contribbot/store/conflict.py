@@ -12,6 +12,7 @@ from typing import Final
 from contribbot import process
 from contribbot.errors import QueueError
 from contribbot.model.patch import PatchFile
+from contribbot.model.plan import Side
 from contribbot.store.difftext import read_diff
 from contribbot.store.objects import read_objects
 from contribbot.store.patchtext import parse, plain_path, unquote
@@ -54,6 +55,21 @@ class Conflict:
         """Say which hunk of which file against which pin, in one line."""
         what = f"hunk {self.hunk} of {self.path}" if self.hunk else self.path
         return f"{self.patch_file}: {what} does not apply to {self.pin}: {self.why}"
+
+    @property
+    def side(self) -> Side:
+        """The conflict as reports have it."""
+        return Side(
+            headline=self.headline,
+            patch_file=self.patch_file,
+            path=self.path,
+            hunk=self.hunk,
+            why=self.why,
+            line=self.line,
+            expected=self.expected,
+            found=self.found,
+            wanted=self.wanted,
+        )
 
 
 @dataclass(frozen=True)

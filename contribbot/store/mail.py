@@ -172,7 +172,7 @@ def ask_mailinfo(store: Store, file: PatchFile, scratch: Path) -> Mail:
             f"{file.name}: git cannot read it as a mail: {error.stderr}", hint=_AGAIN
         ) from error
     try:
-        rows = done.stdout.decode("utf-8").splitlines()
+        rows = done.stdout.decode("utf-8").split("\n")
         body = body_path.read_bytes().decode("utf-8").strip("\n")
     except UnicodeDecodeError as error:
         raise QueueError(f"{file.name}: its author or message is not UTF-8", hint=_AGAIN) from error

@@ -14,7 +14,6 @@ from contribbot.store.carry import Carrier, State
 from contribbot.store.conflict import Conflict
 from contribbot.store.formatpatch import format_chains
 from contribbot.store.indexed import Indexed
-from contribbot.store.mail import read_mail
 from contribbot.store.overlay import Overlay
 from contribbot.store.repository import Store
 from contribbot.store.series import Adjustment, Series, apply_series
@@ -108,30 +107,6 @@ def move(
         CommandError: git failed.
     """
     return _Move(store, patches, old=old, new=new, pin=pin, scratch=scratch).run()
-
-
-def is_upstream(store: Store, commit: str, files: Sequence[PatchFile], scratch: Path) -> bool:
-    """Say whether a commit has all that patch files change: they can be taken back from it.
-
-    Args:
-        store: Holds the commit.
-        commit: The commit.
-        files: The patch files, in order.
-        scratch: A folder for temporary files.
-
-    Raises:
-        QueueError: A file is no mail that git can read.
-    """
-    diffs = [read_mail(store, file, scratch).diff for file in files]
-    return _reversible(store, Overlay(store, commit), diffs, scratch)
-
-
-def _reversible(store: Store, tree: Overlay, diffs: Sequence[bytes], scratch: Path) -> bool:
-    """Say whether diffs can be taken back, the last first."""
-    index = Indexed(store, tree, b"\n".join(diffs), scratch / "reverse-index")
-    return bool(diffs) and all(
-        index.apply(diff, "--reverse").returncode == 0 for diff in reversed(diffs)
-    )
 
 
 class _Move:
@@ -257,7 +232,10 @@ class _Move:
                 conflicts=done.conflicts, why=done.conflicts[0].headline,
             )  # fmt: skip
         _, commits = done
-        return Moved(patch.name, Fate.MERGED, start.tip, commits, why="resolved by a person")
+        why, before = "resolved by a person", len(patch.series.applied)
+        if len(commits) != before:
+            why += f" (commits: {before} before, {len(commits)} now)"
+        return Moved(patch.name, Fate.MERGED, start.tip, commits, why=why)
 
     def _carry_all(self, patch: Moving, start: State) -> Moved:
         """Carry a patch's own commits."""
@@ -273,7 +251,7 @@ class _Move:
         for one in patch.series.applied:
             carried = self._carrier.carry(self._steps[one.commit], state, one.file)
             if carried.conflicts:
-                if self._taken_back(patch, start):
+                if not carried.elsewhere and self._taken_back(patch, start):
                     return self._upstream(patch, start)
                 return Moved(
                     patch.name, Fate.CONFLICT, start.tip, tuple(commits),
@@ -307,4 +285,5 @@ class _Move:
             "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color",
             "--no-ext-diff", patch.series.base, patch.series.commit,
         ).stdout  # fmt: skip
-        return bool(diff) and _reversible(self._store, start.tree.fork(), [diff], self._scratch)
+        index = Indexed(self._store, start.tree.fork(), diff, self._scratch / "reverse-index")
+        return bool(diff) and index.apply(diff, "--reverse").returncode == 0

@@ -181,7 +181,9 @@ class Overlay:
                 above = self._own(parent)
                 fresh = name not in above
                 if not content:
-                    above.pop(name, None)
+                    # A file may have taken the place of a folder that lost all of its own.
+                    if above.get(name, b"").startswith(FOLDER.encode() + b" "):
+                        del above[name]
                 else:
                     above[name] = _raw(Entry(FOLDER, made), name)
                     if fresh:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -104,6 +105,12 @@ class CheckRun:
         }
 
 
+#: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
+#: `src/root`, but in `-I/root/x` and behind the `\\n` of a string that was printed quoted.
+_BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt]))"
+_AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
+
+
 class Scrub:
     """Takes the folders of this machine out of what a check wrote.
 
@@ -124,16 +131,15 @@ class Scrub:
             (str(Path(__file__).parents[2]), "<contribbot>"),
             (str(Path.home()), "<home>"),
         ]
-        # The longest first: one may lie in another. `/` is no folder worth hiding.
-        self._named = sorted(
-            (pair for pair in named if len(pair[0]) > 1), key=lambda pair: -len(pair[0])
-        )
+        # `/` is no folder worth hiding. Of a folder with two names the first counts.
+        self._named = {name: text for name, text in reversed(named) if len(name) > 1}
+        # The longest first: one may lie in another.
+        names = "|".join(re.escape(name) for name in sorted(self._named, key=len, reverse=True))
+        self._pattern = re.compile(f"{_BEFORE_FOLDER}(?:{names}){_AFTER_FOLDER}")
 
     def __call__(self, text: str) -> str:
         """Return the text with a placeholder for each folder."""
-        for folder, placeholder in self._named:
-            text = text.replace(folder, placeholder)
-        return text
+        return self._pattern.sub(lambda found: self._named[found[0]], text)
 
 
 def read_report(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Program, dig
+from tests.life.conftest import SHIFTED, TAKEN, WRONG, release
 from tests.toy import Toy, git
 
 
@@ -66,7 +67,7 @@ def test_what_cannot_be_told_is_passed_over_and_said(releases: Toy, program: Pro
         (["--from", "v1.5", "--to", "v1.0"], "v1.0 does not come after v1.5"),
         (["--from", "v1.0", "--to", "v7"], "v7: no release of toy"),
         (["--from", "v1.3", "--to", "v1.5"], "--from v1.3: the answer is yes already there"),
-        (["--from", "v1.0", "--to", "v1.2"], "--to v1.2: the answer is no"),
+        (["--from", "v1.0", "--to", "v1.2"], "--to v1.2: the answer is still no"),
     ],
 )
 def test_a_range_that_makes_no_sense_is_named(
@@ -75,3 +76,92 @@ def test_a_range_that_makes_no_sense_is_named(
     ran = program("bisect", "area", *args)
     assert ran.code == 2
     assert words in ran.err
+
+
+def test_what_has_the_text_already_is_not_called_broken(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    release(toy, "v1.1", {"src/toy/area.py": SHIFTED})
+    release(toy, "v1.2", {"src/toy/area.py": TAKEN})
+    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.2")
+    assert ran.code == 0, ran.err
+    assert ran.out == (
+        "area: v1.2 is the first that has all of its text already: it is upstream there,"
+        " not broken\n"
+    )
+    assert "v1.2: upstream already (toy v1.2 has all of it, looked at twice)" in ran.err
+    assert "does not apply" not in ran.err
+    told = program("bisect", "area", "--from", "v1.0", "--to", "v1.2", "--json").json()
+    assert dig(told, "taken") is True
+    assert dig(told, "steps", 1, "taken") is True
+
+
+def test_an_end_may_be_a_pre_release(releases: Toy, program: Program) -> None:
+    git(releases.upstream, "tag", "v1.3rc1", "v1.2")
+    git(releases.upstream, "tag", "v1.3rc2", "v1.2")
+    ran = program("bisect", "area", "--from", "v1.3rc1", "--to", "v1.3", "--json")
+    assert ran.code == 0, ran.err
+    assert dig(ran.json(), "first") == "v1.3"
+    assert dig(ran.json(), "left") == 0
+
+
+def test_an_end_that_cannot_be_had_is_no_wrong_usage(releases: Toy, program: Program) -> None:
+    assert program("status", "--against", "v1.1", "--text-only").code == 0
+    release(releases, "v1.6", {"src/toy/area.py": WRONG + "# lost\n"})
+    lost = git(releases.upstream, "rev-parse", "v1.6:src/toy/area.py").decode().strip()
+    (releases.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.6")
+    assert ran.code == 3
+    last = ran.err.splitlines()[-1]
+    assert last.startswith("contribbot: --to v1.6: it cannot be told there: toy v1.6: no source")
+    assert "is it a partial clone? Name the repository that it was cloned from" in last
+
+
+def test_commits_on_two_branches_are_told_from_wrong_order(releases: Toy, program: Program) -> None:
+    """As where each release has a branch of its own."""
+    git(releases.upstream, "checkout", "-q", "-b", "stable", "v1.1")
+    release(releases, "v1.1.1", {"README": "stable\n"})
+    git(releases.upstream, "checkout", "-q", "main")
+    ran = program("bisect", "area", "--commits", "--from", "v1.1.1", "--to", "v1.3")
+    assert ran.code == 2
+    base = git(releases.upstream, "rev-parse", "v1.1").decode().strip()
+    assert "v1.3 does not come after v1.1.1: they are on two branches" in ran.err
+    assert f"look from where they part: --from {base}" in ran.err
+    ran = program("bisect", "area", "--commits", "--from", base, "--to", "v1.3", "--json")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.usefixtures("releases")
+@pytest.mark.parametrize(
+    ("start", "end", "code", "words"),
+    [
+        ("v1.3", "v1.0", 2, "v1.0 does not come after v1.3; exchange --from and --to"),
+        ("v1.3", "v1.3", 2, "--from and --to are both v1.3"),
+        ("v1.0^", "v1.3", 2, "v1.0^: neither a tag nor a commit; name a tag, or a commit by its"),
+        ("", "v1.3", 2, "neither a tag nor a commit"),
+        ("0ab1234", "v1.3", 3, "no tag 0ab1234; name a tag, or a commit by its 40 digits"),
+    ],
+)
+def test_ends_among_commits_that_make_no_sense_are_named(
+    program: Program, start: str, end: str, code: int, words: str
+) -> None:
+    ran = program("bisect", "area", "--commits", "--from", start, "--to", end)
+    assert ran.code == code
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_what_cannot_be_tried_does_not_hide_that_the_last_has_it(
+    toy: Toy, program: Program
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    assert program("status", "--against", "v1.0", "--text-only").code == 0
+    release(toy, "v1.1", {"src/toy/area.py": WRONG + "# lost\n"})
+    release(toy, "v1.2", {"src/toy/area.py": TAKEN})
+    lost = git(toy.upstream, "rev-parse", "v1.1:src/toy/area.py").decode().strip()
+    (toy.upstream / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+    ran = program("bisect", "area", "--from", "v1.0", "--to", "v1.2")
+    assert ran.code == 1
+    assert "it is one of v1.1, v1.2; those before the last could not be tried" in ran.out
+    assert "and the last has all of it already" in ran.out

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from contribbot.locks import lock
 from tests.conftest import Program, dig
-from tests.life.conftest import release
+from tests.life.conftest import WRONG, release
 from tests.life.test_status import top
-from tests.toy import AREA, FIXED, Toy, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 
 def contents(queue: Path) -> dict[str, bytes]:
@@ -66,7 +68,7 @@ def test_a_conflict_changes_nothing_and_shows_the_three_sides(
     ran = program("rebase", "--to", "v1.3")
     assert ran.code == 1
     assert "the patch expects:" in ran.out
-    assert "        |     return height + width + 0\n" in ran.out
+    assert "        >     return height + width + 0\n" in ran.out
     assert "nothing was changed" in ran.out
     assert "--resolve" in ran.out
     assert contents(releases.queue) == before
@@ -234,3 +236,180 @@ def test_options_that_make_no_sense_together_are_named(releases: Toy, program: P
     assert ended.code == 0
     assert dig(ended.json(), "new") == "v1.3"
     assert not (releases.queue / ".contribbot/rebase").exists()
+
+
+def resolving(program: Program, *args: str) -> Path:
+    """Begin the move to v1.3, and return the tree that holds the conflict."""
+    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve", "--json", *args)
+    assert ran.code == 1, ran.err
+    return Path(str(dig(ran.json(), "resolve")))
+
+
+def resolve(tree: Path, content: str = FIXED) -> None:
+    (tree / "src/toy/area.py").write_text(content)
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+
+
+UNSEEN = one_check(reason="^AssertionError: assert 5 == ") + (
+    '[[checks]]\nname = "gpu"\nfile = "test_gpu.py"\nexpect = "fail-to-pass"\n'
+    'reason = "^AssertionError"\nrequires = ["gfx942"]\n'
+)
+UNSEEN_FILES = {"test_red.py": FAIL_TO_PASS, "test_gpu.py": FAIL_TO_PASS}
+
+
+def test_what_could_not_be_asked_here_is_not_retired(releases: Toy, program: Program) -> None:
+    releases.put_patch(checks=UNSEEN, check_files=UNSEEN_FILES)
+    before = contents(releases.queue)
+
+    ran = program("rebase", "--to", "v1.4", "--superseded", "retire")
+
+    assert ran.code == 1
+    assert contents(releases.queue) == before
+    said = "area is not taken out, for it may be needed: not run here: check gpu"
+    assert said in ran.out
+    assert "gfx942" in ran.out.partition(said)[2]
+    assert "--superseded retire" not in ran.out
+    # Its text conflicts: who keeps it resolves that.
+    kept = program("rebase", "--to", "v1.4", "--superseded", "keep", "--resolve", "--json")
+    assert dig(kept.json(), "conflicted", 0) == "src/toy/area.py"
+    resolve(Path(str(dig(kept.json(), "resolve"))))
+    assert program("rebase", "--continue").code == 0
+    assert 'pin = "v1.4"' in (releases.queue / "patches/area/patch.toml").read_text()
+
+
+def test_what_is_upstream_by_its_text_is_retired_unasked(releases: Toy, program: Program) -> None:
+    releases.put_patch(checks=UNSEEN, check_files=UNSEEN_FILES)
+    ran = program("rebase", "--to", "v1.5", "--superseded", "retire")
+    assert ran.code == 0, ran.out + ran.err
+    assert not (releases.queue / "patches/area").exists()
+
+
+def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Program) -> None:
+    resolve(resolving(program))
+    assert program("rebase", "--abort").code == 0
+    before = contents(releases.queue)
+
+    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve")
+
+    assert (ran.code, contents(releases.queue)) == (1, before)
+    assert "resolve the conflict" not in ran.out
+    resolved, last = ran.out.splitlines()[-2:]
+    assert resolved == "resolved as it was once before: src/toy/area.py"
+    assert last.startswith("nothing is left to resolve in ")
+    assert last.endswith("then: contribbot rebase --continue")
+    assert program("rebase", "--continue").code == 0
+
+
+@pytest.mark.parametrize("how", ["--abort", "--continue", "--to"])
+def test_a_move_that_was_killed_when_all_was_written_is_done(
+    releases: Toy, program: Program, how: str
+) -> None:
+    resolve(resolving(program))
+    left = releases.queue / ".contribbot/rebase"
+    state = (left / ".state.json").read_bytes()
+    assert program("rebase", "--continue").code == 0
+    left.mkdir()
+    (left / ".state.json").write_bytes(state)
+    before = contents(releases.queue)
+
+    ran = program("rebase", how, *(["v1.4", "--text-only"] if how == "--to" else []))
+
+    assert (contents(releases.queue), left.exists()) == (before, False)
+    if how == "--abort":
+        assert ran.code == 1
+        assert ran.out.startswith("the move of toy to v1.3 was done already, and stays; ")
+    elif how == "--continue":
+        assert ran.code == 0
+        assert ran.out.splitlines()[-1].startswith("moved to v1.3; prove it")
+    else:
+        assert "toy v1.3 -> v1.4" in ran.out
+
+
+def test_a_tree_that_is_gone_is_opened_anew(releases: Toy, program: Program) -> None:
+    shutil.rmtree(resolving(program))
+    ran = program("rebase", "--continue")
+    assert ran.code == 2
+    assert "the work tree with the conflict of area is gone; open it again:" in ran.err
+    resolve(resolving(program))
+    assert program("rebase", "--continue").code == 0
+    assert releases.queue.is_dir()
+
+
+def test_commits_that_were_left_out_are_counted(releases: Toy, program: Program) -> None:
+    more = releases.format_patch({"README": "toys\n"}, subject="More")
+    releases.put("patches/area/0002-more.patch", more)
+    tree = resolving(program)
+    (tree / "src/toy/area.py").write_text(FIXED)
+    git(tree, "commit", "-q", "-a", "--no-edit")
+    git(tree, "cherry-pick", "--quit")
+
+    ran = program("rebase", "--continue")
+
+    assert "area  move (merged): resolved by a person (commits: 2 before, 1 now)\n" in ran.out
+
+
+def test_what_nothing_is_left_of_says_how_to_go_on(releases: Toy, program: Program) -> None:
+    tree = resolving(program)
+    git(tree, "checkout", "-q", "HEAD", "--", ".")
+    ran = program("rebase", "--continue")
+    assert (ran.code, "git cherry-pick --skip" in ran.err) == (2, True)
+    git(tree, "cherry-pick", "--skip")
+    ran = program("rebase", "--continue")
+    assert (ran.code, "no commit is left of the patch; carry it again" in ran.err) == (2, True)
+    assert releases.queue.is_dir()
+
+
+def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program) -> None:
+    releases.put_patch("readme", patch=releases.format_patch({"README": "toys\n"}))
+    releases.put_queue(["area", "readme"])
+    release(releases, "v1.6", {"src/toy/area.py": WRONG, "README": "toys\n"})
+    git(releases.upstream, "reset", "-q", "--hard", "v1.0")
+    ran = program("rebase", "--to", "v1.6", "--text-only", "--resolve", "--json")
+    resolve(Path(str(dig(ran.json(), "resolve"))))
+    ran = program("rebase", "--continue")
+    assert (ran.code, "--superseded retire" in ran.out) == (1, True)
+
+    ran = program("rebase", "--continue", "--superseded", "retire")
+
+    assert ran.code == 0, ran.out + ran.err
+    assert 'order = ["area"]' in (releases.queue / "patches/queue.toml").read_text()
+
+
+@pytest.mark.usefixtures("releases")
+@pytest.mark.parametrize(
+    "args", [("--abort", "--continue"), ("--abort", "--to", "v1.1"), ("--to", "v1.1", "--at", "x")]
+)
+def test_options_that_would_not_be_heard_are_refused(
+    program: Program, args: tuple[str, ...]
+) -> None:
+    tree = resolving(program)
+    ran = program("rebase", *args)
+    assert (ran.code, ran.out, tree.is_dir()) == (2, "", True)
+
+
+def test_the_second_waits_and_reads_afresh(releases: Toy, program: Program) -> None:
+    resolve(resolving(program))
+    with lock(releases.queue / ".contribbot/rebase.lock", "the test"):
+        waiting = [program.start("rebase", "--continue") for _ in range(2)]
+        for child in waiting:
+            assert child.stderr is not None
+            assert "waiting for another contribbot" in child.stderr.readline()
+    codes = []
+    for child in waiting:
+        said = "".join(child.communicate(timeout=120))
+        assert ("moved to v1.3" in said) is (child.returncode == 0)
+        codes.append(child.returncode)
+    assert sorted(codes) == [0, 2]
+    assert not (releases.queue / ".contribbot/rebase").exists()
+
+
+def test_a_tree_whose_move_is_forgotten_is_no_dead_end(releases: Toy, program: Program) -> None:
+    tree = resolving(program)
+    shutil.rmtree(releases.queue / ".contribbot/rebase")
+    for args in (("edit", "area"), ("rebase", "--to", "v1.4", "--text-only", "--resolve")):
+        ran = program(*args)
+        assert (ran.code, "contribbot edit --abort area" in ran.err) == (2, True)
+    assert program("edit", "--abort", "--force", "area").code == 0
+    assert not tree.exists()
+    assert program("edit", "area").code == 0

@@ -165,3 +165,59 @@ def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Pr
     assert "these patches are for toy, other; name it with --upstream" in ran.err
     ran = program("status", "--against", "v1.1", "--upstream", "other", "--text-only", "--json")
     assert [dig(ran.json(), "patches", place, "against") for place in (0, 1)] == ["v1.0", "v1.1"]
+
+
+def test_one_that_does_not_apply_to_its_own_pin_hides_no_other(
+    releases: Toy, program: Program
+) -> None:
+    releases.put_patch("lost")
+    releases.put_patch("on-top", extra='depends_on = ["lost"]')
+    releases.put_queue(["area", "lost", "on-top"])
+    broken = releases.queue / "patches/lost/0001-change.patch"
+    broken.write_bytes(broken.read_bytes().replace(b"-    return width + height", b"-    nothing"))
+    ran = program("status", "--against", "v1.2", "--json")
+    assert ran.code == 0, ran.err
+    rows = [dig(ran.json(), "patches", place) for place in range(3)]
+    assert [dig(row, "text") for row in rows] == ["merged", "unknown", "unknown"]
+    assert [dig(row, "behaviour") is None for row in rows] == [False, True, True]
+    why = str(dig(rows[1], "text_why"))
+    assert why.startswith("it does not apply to its own pin v1.0: 0001-change.patch: hunk 1 of")
+
+
+@pytest.mark.usefixtures("releases")
+def test_what_needs_no_words_has_no_empty_row(program: Program) -> None:
+    ran = program("status", "--against", "v1.2", "--text-only")
+    assert ran.out == (
+        "area  toy v1.0 at v1.2: applies after a merge\n"
+        "      evidence missing: cpu; pull request none\n"
+    )
+
+
+@pytest.mark.parametrize("tag", ["v1.6rc1", "nightly"])
+def test_any_tag_of_a_repository_can_be_asked_for(
+    releases: Toy, program: Program, tag: str
+) -> None:
+    git(releases.upstream, "tag", tag, "v1.2")
+    assert state(program, "--against", tag, "--text-only")[0] == "merged"
+    ran = program("status", "--against", "newest", "--text-only", "--json")
+    assert dig(ran.json(), "patches", 0, "against") == "v1.5"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "come"),
+    [('[release]\ndistribution = "toy"\ntag = "toy-{version}"', True), ("", None)],
+)
+def test_a_release_is_due_where_its_tag_can_be_read(
+    toy: Toy,
+    program: Program,
+    pattern: str,
+    come: bool | None,
+) -> None:
+    toy.put("upstreams/toy.toml", toy.upstream_toml() + pattern)
+    git(toy.upstream, "tag", "toy-1.10")
+    toy.put_patch(extra='expires_when = [{ release = "toy-1.9" }]')
+    toy.put_queue(["area"])
+    for file in ("queue.toml", "area/patch.toml"):
+        path = toy.queue / "patches" / file
+        path.write_text(path.read_text().replace('"v1.0"', '"toy-1.10"'))
+    assert dig(program("status", "--json").json(), "patches", 0, "due", 0, "come") is come

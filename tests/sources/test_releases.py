@@ -391,6 +391,35 @@ def test_a_place_that_cannot_be_asked_is_said_and_the_others_serve(
     assert f"{second.url} has no files" in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "page",
+    [b"[]", b'"no"', b'{"files": "no"}', b'{"files": [null]}', b'{"files": [{"url": 3}]}',
+     b'{"files": [{"url": "/files/demo-1.0.tar.gz", "hashes": ["sha256"]}]}'],
+)  # fmt: skip
+def test_a_page_of_another_shape_is_the_indexs_fault(
+    index: Index, patch: pytest.MonkeyPatch, page: bytes
+) -> None:
+    index.speaks_json = True
+    patch.setattr(index, "_json", lambda: page)
+    with pytest.raises(SourceError) as caught:
+        releases(pin(), UPSTREAM)
+    assert f"{index.url}: what it gives is no page of a package index" in caught.value.message
+
+
+def test_an_index_without_the_project_may_say_so_in_any_words(index: Index, second: Index) -> None:
+    index.speaks_json, index.page_faults = True, ["404"]
+    offer(second, "demo-1.0.tar.gz")
+    assert tags(releases(pin(), UPSTREAM)) == ["v1.0"]
+
+
+def test_releases_that_are_wanted_in_any_case_are_listed_in_their_place(index: Index) -> None:
+    offer(index, "demo-1.0.tar.gz", "demo-1.1rc1.tar.gz", "demo-1.1rc2.tar.gz", "demo-1.1.tar.gz",
+          "demo-1.2.tar.gz", "demo-1.3.tar.gz")  # fmt: skip
+    index.yanked = {"demo-1.2.tar.gz": "", "demo-1.3.tar.gz": ""}
+    found = releases(pin(), UPSTREAM, also=("v1.1rc2", "v1.3", "v7"))
+    assert tags(found) == ["v1.0", "v1.1rc2", "v1.1", "v1.3"]
+
+
 def test_a_password_of_an_index_is_shown_nowhere(
     index: Index, patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

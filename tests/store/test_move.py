@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.model.patch import PatchFile
 from contribbot.store.difftext import read_diff
-from contribbot.store.move import Fate, Moved, Moving, is_upstream, move
+from contribbot.store.move import Fate, Moved, Moving, move
 from contribbot.store.repository import open_store
 from contribbot.store.series import apply_series
 from contribbot.store.threeway import merge_file, transplant
@@ -19,6 +19,8 @@ from tests.toy import AREA, FIXED, git
 if TYPE_CHECKING:
     from tests.toy import Toy
 
+#: What becomes of files: None deletes one, a path makes a symbolic link to it.
+Changes = dict[str, str | bytes | Path | None]
 LONG = "".join(f"line {n}\n" for n in range(60))
 
 
@@ -44,27 +46,30 @@ class Mover:
         self.store.git("fetch", "-q", str(self.toy.upstream), "+HEAD:refs/heads/x")
         return git(self.toy.upstream, "rev-parse", "HEAD").decode().strip()
 
-    def release(self, changes: dict[str, str | bytes | None]) -> str:
-        """Make the new release; None deletes a file."""
+    def release(self, changes: Changes) -> str:
+        """Make the new release."""
         git(self.toy.upstream, "reset", "-q", "--hard", self.old)
-        for path, content in changes.items():
-            if content is None:
-                git(self.toy.upstream, "rm", "-q", path)
-            else:
-                self.toy.write(path, content)
+        self.change(changes)
         self.new = self.commit("New")
         return self.new
 
-    def add(
-        self, name: str, *commits: dict[str, str | bytes], below: tuple[str, ...] = ()
-    ) -> Moving:
+    def change(self, changes: Changes) -> None:
+        for path, content in changes.items():
+            if content is None:
+                git(self.toy.upstream, "rm", "-q", path)
+            elif isinstance(content, Path):
+                (self.toy.upstream / path).unlink()
+                (self.toy.upstream / path).symlink_to(content)
+            else:
+                self.toy.write(path, content)
+
+    def add(self, name: str, *commits: Changes, below: tuple[str, ...] = ()) -> Moving:
         """Add a patch, on the old release or on those below it."""
         base = self.tips[below[-1] if below else ""]
         git(self.toy.upstream, "fetch", "-q", str(self.store.path), base)
         git(self.toy.upstream, "reset", "-q", "--hard", base)
         for number, changes in enumerate(commits):
-            for path, content in changes.items():
-                self.toy.write(path, content)
+            self.change(changes)
             self.commit(f"{name} {number}\n\nWhy.")
         made = git(self.toy.upstream, "format-patch", "--stdout", f"{base}..HEAD", "--binary")
         parts = made.split(b"\nFrom ")
@@ -184,12 +189,8 @@ def test_what_the_release_has_is_upstream(mover: Mover) -> None:
 
 
 def test_a_conflict_that_can_be_taken_back_is_upstream(mover: Mover) -> None:
-    patch = mover.add("a", {"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
+    mover.add("a", {"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
     mover.release({"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
-    diff = mover.store.git("format-patch", "-1", "--stdout", patch.series.commit).stdout
-    files = [PatchFile("1.patch", diff)]
-    assert is_upstream(mover.store, mover.new, files, mover.scratch)
-    assert not is_upstream(mover.store, mover.old, files, mover.scratch)
     assert mover.move()["a"].fate is Fate.UPSTREAM
 
 
@@ -226,7 +227,38 @@ def test_both_add_delete_or_change_a_binary(mover: Mover) -> None:
     assert {one.fate for one in moved.values()} == {Fate.CONFLICT}
     assert moved["add"].conflicts[0].why == "the release has another such file"
     assert moved["bin"].conflicts[0].why == "both changed it, and it is no text"
-    assert moved["folder"].conflicts
+    (folder,) = moved["folder"].conflicts
+    assert (folder.path, folder.why) == ("thing", "where one has a file, the other has a folder")
+
+
+def test_what_the_release_moved_is_not_deleted_nor_moved_by_it(mover: Mover) -> None:
+    mover.add("deletes", {"other.txt": None})
+    mover.add("moves", {"other.txt": None, "mine.txt": LONG})
+    mover.add("moves-gone", {"src/toy/area.py": None, "areas.py": FIXED})
+    mover.add("deletes-gone", {"blob.bin": None})
+    mover.release({
+        "other.txt": None, "theirs.txt": LONG, "src/toy/area.py": None, "blob.bin": None,
+    })  # fmt: skip
+
+    moved = mover.move()
+
+    for name, path, why in (
+        ("deletes", "other.txt", "the release moved it, and the patch deletes it"),
+        ("moves", "other.txt", "the release and the patch moved it to different places"),
+        ("moves-gone", "src/toy/area.py", "the patch moves it, and the release deleted it"),
+    ):
+        (conflict,) = moved[name].conflicts
+        assert (moved[name].fate, conflict.path, conflict.why) == (Fate.CONFLICT, path, why)
+    assert moved["deletes-gone"].fate is Fate.UPSTREAM
+
+
+def test_kinds_that_changed_are_named_by_the_path_that_both_know(mover: Mover) -> None:
+    mover.add("link", {"other.txt": Path("README")})
+    mover.release({"other.txt": LONG.replace("line 30\n", "30\n")})
+
+    (conflict,) = mover.move()["link"].conflicts
+
+    assert (conflict.path, conflict.why) == ("other.txt", "the two have different kinds of file")
 
 
 def test_stacks(mover: Mover) -> None:

@@ -1,0 +1,97 @@
+"""A git repository over HTTP, plain or encrypted, in a thread, by git's own http-backend."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class GitServer:
+    """Serves the repositories of a folder.
+
+    Attributes:
+        locked: Whether it asks for credentials, and takes none.
+
+    Args:
+        root: The folder.
+        certificate: A file with a certificate and its key; None: not encrypted.
+    """
+
+    def __init__(self, root: Path, certificate: Path | None = None) -> None:
+        self.locked = False
+        self._root = root
+        self._scheme = "https" if certificate else "http"
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            def do_POST(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        if self.locked:
+            request.send_response(401)
+            request.send_header("WWW-Authenticate", 'Basic realm="git"')
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        path, _, query = request.path.partition("?")
+        length = request.headers.get("Content-Length", "")
+        done = subprocess.run(
+            ["git", "http-backend"],
+            env={
+                "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(self._root),
+                "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path, "QUERY_STRING": query,
+                "REQUEST_METHOD": request.command, "CONTENT_LENGTH": length,
+                "CONTENT_TYPE": request.headers.get("Content-Type", ""),
+                "GIT_PROTOCOL": request.headers.get("Git-Protocol", ""),
+                "HTTP_CONTENT_ENCODING": request.headers.get("Content-Encoding", ""),
+            },
+            input=request.rfile.read(int(length)) if length else b"",
+            capture_output=True,
+            check=True,
+        )  # fmt: skip
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(row.split(": ", 1) for row in head.decode().split("\r\n"))
+        request.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            request.send_header(name, value)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
