@@ -4,12 +4,20 @@
 ContribbotError            what went wrong, what to do next, which exit code
 ├── UsageError             2  the request does not make sense (no such patch, bad option)
 ├── QueueError             2  a file of the queue is invalid
+├── NotProvedError         1  what is to be said has no fresh evidence
+├── AttestationError       1  nobody stands for what is to be posted, or for something else
 └── MachineError           3  this machine or the network could not do it
     ├── CommandError       3  a program ended badly
     ├── CommandTimeoutError 3 a program did not end in time
     ├── SourceError        3  a source could not provide a pinned tree
     │   └── IntegrityError 3  what it provided is not what the pin says, or is hostile
-    └── NoSpaceError       3  the disk is full
+    ├── NoSpaceError       3  the disk is full
+    └── GitHubError        3  GitHub gave no usable answer
+        ├── TokenError     3  no token, or one that may not do this
+        ├── RateLimitError 3  GitHub asks for a longer pause than contribbot waits
+        ├── NotFoundError  3  it is not there, or the token may not see it
+        ├── RefusedError   3  GitHub understood, and said no
+        └── UncertainError 3  the answer to a write was lost: nobody knows if it happened
 ```
 
 A check or a gate that says no is an outcome, not an exception: the commands
@@ -59,6 +67,18 @@ class QueueError(ContribbotError):
     exit_code = ExitCode.USAGE
 
 
+class NotProvedError(ContribbotError):
+    """What is to be said of a patch has no fresh evidence."""
+
+    exit_code = ExitCode.NO
+
+
+class AttestationError(ContribbotError):
+    """Nobody stands for what is to be posted, or what they stand for has changed."""
+
+    exit_code = ExitCode.NO
+
+
 class MachineError(ContribbotError):
     """This machine or the network could not do what was asked."""
 
@@ -93,3 +113,38 @@ class IntegrityError(SourceError):
 
 class NoSpaceError(MachineError):
     """A disk is full."""
+
+
+class GitHubError(MachineError):
+    """GitHub gave no usable answer."""
+
+
+class TokenError(GitHubError):
+    """There is no token, or it may not do what was asked."""
+
+
+class RateLimitError(GitHubError):
+    """GitHub asks for a longer pause than contribbot waits."""
+
+
+class NotFoundError(GitHubError):
+    """It is not there, or the token may not see it."""
+
+
+class RefusedError(GitHubError):
+    """GitHub understood what was asked, and said no.
+
+    Attributes:
+        status: The HTTP status, such as 422.
+    """
+
+    def __init__(self, message: str, *, status: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class UncertainError(GitHubError):
+    """The answer to a write was lost: nobody knows whether it happened.
+
+    Whoever catches it looks for the result before the write is sent again.
+    """

@@ -1,0 +1,167 @@
+"""The routes that the local GitHub may serve, under the names of GitHub's own description.
+
+A row says only what the description lacks in Python: which statuses mean success, and which
+models a body may be. Everything else (path, parameters, models of answers and of errors) is
+asked of the generated client when the row is first used; `tests/github/test_validate.py` sees
+that the rows agree with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+REPO: Final = "/repos/{owner}/{repo}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation.
+
+    Attributes:
+        operation: GitHub's own identifier, such as `pulls/create`.
+        method: The HTTP method.
+        path: The path's template. A parameter is one segment, except `ref`, `path` and
+            `basehead` at the end, and `branch`, which may hold slashes.
+        success: Statuses with the described answer (204: with none).
+        body: Names of the models that a body may be; empty: no body is allowed.
+            `None`: it may be left out. `list[str]`: an array of strings.
+        plain: Further statuses which the description tells in words, and which carry
+            GitHub's plain error.
+        also: Models of items that GitHub lists too and that its description forgot. Lists
+            of events hold `closed`, `reopened`, `merged` and `referenced`, which only the
+            timeline's description has.
+        nullable: Keys that GitHub gives as null though its description forgot to say so: a
+            comment on a line that has changed since has no line any more.
+        media: Whether another media type (a diff, the raw content) can be asked for.
+    """
+
+    operation: str
+    method: str
+    path: str
+    success: tuple[int, ...] = (200,)
+    body: tuple[str, ...] = ()
+    plain: tuple[int, ...] = ()
+    also: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
+    media: bool = False
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The path's template as an expression."""
+        parts = re.split(r"\{(\w+)\}", self.path)
+        text = ""
+        for number, part in enumerate(parts):
+            if number % 2 == 0:
+                text += re.escape(part)
+            else:
+                text += "(.*)" if part in _SLASHES else "([^/]+)"
+        return re.compile(text)
+
+
+_SLASHES: Final = frozenset({"ref", "path", "basehead", "branch"})
+
+_GIT: Final = (
+    Row("git/create-blob", "POST", f"{REPO}/git/blobs", (201,),
+        ("ReposOwnerRepoGitBlobsPostBody",)),
+    Row("git/get-blob", "GET", f"{REPO}/git/blobs/{{file_sha}}", media=True),
+    Row("git/create-tree", "POST", f"{REPO}/git/trees", (201,),
+        ("ReposOwnerRepoGitTreesPostBody",)),
+    Row("git/get-tree", "GET", f"{REPO}/git/trees/{{tree_sha}}"),
+    Row("git/create-commit", "POST", f"{REPO}/git/commits", (201,),
+        ("ReposOwnerRepoGitCommitsPostBody",)),
+    Row("git/get-commit", "GET", f"{REPO}/git/commits/{{commit_sha}}"),
+    Row("git/create-ref", "POST", f"{REPO}/git/refs", (201,), ("ReposOwnerRepoGitRefsPostBody",)),
+    Row("git/get-ref", "GET", f"{REPO}/git/ref/{{ref}}"),
+    Row("git/list-matching-refs", "GET", f"{REPO}/git/matching-refs/{{ref}}"),
+    Row("git/update-ref", "PATCH", f"{REPO}/git/refs/{{ref}}", (200,),
+        ("ReposOwnerRepoGitRefsRefPatchBody",)),
+    Row("git/delete-ref", "DELETE", f"{REPO}/git/refs/{{ref}}", (204,)),
+)  # fmt: skip
+
+_REPOS: Final = (
+    Row("users/get-authenticated", "GET", "/user"),
+    Row("users/get-by-username", "GET", "/users/{username}"),
+    Row("rate-limit/get", "GET", "/rate_limit"),
+    Row("repos/get", "GET", REPO),
+    Row("repos/create-fork", "POST", f"{REPO}/forks", (202,),
+        ("ReposOwnerRepoForksPostBody", "None")),
+    Row("repos/list-forks", "GET", f"{REPO}/forks"),
+    Row("repos/merge-upstream", "POST", f"{REPO}/merge-upstream", (200,),
+        ("ReposOwnerRepoMergeUpstreamPostBody",), plain=(409, 422)),
+    Row("repos/list-branches", "GET", f"{REPO}/branches"),
+    Row("repos/get-branch", "GET", f"{REPO}/branches/{{branch}}"),
+    Row("repos/get-content", "GET", f"{REPO}/contents/{{path}}", media=True),
+    Row("repos/list-commits", "GET", f"{REPO}/commits"),
+    Row("repos/compare-commits", "GET", f"{REPO}/compare/{{basehead}}", media=True),
+    Row("repos/get-commit", "GET", f"{REPO}/commits/{{ref}}", media=True),
+    Row("repos/get-combined-status-for-ref", "GET", f"{REPO}/commits/{{ref}}/status"),
+    Row("repos/list-commit-statuses-for-ref", "GET", f"{REPO}/commits/{{ref}}/statuses"),
+    Row("repos/list-pull-requests-associated-with-commit", "GET",
+        f"{REPO}/commits/{{commit_sha}}/pulls"),
+    Row("repos/create-commit-status", "POST", f"{REPO}/statuses/{{sha}}", (201,),
+        ("ReposOwnerRepoStatusesShaPostBody",), plain=(422,)),
+    Row("checks/list-for-ref", "GET", f"{REPO}/commits/{{ref}}/check-runs"),
+    Row("search/issues-and-pull-requests", "GET", "/search/issues"),
+)  # fmt: skip
+
+_ISSUE: Final = f"{REPO}/issues/{{issue_number}}"
+_PULL: Final = f"{REPO}/pulls/{{pull_number}}"
+
+_TALK: Final = (
+    Row("issues/list-for-repo", "GET", f"{REPO}/issues"),
+    Row("issues/create", "POST", f"{REPO}/issues", (201,), ("ReposOwnerRepoIssuesPostBody",)),
+    Row("issues/get", "GET", _ISSUE),
+    Row("issues/update", "PATCH", _ISSUE, (200,), ("ReposOwnerRepoIssuesIssueNumberPatchBody",)),
+    Row("issues/list-comments", "GET", f"{_ISSUE}/comments"),
+    Row("issues/create-comment", "POST", f"{_ISSUE}/comments", (201,),
+        ("ReposOwnerRepoIssuesIssueNumberCommentsPostBody",)),
+    Row("issues/get-comment", "GET", f"{REPO}/issues/comments/{{comment_id}}"),
+    Row("issues/update-comment", "PATCH", f"{REPO}/issues/comments/{{comment_id}}", (200,),
+        ("ReposOwnerRepoIssuesCommentsCommentIdPatchBody",)),
+    Row("issues/list-events", "GET", f"{_ISSUE}/events",
+        also=("StateChangeIssueEvent",)),
+    Row("issues/list-events-for-timeline", "GET", f"{_ISSUE}/timeline"),
+    Row("issues/list-labels-on-issue", "GET", f"{_ISSUE}/labels"),
+    Row("issues/add-labels", "POST", f"{_ISSUE}/labels", (200,),
+        ("ReposOwnerRepoIssuesIssueNumberLabelsPostBodyOneof0", "list[str]")),
+    Row("issues/list-labels-for-repo", "GET", f"{REPO}/labels"),
+)  # fmt: skip
+
+_OUTDATED: Final = ("line", "position")
+
+_PULLS: Final = (
+    Row("pulls/list", "GET", f"{REPO}/pulls"),
+    Row("pulls/create", "POST", f"{REPO}/pulls", (201,), ("ReposOwnerRepoPullsPostBody",)),
+    Row("pulls/get", "GET", _PULL, media=True),
+    Row("pulls/update", "PATCH", _PULL, (200,), ("ReposOwnerRepoPullsPullNumberPatchBody",)),
+    Row("pulls/list-files", "GET", f"{_PULL}/files"),
+    Row("pulls/list-commits", "GET", f"{_PULL}/commits"),
+    Row("pulls/check-if-merged", "GET", f"{_PULL}/merge", (204,), plain=(404,)),
+    Row("pulls/merge", "PUT", f"{_PULL}/merge", (200,),
+        ("ReposOwnerRepoPullsPullNumberMergePutBody", "None")),
+    Row("pulls/list-reviews", "GET", f"{_PULL}/reviews"),
+    Row("pulls/create-review", "POST", f"{_PULL}/reviews", (200,),
+        ("ReposOwnerRepoPullsPullNumberReviewsPostBody",)),
+    Row("pulls/list-review-comments", "GET", f"{_PULL}/comments", nullable=_OUTDATED),
+    Row("pulls/create-review-comment", "POST", f"{_PULL}/comments", (201,),
+        ("ReposOwnerRepoPullsPullNumberCommentsPostBody",)),
+    Row("pulls/get-review-comment", "GET", f"{REPO}/pulls/comments/{{comment_id}}",
+        nullable=_OUTDATED),
+    Row("pulls/create-reply-for-review-comment", "POST",
+        f"{_PULL}/comments/{{comment_id}}/replies", (201,),
+        ("ReposOwnerRepoPullsPullNumberCommentsCommentIdRepliesPostBody",),
+        nullable=_OUTDATED),
+)  # fmt: skip
+
+ROWS: Final = (*_GIT, *_REPOS, *_TALK, *_PULLS)
+
+
+def find(method: str, path: str) -> Row | None:
+    """Return the row of a request: of several that match, the one with the most fixed text."""
+    if path.endswith("/contents"):  # the root: a path that is empty, its slash left out
+        path += "/"
+    fits = [row for row in ROWS if row.method == method and row.pattern.fullmatch(path)]
+    return max(fits, key=lambda row: len(re.sub(r"\{\w+\}", "", row.path)), default=None)

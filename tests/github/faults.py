@@ -1,0 +1,266 @@
+"""What can go wrong on the way to GitHub and back, made to happen at a chosen request.
+
+    faults = Faults()
+    server.hooks.append(faults)          # after the hook that validates
+    faults.arm(RESET_AFTER, number=3)    # the third request from now on
+    ...
+    assert faults.struck                 # else the test showed nothing
+
+A fault that answers instead of the handler leaves everything as it was; one that strikes after
+it loses the answer, and the change is there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.github.server import Hook
+from tests.github.wire import Answer, HangUpError, Request
+
+Before = Callable[["Faults", Request], Answer | None]
+After = Callable[["Faults", Answer], Answer]
+
+_PAGE: Final = b"<!DOCTYPE html><html><head><title>Unicorn! &middot; GitHub</title></head></html>"
+#: Seconds that a client of a test may take to start before it is to be killed.
+_START: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        name: What it is called in a test's name.
+        before: What happens instead of the handler, for a fault of that kind.
+        after: What happens to the answer after the handler acted, for the others.
+        kills: Whether it ends the client, so that only a client of its own process can meet it.
+        passing: Whether the same request, made again soon, may well be answered.
+    """
+
+    name: str
+    before: Before | None = None
+    after: After | None = None
+    kills: bool = False
+    passing: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def acted(self) -> bool:
+        """Whether the handler ran, and what it changes is there."""
+        return self.after is not None
+
+
+@dataclass
+class _Armed:
+    """A fault that waits for its request."""
+
+    fault: Fault
+    number: int
+    method: str | None
+    path: re.Pattern[str]
+    times: int
+    seen: int = 0
+
+
+@dataclass
+class Faults(Hook):
+    """The hook that makes them happen.
+
+    Attributes:
+        struck: Each fault that happened, with the request that met it.
+    """
+
+    struck: list[tuple[Fault, str]] = field(default_factory=list)
+    _armed: list[_Armed] = field(default_factory=list)
+    _pending: dict[int, Fault] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _started: threading.Event = field(default_factory=threading.Event)
+    _pid: int = 0
+
+    def arm(
+        self,
+        fault: Fault,
+        *,
+        number: int = 1,
+        method: str | None = None,
+        path: str = "",
+        times: int = 1,
+    ) -> None:
+        """Let a fault happen.
+
+        Args:
+            fault: What.
+            number: At which of the requests that fit, counted from 1 and from now.
+            method: Only requests of this method fit.
+            path: Only paths in which this expression is found fit.
+            times: At how many in a row; 0: at all from then on.
+        """
+        with self._lock:
+            self._armed.append(_Armed(fault, number, method, re.compile(path), times))
+
+    def clear(self) -> None:
+        """Let nothing more happen."""
+        with self._lock:
+            self._armed.clear()
+
+    def victim(self, pid: int) -> None:
+        """Say which process the faults that kill are to kill."""
+        self._pid = pid
+        self._started.set()
+
+    def kill(self) -> None:
+        """Kill the victim, as soon as it is known."""
+        if not self._started.wait(_START):
+            raise AssertionError("a fault was to kill the client, and nobody said which process")
+        os.kill(self._pid, signal.SIGKILL)
+
+    def before(self, request: Request) -> Answer | None:
+        """See whether the request meets a fault, and which."""
+        with self._lock:
+            fault = self._meets(request)
+            if fault is None:
+                return None
+            self.struck.append((fault, f"{request.method} {request.path}"))
+            if fault.before is None:
+                self._pending[request.number] = fault
+                return None
+        return fault.before(self, request)
+
+    def after(self, request: Request, answer: Answer) -> Answer:
+        """Spoil the answer, where the request met a fault."""
+        with self._lock:
+            fault = self._pending.pop(request.number, None)
+        return answer if fault is None or fault.after is None else fault.after(self, answer)
+
+    def _meets(self, request: Request) -> Fault | None:
+        """Count the request for every armed fault; return the first whose turn it is."""
+        found = None
+        for one in self._armed:
+            if one.method not in {None, request.method} or not one.path.search(request.path):
+                continue
+            one.seen += 1
+            late = one.seen - one.number
+            if found is None and late >= 0 and (one.times == 0 or late < one.times):
+                found = one.fault
+        return found
+
+
+def _says(
+    name: str, status: int, message: str, headers: Callable[[], dict[str, str]] = dict,
+    *, passing: bool = False,
+) -> Fault:  # fmt: skip
+    """Make a fault that answers an error of GitHub's, and nothing was done."""
+
+    def before(_faults: Faults, request: Request) -> Answer:
+        del request
+        body: dict[str, str] = {
+            "message": message,
+            "documentation_url": "https://docs.github.com/rest",
+            "status": str(status),
+        }
+        return Answer(status, {**body}, headers())
+
+    return Fault(name, before=before, passing=passing)
+
+
+def _hang_up(_faults: Faults, _what: Request | Answer) -> Answer:
+    raise HangUpError
+
+
+def _kill(faults: Faults, _what: Request | Answer) -> Answer:
+    faults.kill()
+    raise HangUpError
+
+
+def _exists(_faults: Faults, request: Request) -> Answer:
+    """Answer as if another had made the same just before."""
+    if request.path.endswith("/pulls"):
+        error = {
+            "resource": "PullRequest",
+            "code": "custom",
+            "message": "A pull request already exists for somebody:branch.",
+        }
+        return Answer(422, {"message": "Validation Failed", "errors": [{**error}]})
+    return Answer(422, {"message": "Reference already exists"})
+
+
+def _page(status: int) -> Answer:
+    """Return the page that GitHub's front sends when nobody behind it answers."""
+    return Answer(status, raw=_PAGE, headers={"Content-Type": "text/html; charset=utf-8"})
+
+
+def _truncate(_faults: Faults, answer: Answer) -> Answer:
+    """Announce the whole body and send half of it."""
+    answer.cut = len(answer.body()) // 2
+    return answer
+
+
+def slow(seconds: float) -> Fault:
+    """Make a fault that answers rightly, but so many seconds late."""
+
+    def after(_faults: Faults, answer: Answer) -> Answer:
+        time.sleep(seconds)
+        return answer
+
+    return Fault(f"slow-{seconds:g}s", after=after, passing=True)
+
+
+def primary_limit(seconds: int) -> Fault:
+    """Make a fault: the hour's requests are used up, and there are more after some seconds."""
+
+    def headers() -> dict[str, str]:
+        reset = int(time.time()) + seconds
+        return {
+            "X-RateLimit-Limit": "5000",
+            "X-RateLimit-Remaining": "0",
+            "X-RateLimit-Used": "5000",
+            "X-RateLimit-Reset": str(reset),
+            "X-RateLimit-Resource": "core",
+        }
+
+    message = "API rate limit exceeded for user ID 1."
+    return _says(f"403-limit-{seconds}s", 403, message, headers, passing=True)
+
+
+def secondary_limit(status: int, seconds: int) -> Fault:
+    """Make a fault: too much in too short a time, to be tried again after some seconds."""
+    message = (
+        "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+    )
+    name = f"{status}-secondary-{seconds}s"
+    return _says(name, status, message, lambda: {"Retry-After": str(seconds)}, passing=True)
+
+
+RESET_BEFORE: Final = Fault("reset-before", before=_hang_up, passing=True)
+RESET_AFTER: Final = Fault("reset-after", after=_hang_up, passing=True)
+UNAUTHORIZED: Final = _says("401", 401, "Bad credentials")
+FORBIDDEN: Final = _says("403", 403, "Resource not accessible by personal access token")
+NOT_FOUND: Final = _says("404", 404, "Not Found")
+CONFLICT: Final = _says("409", 409, "Git Repository is empty.")
+EXISTS: Final = Fault("422-exists", before=_exists)
+SERVER_ERROR: Final = _says("500", 500, "Server Error", passing=True)
+BAD_GATEWAY: Final = Fault("502", before=lambda _faults, _request: _page(502), passing=True)
+BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _f, _answer: _page(502), passing=True)
+UNAVAILABLE: Final = Fault("503", before=lambda _faults, _request: _page(503), passing=True)
+TRUNCATED: Final = Fault("truncated", after=_truncate, passing=True)
+KILL_BEFORE: Final = Fault("kill-before", before=_kill, kills=True)
+KILL_AFTER: Final = Fault("kill-after", after=_kill, kills=True)
+
+#: Everything that can go wrong and leaves the client alive; for `pytest.mark.parametrize`,
+#: with `ids=str`.
+WIRE_FAULTS: Final = (
+    RESET_BEFORE, RESET_AFTER, UNAUTHORIZED, FORBIDDEN, primary_limit(1), secondary_limit(403, 1),
+    secondary_limit(429, 1), NOT_FOUND, CONFLICT, EXISTS, SERVER_ERROR, BAD_GATEWAY,
+    BAD_GATEWAY_AFTER, UNAVAILABLE, TRUNCATED, slow(0.3),
+)  # fmt: skip
+#: And what ends it.
+ALL_FAULTS: Final = (*WIRE_FAULTS, KILL_BEFORE, KILL_AFTER)

@@ -1,0 +1,163 @@
+"""What the fixture `github` gives to a test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from tests.github import forking, pulling
+from tests.github.routes_pulls import make_pull
+from tests.github.server import Hook, LocalServer, Logged
+from tests.github.state import Permission, Pull, Repository, State, Token, User
+
+
+class GitHub:
+    """The local GitHub with what a test does behind its back.
+
+    Args:
+        server: A started server.
+    """
+
+    def __init__(self, server: LocalServer) -> None:
+        self.server = server
+
+    @property
+    def base(self) -> str:
+        """The URL for GITHUB_API_URL."""
+        return self.server.base
+
+    @property
+    def state(self) -> State:
+        """Everything it knows, and its options."""
+        return self.server.state
+
+    @property
+    def requests(self) -> list[Logged]:
+        """All requests so far."""
+        return self.server.requests
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """Where faults, counters and validation are appended."""
+        return self.server.hooks
+
+    def add_user(
+        self,
+        login: str,
+        *,
+        name: str | None = None,
+        email: str | None = None,
+        scopes: Sequence[str] = ("repo", "workflow"),
+        kind: Literal["User", "Bot", "Organization"] = "User",
+    ) -> User:
+        """Add a user with a classic token, `user.tokens[0].text`."""
+        with self.state.lock:
+            user = User(
+                self.state.next_id(),
+                login,
+                name or login.title(),
+                email or f"{login}@example.org",
+                kind,
+            )
+            self.state.users[login.lower()] = user
+            user.tokens.append(Token(f"ghp_{secrets.token_hex(18)}", tuple(scopes)))
+            return user
+
+    def add_token(
+        self,
+        user: User,
+        *,
+        repositories: Sequence[str],
+        permissions: Sequence[str] = ("contents", "pull_requests", "issues"),
+    ) -> str:
+        """Add a fine-grained token that writes to these repositories alone, and return it."""
+        token = Token(f"github_pat_{secrets.token_hex(30)}", (), fine_grained=True)
+        token.repositories, token.permissions = frozenset(repositories), frozenset(permissions)
+        user.tokens.append(token)
+        return token.text
+
+    def add_repository(
+        self,
+        full_name: str,
+        source: Path | None = None,
+        *,
+        default_branch: str = "main",
+        private: bool = False,
+        members: dict[str, Permission] | None = None,
+    ) -> Repository:
+        """Add a repository; `source` is a real one, bare or not, whose branches it gets.
+
+        An owner that is not there yet is added as an organization.
+        """
+        owner_login, _, name = full_name.partition("/")
+        with self.state.lock:
+            owner = self.state.user(owner_login) or self.add_user(owner_login, kind="Organization")
+            made = forking.add_repository(self.state, owner, name, source, default_branch)
+            made.private, made.members = private, dict(members or {})
+            return made
+
+    def fork(self, upstream: Repository, user: User, name: str | None = None) -> Repository:
+        """Fork it for a user."""
+        with self.state.lock:
+            return forking.fork(self.state, upstream, user, name, default_branch_only=False)
+
+    def pull(
+        self,
+        base: Repository,
+        head: Repository,
+        branch: str,
+        *,
+        title: str = "A change",
+        body: str | None = None,
+        user: User | None = None,
+        base_branch: str | None = None,
+        draft: bool = False,
+    ) -> Pull:
+        """Open a pull request from a branch that exists."""
+        with self.state.lock:
+            return make_pull(
+                self.state,
+                user or head.owner,
+                (base, base_branch or base.default_branch),
+                (head, branch),
+                title=title,
+                text=body,
+                draft=draft,
+            )
+
+    def merge(
+        self, pull: Pull, how: Literal["merge", "squash", "rebase", "bot"] = "merge",
+        who: User | None = None,
+    ) -> str:  # fmt: skip
+        """Merge it, or let a bot land it, and return the commit on the base branch.
+
+        Raises:
+            NotMergeableError: It conflicts with its base.
+        """
+        with self.state.lock:
+            pulling.settle(self.state, pull)
+            if how == "bot":
+                bot = who or self.state.user("mergebot") or self.add_user("mergebot", kind="Bot")
+                return pulling.land_by_bot(self.state, pull, bot)
+            return pulling.merge(self.state, pull, who or pull.base.owner, how)
+
+    def commit(
+        self,
+        repository: Repository,
+        branch: str,
+        files: Mapping[str, bytes | None],
+        message: str = "A change\n",
+        *,
+        who: User | None = None,
+    ) -> str:
+        """Push one commit to a branch (made from the default branch if new); None deletes."""
+        with self.state.lock:
+            sha = forking.push(self.state, repository, branch, files, message=message, who=who)
+            pulling.settle(self.state, repository)
+            return sha
+
+    def count(self, method: str | None = None, path: str = "") -> int:
+        """Count the requests of a method whose path contains this."""
+        return sum(method in {None, one.method} and path in one.path for one in self.requests)

@@ -1,0 +1,47 @@
+"""Our own client on the local GitHub, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contribbot.github.client import Client, connect
+from contribbot.github.limits import Waits
+from contribbot.github.server import find_server
+from contribbot.github.token import Secret, Token
+from tests.github.handle import GitHub
+
+
+@dataclass
+class Patience:
+    """Waits that take no time, and what they were."""
+
+    slept: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def waits(self, longest: float = 900.0, attempts: int = 3) -> Waits:
+        """Return what the client takes."""
+        return Waits(
+            say=self.said.append, sleep=self.slept.append, longest=longest, attempts=attempts
+        )
+
+
+@contextlib.contextmanager
+def client(
+    github: GitHub | str,
+    token: str,
+    *,
+    cache: Path | None = None,
+    waits: Waits | None = None,
+) -> Iterator[Client]:
+    """Give a client of ours."""
+    base = github if isinstance(github, str) else github.base
+    with connect(
+        cache,
+        server=find_server({"GITHUB_API_URL": base}),
+        token=Token(Secret(token), "GITHUB_TOKEN"),
+        waits=waits or Patience().waits(),
+    ) as made:
+        yield made

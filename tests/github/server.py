@@ -1,0 +1,288 @@
+"""The HTTP side of the local GitHub: threads, hooks, the log, ETags and rate limits.
+
+    server = LocalServer(State(folder)); server.start(); ...; server.stop()
+
+Whatever no handler models gets a 500 that names it and is kept in `server.broken`; the fixture
+fails the test then. A hook is an object with `before` and `after` (see `Hook`), appended to
+`server.hooks`; hooks are called in their order, outside of any lock, in the connection's thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import importlib
+import itertools
+import pkgutil
+import re
+import socket
+import struct
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+import tests.github
+from tests.github.access import authenticate, check_scope, rate_limit, screen
+from tests.github.state import State
+from tests.github.wire import (
+    Answer,
+    GitHubFault,
+    HangUpError,
+    Request,
+    UnmodelledError,
+    find_route,
+)
+
+
+class Hook:
+    """Something around each request; override what is wanted."""
+
+    def before(self, request: Request) -> Answer | None:
+        """See a request before its handler. An answer given here is sent and nothing is done.
+
+        Raises:
+            HangUpError: Reset the connection; the server did not act.
+        """
+
+    def after(self, request: Request, answer: Answer) -> Answer:
+        """See the answer after the handler acted, and return what is sent.
+
+        A 304 and its ETag are decided later, so the answer is always whole here.
+
+        Raises:
+            HangUpError: Reset the connection; the server did act.
+        """
+        del request
+        return answer
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One request as it was answered; status 0: the connection was reset."""
+
+    number: int
+    method: str
+    path: str
+    query: dict[str, str]
+    status: int
+    conditional: bool
+    user: str | None
+    body: bytes
+    headers: dict[str, str]
+
+
+class LocalServer:
+    """The server.
+
+    Args:
+        state: What it serves.
+    """
+
+    def __init__(self, state: State) -> None:
+        load_routes()
+        self.state = state
+        self.hooks: list[Hook] = []
+        self.requests: list[Logged] = []
+        self.broken: list[str] = []
+        self.numbers = itertools.count(1)
+        self.connections: set[socket.socket] = set()
+        self._http = _Http(("127.0.0.1", 0), _Connection)
+        self._http.owner = self
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+        state.base = f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def base(self) -> str:
+        """The URL to reach it, for GITHUB_API_URL."""
+        return self.state.base
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close all connections."""
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def answer(self, request: Request) -> Answer:
+        """Answer one request.
+
+        Raises:
+            HangUpError: A hook says so.
+        """
+        status = 0
+        try:
+            final = self._conditional(request, self._act(request))
+            status = final.status
+        finally:
+            self.requests.append(
+                Logged(
+                    request.number,
+                    request.method,
+                    request.path,
+                    request.query,
+                    status,
+                    "if-none-match" in request.headers,
+                    request.user.login if request.user else None,
+                    request.body,
+                    dict(request.headers),
+                )
+            )
+        return final
+
+    def _act(self, request: Request) -> Answer:
+        """Run the hooks and the handler."""
+        try:
+            found = find_route(request.method, request.path)
+            if found is not None:
+                request.route, request.parameters = found
+            for hook in self.hooks:
+                if (instead := hook.before(request)) is not None:
+                    return instead
+            answer = self._handle(request)
+            for hook in self.hooks:
+                answer = hook.after(request, answer)
+        except HangUpError:
+            raise
+        except Exception as error:  # noqa: BLE001  the test must see it, whatever it is
+            known = isinstance(error, UnmodelledError)
+            self.broken.append(f"not modelled: {error}" if known else traceback.format_exc())
+            return Answer(500, {"message": f"local GitHub: {type(error).__name__}: {error}"})
+        return answer
+
+    def _handle(self, request: Request) -> Answer:
+        """Run the handler of the route."""
+        headers: dict[str, str] = {}
+        try:
+            screen(request)
+            authenticate(request)
+            route = request.route
+            if route is None:
+                raise UnmodelledError(f"{request.method} {request.path}")
+            if unknown := set(request.query) - route.query:
+                raise UnmodelledError(f"{request.method} {request.path}: query {sorted(unknown)}")
+            headers = rate_limit(request)
+            check_scope(request)
+            with self.state.lock if route.locked else contextlib.nullcontext():
+                answer = route.handler(request)
+        except GitHubFault as fault:
+            answer = fault.answer()
+        answer.headers = {**headers, **answer.headers}
+        return answer
+
+    def _conditional(self, request: Request, answer: Answer) -> Answer:
+        """Give the answer to a GET its ETag, or say that nothing changed."""
+        answer.headers.setdefault("X-GitHub-Request-Id", f"LOCAL:{request.number:06X}")
+        if request.method != "GET" or answer.status != http.HTTPStatus.OK:
+            return answer
+        digest = hashlib.sha256(answer.body() + answer.headers.get("Link", "").encode())
+        etag = f'W/"{digest.hexdigest()}"'
+        answer.headers.setdefault("ETag", etag)
+        answer.headers.setdefault("Cache-Control", "private, max-age=60, s-maxage=60")
+        asked = re.findall(r'"[^"]*"', request.headers.get("if-none-match", ""))
+        if etag.removeprefix("W/") in asked and answer.cut is None:
+            if request.user is not None and request.route is not None:
+                with self.state.lock:  # a 304 costs nothing
+                    request.user.used[request.route.resource] -= 1
+            return Answer(304, None, answer.headers)
+        return answer
+
+
+class _Http(http.server.ThreadingHTTPServer):
+    """A thread for each connection."""
+
+    owner: LocalServer
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Keep what went wrong; a client that hangs up or is killed is no error."""
+        del request, client_address
+        if not isinstance(sys.exception(), OSError):
+            self.owner.broken.append(traceback.format_exc())
+
+
+class _Connection(http.server.BaseHTTPRequestHandler):
+    """One connection, kept alive between requests."""
+
+    server: _Http
+    protocol_version = "HTTP/1.1"
+    server_version = "GitHub.com"
+    sys_version = ""
+    disable_nagle_algorithm = True
+    timeout = 60
+
+    def setup(self) -> None:
+        """Remember the connection, so that `stop` can close it."""
+        super().setup()
+        self.server.owner.connections.add(self.connection)
+
+    def finish(self) -> None:
+        """Forget the connection."""
+        self.server.owner.connections.discard(self.connection)
+        super().finish()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
+        """Say nothing on standard error."""
+
+    def _serve(self) -> None:
+        """Answer one request."""
+        split = urlsplit(self.path)
+        request = Request(
+            number=next(self.server.owner.numbers),
+            method=self.command,
+            path=split.path,
+            query=dict(parse_qsl(split.query, keep_blank_values=True)),
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=self.rfile.read(int(self.headers.get("Content-Length", "0"))),
+            state=self.server.owner.state,
+        )
+        try:
+            answer = self.server.owner.answer(request)
+        except HangUpError:
+            self._reset()
+            return
+        self._send(answer)
+
+    # The names that the base class calls.
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve  # noqa: N815
+
+    def _send(self, answer: Answer) -> None:
+        """Send head and body in one piece."""
+        body = answer.body()
+        self.send_response(answer.status)
+        answer.headers.setdefault("Content-Type", "application/json; charset=utf-8")
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if answer.status not in {204, 304}:
+            self.send_header("Content-Length", str(len(body)))
+        sent = body if answer.cut is None else body[: answer.cut]
+        self._headers_buffer: list[bytes]
+        self._headers_buffer.append(b"\r\n" + sent)
+        self.flush_headers()
+        if answer.cut is not None:
+            self.close_connection = True
+
+    def _reset(self) -> None:
+        """Reset the connection (RST, and no orderly end)."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.rfile.close()
+        self.connection.close()
+
+
+def load_routes() -> None:
+    """Import every module of this package that registers handlers."""
+    for module in pkgutil.iter_modules(tests.github.__path__):
+        if module.name.startswith("routes_") or module.name == "graphql":
+            importlib.import_module(f"tests.github.{module.name}")

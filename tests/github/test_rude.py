@@ -1,0 +1,176 @@
+"""Servers that are no GitHub, or are not there: an error of ours, and soon."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from contribbot.errors import ContribbotError, GitHubError
+from contribbot.github import transport
+from contribbot.github.objects import blob_id
+from tests.github import faults as f
+from tests.github.handle import GitHub
+from tests.github.ours import Patience, client
+from tests.github.scene import make_scene, text
+from tests.github.wire import Answer, Request
+
+
+class _Rude(socketserver.ThreadingTCPServer):
+    """Answers each connection with what it is told to, whatever was asked."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+
+@contextlib.contextmanager
+def rude(speak: Callable[[socket.socket], None]) -> Iterator[str]:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            connection: socket.socket = self.request
+            connection.recv(65536)
+            with contextlib.suppress(OSError):
+                speak(connection)
+
+    with _Rude(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def reply(head: str, body: bytes = b"") -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(
+        f"HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def _drip(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        connection.sendall(b" " * 20)
+        time.sleep(0.05)
+
+
+def _endless(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    while True:
+        connection.sendall(b" " * 65536)
+
+
+LOGIN = b'{"login": "me"}'
+NAMED = "Location: http://example.org/user"
+RUDE: list[tuple[str, Callable[[socket.socket], None], str]] = [
+    ("reset", _reset, "the connection broke, 2 times"),
+    ("drip", _drip, "no whole answer after 0.5 s"),
+    ("endless", _endless, "an answer of more than 1 MiB"),
+    ("no http", lambda one: one.sendall(b"SSH-2.0-OpenSSH\r\n\r\n"), "the connection broke"),
+    ("html", reply("200 OK", b"<html>"), "an answer of another shape: Invalid JSON"),
+    ("list", reply("200 OK", b"[]"), "another shape: Input should be an object"),
+    ("type", reply("200 OK", b'{"login": 3}'), "another shape at login: "),
+    ("lacks", reply("200 OK", b"{}"), "another shape at login: Field required"),
+    ("deep", reply("200 OK", b"[" * 500_000), "an answer of another shape"),
+    ("gzip", reply("200 OK\r\nContent-Encoding: gzip", LOGIN), "the answer is garbled"),
+    ("elsewhere", reply(f"301 Moved\r\n{NAMED}"), "GitHub points to another server"),
+    ("circle", reply("302 Found\r\nLocation: /user"), "GitHub redirects in a circle"),
+    ("nowhere", reply("301 Moved"), "GitHub points to another server"),
+    ("teapot", reply("418 Teapot", b'{"message": "x\\u001b[2J\\ny"}'), "GET /user: x\ufffd.2J y"),
+    ("huge words", reply("422 No", b'{"message": "' + b"a" * 99999 + b'"}'), "a{99}…$"),
+    ("odd words", reply("422 No", b'{"message": 3, "errors": [1, {}, "w"]}'), "GET /user: : w|w$"),
+    ("304", reply("304 Not Modified"), "HTTP 304"),
+    ("numbers", reply("429 No\r\nRetry-After: nan\r\nX-RateLimit-Reset: x"), "rate limit is used"),
+    ("far", reply("429 No\r\nRetry-After: 99999999999999999999"), "rate limit is used up until"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("speak", "words"), [one[1:] for one in RUDE], ids=[one[0] for one in RUDE]
+)
+def test_rude_servers_give_errors_of_ours(
+    speak: Callable[[socket.socket], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "MOST", 1 << 20)
+    monkeypatch.setattr(transport, "_DEADLINE", 0.5)
+    waits = Patience().waits(longest=10, attempts=2)
+    with (
+        rude(speak) as base,
+        client(base, "ghp_secret", waits=waits) as ours,
+        pytest.raises(GitHubError, match=words) as caught,
+    ):
+        ours.me()
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < 500
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    patience = Patience()
+    # Not sent, so nothing that must not be repeated can have happened.
+    with (
+        client(f"http://127.0.0.1:{port}", "ghp_x", waits=patience.waits()) as ours,
+        pytest.raises(GitHubError, match="it cannot be reached, 3 times") as caught,
+    ):
+        ours.create_comment("o/n", 1, "Hello")
+    assert type(caught.value) is GitHubError
+    assert isinstance(caught.value, ContribbotError)
+
+
+def _moved(_faults: f.Faults, request: Request) -> Answer | None:
+    """Answer as GitHub does for the old name of a repository: by its number, with the query."""
+    target = request.path.replace("/repos/old/name", "/repos/upstream/project")
+    query = f"?{urlencode(request.query)}" if request.query else ""
+    return Answer(301, {"message": "Moved"}, {"Location": f"{request.base}{target}{query}"})
+
+
+def test_a_renamed_repository_is_followed_by_reads_alone(github: GitHub) -> None:
+    scene = make_scene(github)
+    scene.faults.arm(f.Fault("moved", before=_moved), path="^/repos/old/name", times=0)
+    with client(github, scene.author.tokens[0].text) as ours:
+        assert ours.repository("old/name").full_name == "upstream/project"
+        # With its query: without it, this would list all that is open.
+        assert ours.recent_pulls("old/name", state="closed") == ()
+        with pytest.raises(GitHubError, match="has moved, and contribbot writes nowhere") as caught:
+            ours.create_comment("old/name", scene.pull.number, "Hello")
+    assert "new name" in caught.value.hint
+    assert github.count("POST") == 1
+
+
+@pytest.mark.parametrize("fault", [f.FORBIDDEN, f.NOT_FOUND], ids=str)
+def test_without_graphql_blobs_come_one_by_one(github: GitHub, fault: f.Fault) -> None:
+    scene = make_scene(github)
+    scene.faults.arm(fault, path="^/graphql$", times=0)
+    where = scene.upstream.full_name
+    with client(github, scene.author.tokens[0].text) as ours:
+        assert ours.blobs(where, [blob_id(text()), blob_id(b"other\n")]) == {
+            blob_id(text()): text(),
+            blob_id(b"other\n"): b"other\n",
+        }
+        assert ours.review_threads(where, scene.pull.number) is None
+
+
+def test_graphql_says_its_limit_inside(github: GitHub) -> None:
+    def limited(_faults: f.Faults, _request: Request) -> Answer:
+        return Answer(200, {"errors": [{"type": "RATE_LIMITED", "message": "No"}]})
+
+    scene = make_scene(github)
+    scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=2)
+    patience = Patience()
+    with client(github, scene.author.tokens[0].text, waits=patience.waits()) as ours:
+        assert ours.review_threads(scene.upstream.full_name, scene.pull.number) == ()
+    assert patience.slept == [60, 120]

@@ -1,0 +1,132 @@
+"""Whatever goes wrong: the token is in no message, log, traceback or file."""
+
+from __future__ import annotations
+
+import http.server
+import logging
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import ContribbotError, GitHubError
+from contribbot.github.client import Client
+from tests.github import faults as f
+from tests.github.handle import GitHub
+from tests.github.ours import Patience, client
+from tests.github.scene import make_scene
+from tests.github.wire import Answer, Request
+
+
+def everything(error: BaseException) -> str:
+    """Return all that a traceback, its causes and their attributes have to show."""
+    shown = [*traceback.format_exception(error), str(error), repr(error), repr(vars(error))]
+    for one in (error.__cause__, error.__context__):
+        if one is not None:
+            assert isinstance(one, ContribbotError), f"{one!r} may hold the request"
+            shown.append(everything(one))
+    return "\n".join(shown)
+
+
+def _echo(_faults: f.Faults, request: Request) -> Answer:
+    """Quote the token in all places."""
+    token = request.headers["authorization"]
+    return Answer(
+        400,
+        {"message": f"bad {token}", "errors": [token, {"message": token}], token: token},
+        {"Link": f'<https://{token}>; rel="next"', "X-OAuth-Scopes": token},
+    )
+
+
+def _redirect(_faults: f.Faults, request: Request) -> Answer:
+    token = request.headers["authorization"].partition(" ")[2]
+    return Answer(301, {}, {"Location": f"https://example.org/{token}"})
+
+
+def _shape(_faults: f.Faults, request: Request) -> Answer:
+    token = request.headers["authorization"].partition(" ")[2]
+    return Answer(200, {token: token, "login": [token]}, {"ETag": f'"{token}"'})
+
+
+FAULTS = [
+    *f.WIRE_FAULTS, f.primary_limit(9999), f.Fault("echo", before=_echo),
+    f.Fault("redirect", before=_redirect), f.Fault("shape", before=_shape),
+]  # fmt: skip
+CALLS: dict[str, Callable[[Client], object]] = {
+    "me": lambda ours: ours.me(),
+    "pull": lambda ours: ours.pull("upstream/project", 1),
+    "blobs": lambda ours: ours.blobs("upstream/project", ["1" * 40]),
+    "create_blob": lambda ours: ours.create_blob("author/project", b"x"),
+    "create_pull": lambda ours: ours.create_pull(
+        "upstream/project", title="T", body="B", head="author:fix", base="main", draft=True
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_the_token_is_nowhere(
+    github: GitHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: f.Fault, call: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    scene = make_scene(github)
+    token = scene.author.tokens[0].text
+    cache = tmp_path / "kept"
+    scene.faults.arm(fault, times=0)
+    shown = []
+    with client(github, token, cache=cache, waits=Patience().waits(attempts=2)) as ours:
+        shown.append(repr(ours.caller))
+        try:
+            CALLS[call](ours)
+        except GitHubError as error:
+            shown += [everything(error), error.hint]
+    assert scene.faults.struck
+    shown += [record.getMessage() for record in caplog.records]
+    assert any(one.startswith(("GET", "POST")) for one in shown), "--debug shows requests"
+    shown += os.environ.values()
+    shown += [path.read_bytes().decode("utf-8", "replace") for path in cache.rglob("*")]
+    shown += [str(path) for path in cache.rglob("*")]
+    assert token not in "\n".join(shown)
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A proxy that refuses everybody, named with a password as people do."""
+
+    class Refuses(http.server.BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            self.send_error(407)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        with monkeypatch.context() as context:
+            context.setenv("https_proxy", f"http://me:hunter2@127.0.0.1:{server.server_address[1]}")
+            context.delenv("no_proxy", raising=False)
+            context.delenv("NO_PROXY", raising=False)
+            yield "hunter2"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_password_of_a_proxy_is_nowhere(proxy: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with (
+        client(
+            "https://github.invalid/api/v3", "ghp_x", waits=Patience().waits(attempts=2)
+        ) as ours,
+        pytest.raises(GitHubError, match="the proxy does not let it through") as caught,
+    ):
+        ours.me()
+    shown = [
+        everything(caught.value),
+        caught.value.hint,
+        *(one.getMessage() for one in caplog.records),
+    ]
+    assert proxy not in "\n".join(shown)

@@ -1,0 +1,198 @@
+"""Tokens are found without a prompt, and never shown; servers are chosen safely."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import pickle
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import TokenError, UsageError
+from contribbot.github import token as token_module
+from contribbot.github.server import Server, find_server
+from contribbot.github.token import Secret, Token, find_token
+from tests.github.handle import GitHub
+from tests.github.ours import client
+from tests.github.world import make_world
+
+TEXT = "ghp_0123456789abcdefghijABCDEFGHIJ"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Mapping[str, str]:
+    """An environment of a person who has nothing configured; programs go to bin/."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "person").mkdir()
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(tmp_path / "person"), "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def program(home: Mapping[str, str], name: str, script: str) -> None:
+    path = Path(home["PATH"].split(os.pathsep)[0]) / name
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def helper(home: Mapping[str, str], script: str) -> None:
+    """Configure a credential helper of git's."""
+    program(home, "git-credential-kept", script)
+    (Path(home["HOME"]) / ".gitconfig").write_text(
+        "[credential]\n\thelper = kept\n", encoding="utf-8"
+    )
+
+
+def test_a_secret_never_shows_itself() -> None:
+    secret = Secret(TEXT)
+    token = Token(secret, "GITHUB_TOKEN")
+    shown = f"{secret} {secret!r} {secret:>40} {token} {token!r} {[secret]} {vars(token)}"
+    assert TEXT not in shown
+    assert "%s %r" % (secret, secret) == "*** Secret(***)"  # noqa: UP031  the old way, too
+    for spill in (pickle.dumps, json.dumps, copy.deepcopy):
+        with pytest.raises(TypeError) as caught:
+            spill(secret)
+        assert TEXT not in str(caught.value)
+    with pytest.raises(TypeError):
+        dataclasses.asdict(token)
+    with pytest.raises(TypeError):
+        hash(secret)
+    assert secret == Secret(TEXT)
+    assert secret != Secret("other")
+    assert secret != TEXT
+    assert secret.reveal() == TEXT
+    assert secret.scrub(f"bad token {TEXT}!") == "bad token ***!"
+
+
+def test_variables_come_first_in_their_order(home: Mapping[str, str]) -> None:
+    program(home, "gh", "echo from-gh")
+    both = {**home, "GITHUB_TOKEN": "one", "GH_TOKEN": "two"}
+    found = find_token(Server(), both)
+    assert (found.secret.reveal(), found.source) == ("one", "GITHUB_TOKEN")
+    found = find_token(Server(), {**home, "GITHUB_TOKEN": "", "GH_TOKEN": "two"})
+    assert (found.secret.reveal(), found.source) == ("two", "GH_TOKEN")
+    found = find_token(Server(), home)
+    assert (found.secret.reveal(), found.source) == ("from-gh", "`gh auth token`")
+
+
+def test_gh_is_asked_for_the_host_and_told_not_to_ask(home: Mapping[str, str]) -> None:
+    program(home, "gh", 'echo "$GH_PROMPT_DISABLED-$2-$3-$4"')
+    server = find_server({"GITHUB_API_URL": "https://git.example.org/api/v3"})
+    assert find_token(server, home).secret.reveal() == "1-token---hostname-git.example.org"
+
+
+def test_git_helper_is_asked_when_gh_has_none(home: Mapping[str, str]) -> None:
+    program(home, "gh", "echo no oauth token found >&2; exit 1")
+    helper(
+        home,
+        f'test "$1" = get && grep -q host=github.com && echo username=me && echo password={TEXT}',
+    )
+    found = find_token(Server(), home)
+    assert found.secret.reveal() == TEXT
+    assert found.source == "`git credential fill`"
+
+
+def test_git_is_asked_without_gh(home: Mapping[str, str]) -> None:
+    helper(home, f"echo username=me; echo password={TEXT}")
+    assert find_token(Server(), home).secret.reveal() == TEXT
+
+
+def test_no_token_is_an_error_and_no_prompt(home: Mapping[str, str], tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    program(home, "askpass", f"touch {asked}; echo hunter2")
+    (Path(home["HOME"]) / ".gitconfig").write_text(
+        f"[core]\n\taskPass = {Path(home['PATH'].split(os.pathsep)[0]) / 'askpass'}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(TokenError) as caught:
+        find_token(Server(), home)
+    assert not asked.exists()
+    assert caught.value.message == "no GitHub token for github.com"
+    assert "public_repo" in caught.value.hint
+    assert "gh auth login --hostname github.com" in caught.value.hint
+
+
+def test_a_helper_that_hangs_is_left(
+    home: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_module, "_PATIENCE", 0.5)
+    helper(home, "exec sleep 60")
+    started = time.monotonic()
+    with pytest.raises(TokenError, match=r"`git credential fill` did not answer in 0\.5 s"):
+        find_token(Server(), home)
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    "text", [f"{TEXT}\n", f" {TEXT}", f"{TEXT}\x1b[2J", f"{TEXT}\u00e9", f"a b{TEXT}", TEXT * 40]
+)
+def test_what_can_be_no_token_is_refused_and_not_shown(home: Mapping[str, str], text: str) -> None:
+    with pytest.raises(TokenError) as caught:
+        find_token(Server(), {**home, "GITHUB_TOKEN": text})
+    assert "GITHUB_TOKEN" in caught.value.message
+    assert TEXT not in f"{caught.value.message} {caught.value.hint} {caught.value!r}"
+
+
+def test_a_helper_that_answers_rubbish_is_named(home: Mapping[str, str]) -> None:
+    helper(home, f"printf 'username=me\npassword={TEXT}\\x01 and more\\n'")
+    with pytest.raises(TokenError, match="`git credential fill` gives can be no token") as caught:
+        find_token(Server(), home)
+    assert TEXT not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "api", "web"),
+    [
+        ("", "https://api.github.com", "https://github.com"),
+        ("https://api.github.com/", "https://api.github.com", "https://github.com"),
+        ("https://api.octo.ghe.com", "https://api.octo.ghe.com", "https://octo.ghe.com"),
+        ("https://git.example.org/api/v3/", "https://git.example.org/api/v3",
+         "https://git.example.org"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("http://[::1]:8080/", "http://[::1]:8080", "http://[::1]:8080"),
+        ("http://localhost:1", "http://localhost:1", "http://localhost:1"),
+    ],
+)  # fmt: skip
+def test_servers(said: str, api: str, web: str) -> None:
+    assert find_server({"GITHUB_API_URL": said}) == Server(api, web)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "http://github.example.org/api/v3", "ftp://api.github.com", "api.github.com",
+        "https://user:hunter2@api.github.com", "https://api.github.com?x=1", "https://",
+        "https://api.github.com:port", "https://a b.example.org", "http://127.0.0.1.example.org",
+        "http://[::1", "https://api.github.com/#x", "https://api.github.com/\x1b[2J",
+    ],
+)  # fmt: skip
+def test_unsafe_servers_are_refused(said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_server({"GITHUB_API_URL": said})
+    assert "GITHUB_API_URL" in caught.value.message
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.message.isprintable()
+
+
+def test_a_token_that_may_not_says_what_it_lacks(github: GitHub, tmp_path: Path) -> None:
+    world = make_world(github, tmp_path / "source")
+    weak = world.github.add_user("weak", scopes=("read:user",))
+    for status in (403, 404):
+        world.github.state.missing_scope_status = status
+        with client(world.github, weak.tokens[0].text) as ours, pytest.raises(TokenError) as caught:
+            ours.fork("org/tool")
+        assert "the token from GITHUB_TOKEN lacks the scope public_repo" in caught.value.message
+        assert "add public_repo" in caught.value.hint
+    narrow = world.github.add_token(world.ada, repositories=["ada/tool"])
+    sha = world.change("topic")
+    with client(world.github, narrow) as ours:
+        ours.create_ref("ada/tool", "other", sha)
+        with pytest.raises(TokenError, match="pull_requests=write") as caught:
+            ours.create_pull(
+                "org/tool", title="T", body="", head="ada:topic", base="main", draft=True
+            )
+    assert "--handoff" in caught.value.hint
