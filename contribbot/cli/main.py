@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from contribbot.cli import (
     bisect,
+    body,
     diff,
     edit,
     evidence,
@@ -20,6 +22,7 @@ from contribbot.cli import (
     new,
     rebase,
     refresh,
+    reproducer,
     show,
     status,
     verify,
@@ -84,6 +87,8 @@ app.command("bisect")(bisect.bisect)
 app.command("log")(log.log)
 app.command("diff")(diff.diff)
 app.command("export")(export.export)
+app.command("reproducer")(reproducer.reproducer)
+app.command("body")(body.body)
 app.add_typer(evidence.app, name="evidence")
 
 
@@ -95,4 +100,6 @@ def main() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    # Python has no such stream then; a command may write bytes to it.
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
     app()

@@ -7,17 +7,33 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from contribbot.model.base import Line, Model, Name, Names, Prose, Tag, TreePaths
+from contribbot.model.base import Line, Lines, Model, Name, Names, Prose, Tag, TreePaths
 from contribbot.model.check import Check
 from contribbot.model.pin import Pin, Upstream
 from contribbot.model.proofs import Bench, Build, Compile, Hipify, Numerics
 
+
+def _no_lock(name: str) -> str:
+    """Refuse a part of a ref that git keeps for its locks."""
+    if any(part.endswith(".lock") for part in name.split("/")):
+        raise ValueError("no part of a branch's name may end with .lock")
+    return name
+
+
 #: `owner/name#number`.
 Reference = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+#[1-9][0-9]*$")]
+#: A branch's name that git takes (git-check-ref-format) and a URL need not escape.
+BranchName = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$", max_length=200
+    ),
+    AfterValidator(_no_lock),
+]
 #: How prose starts that nobody has written yet: a new patch has a hint behind it.
 TODO: Final = "TODO: "
 
@@ -40,6 +56,30 @@ class Expiry(Model):
         if len(self.model_fields_set) != 1:
             raise ValueError("give exactly one of release, dependency and pull_request")
         return self
+
+
+class Contribution(Model):
+    """What a pull request needs beside the patch. No digest of proof holds it.
+
+    Attributes:
+        issue: The issue that it fixes; one that is only near goes into `related`.
+        branch: The branch in the fork. Left out: `contribbot/` and the patch's name.
+        labels: Labels, beside those that the upstream's rules name.
+        docs: The documentation that it changes, or `none needed: ` and why.
+        ai: How AI was used (Markdown).
+        words: What the person who opens it says of it, in their own words (Markdown).
+        breaking: What stops working for users, or why nothing does (Markdown).
+        different: Other pull requests, and why this one is different from each.
+    """
+
+    issue: Reference | None = None
+    branch: BranchName | None = None
+    labels: Lines = ()
+    docs: Prose | Literal[""] = ""
+    ai: Prose | Literal[""] = ""
+    words: Prose | Literal[""] = ""
+    breaking: Prose | Literal[""] = ""
+    different: dict[Reference, Prose] = Field(default_factory=dict)
 
 
 class PatchSpec(Model):
@@ -66,6 +106,7 @@ class PatchSpec(Model):
         build: What is compiled for the checks to load.
         numerics: Checks that are judged against a reference of higher precision.
         bench: What its speed must be.
+        contribution: What its pull request needs.
     """
 
     title: Line
@@ -84,6 +125,7 @@ class PatchSpec(Model):
     build: Annotated[tuple[Build, ...], Field(strict=False)] = ()
     numerics: Annotated[tuple[Numerics, ...], Field(strict=False)] = ()
     bench: Annotated[tuple[Bench, ...], Field(strict=False)] = ()
+    contribution: Contribution = Contribution()
 
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:

@@ -1,7 +1,10 @@
-"""What is known of each upstream, as data: one TOML file each.
+"""What is known of each upstream, as data: TOML files.
 
-A queue adds its own, or replaces ours, with `upstreams/NAME.toml` beside its
-`queue.toml`.
+`NAME.toml` describes its source and its builds, `contributing/NAME.toml` its rules for
+contributions, `templates/NAME/VERSION.toml` the template of its pull requests.
+
+A queue adds its own, or replaces ours, under the same names in `upstreams/` beside its
+`patches/`.
 """
 
 from __future__ import annotations
@@ -16,8 +19,33 @@ def files(queue: Path) -> dict[str, Path]:
     """Return the file that describes each upstream, by name.
 
     Args:
-        queue: The folder that holds `queue.toml`.
+        queue: The folder that holds `patches/`.
     """
-    found = {path.stem: path for path in sorted(_HERE.glob("*.toml"))}
-    found.update({path.stem: path for path in sorted((queue / "upstreams").glob("*.toml"))})
+    return _both(queue, ".")
+
+
+def contributing(queue: Path) -> dict[str, Path]:
+    """Return the file with each upstream's rules for contributions, by the upstream's name.
+
+    Args:
+        queue: The folder that holds `patches/`.
+    """
+    return _both(queue, "contributing")
+
+
+def templates(queue: Path, upstream: str) -> dict[str, Path]:
+    """Return the templates of an upstream's pull requests, by version.
+
+    Args:
+        queue: The folder that holds `patches/`.
+        upstream: The upstream's name.
+    """
+    return _both(queue, f"templates/{upstream}")
+
+
+def _both(queue: Path, folder: str) -> dict[str, Path]:
+    """Return our files in a folder with the queue's over them, by name."""
+    found: dict[str, Path] = {}
+    for place in (_HERE / folder, queue / "upstreams" / folder):
+        found.update({path.stem: path for path in sorted(place.glob("*.toml"))})
     return found

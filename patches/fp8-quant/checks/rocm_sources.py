@@ -10,13 +10,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-#: The two binding files of the namespace `_C`; both are built for ROCm.
+#: The binding files of the namespace `_C`, as many of them as there are (two in 0.22.0, the
+#: second alone in 0.33.0); all are built for ROCm.
 BINDINGS = ("csrc/libtorch_stable/torch_bindings.cpp", "csrc/torch_bindings.cpp")
 
 _DIRECTIVE = re.compile(r"\s*#\s*(ifdef|ifndef|else|endif|if|elif)\b\s*(\w*)")
 _DEFINITION = re.compile(r'(?<!\w)ops\s*\.def\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 _IMPLEMENTATION = re.compile(r'(?<!\w)ops\s*\.impl\(\s*"([^"]+)"')
 _PIECE = re.compile(r'"((?:[^"\\]|\\.)*)"')
+#: The head of a block of definitions; those of other namespaces are called `ops` there too.
+_BLOCK = re.compile(r"^(?:STABLE_)?TORCH_LIBRARY\w*\((\w+), (?:\w+, )?ops\)", re.MULTILINE)
+_OURS = {"_C", "TORCH_EXTENSION_NAME"}
 
 
 def tree() -> Path:
@@ -26,34 +30,59 @@ def tree() -> Path:
         RuntimeError: `CONTRIBBOT_TREE` does not name it.
     """
     root = Path(os.environ.get("CONTRIBBOT_TREE", ""))
-    if not (root / BINDINGS[0]).is_file():
-        raise RuntimeError(f"CONTRIBBOT_TREE={root}: no {BINDINGS[0]} in it")
+    if not any((root / path).is_file() for path in BINDINGS):
+        raise RuntimeError(f"CONTRIBBOT_TREE={root}: no {' and no '.join(BINDINGS)} in it")
     return root
 
 
-def _seen_by_rocm(text: str) -> Iterator[str]:
-    """Yield the lines that remain of a C++ file where USE_ROCM is defined."""
-    stack: list[bool] = []
+def _seen_by_rocm(text: str, *, unclear: bool) -> Iterator[str]:
+    """Yield the lines that remain of a C++ file where USE_ROCM is defined.
+
+    What stands under another condition (`VLLM_ENABLE_...`, which CMake sets) may be built or
+    not: it is left out, and is all there is where `unclear` is asked for.
+    """
+    stack: list[bool | None] = []
     for line in text.splitlines():
         directive = _DIRECTIVE.match(line)
         if directive is None:
-            if all(stack):
+            if False not in stack and (None in stack) == unclear:
                 yield line
         elif directive[1] == "endif":
             stack.pop()
         elif directive[1] == "else":
-            stack[-1] = not stack[-1]
+            stack[-1] = None if stack[-1] is None else not stack[-1]
+        elif directive[1] == "elif":
+            raise RuntimeError(f"a binding file asks more than this check can follow: {line}")
         elif directive[2] == "USE_ROCM" and directive[1] in {"ifdef", "ifndef"}:
             stack.append(directive[1] == "ifdef")
         else:
-            raise RuntimeError(f"a binding file asks for more than USE_ROCM: {line}")
+            stack.append(None)
 
 
-def _bindings() -> str:
-    lines: list[str] = []
+def _bindings(*, unclear: bool = False) -> str:
+    texts: list[str] = []
     for path in BINDINGS:
-        lines += _seen_by_rocm((tree() / path).read_text(encoding="utf-8"))
-    return "\n".join(lines)
+        if (tree() / path).is_file():
+            text = (tree() / path).read_text(encoding="utf-8")
+            seen = "\n".join(_seen_by_rocm(text, unclear=unclear))
+            blocks = _BLOCK.split(seen)
+            texts.append(blocks[0])
+            texts += [
+                block
+                for name, block in zip(blocks[1::2], blocks[2::2], strict=True)
+                if name in _OURS
+            ]
+    return "\n".join(texts)
+
+
+def require_clear(name: str) -> None:
+    """Refuse to tell of an operator that only a condition of CMake's decides.
+
+    Raises:
+        RuntimeError: It is one.
+    """
+    if f'"{name}' in _bindings(unclear=True):
+        raise RuntimeError(f"{name}: whether it is built is for CMake to decide")
 
 
 def schemas() -> dict[str, str]:

@@ -95,11 +95,13 @@ def _amdsmi() -> None:
     _refusing(
         "amdsmi",
         "amdsmi_get_gpu_device_uuid",
+        "amdsmi_get_gpu_memory_total",
         "amdsmi_topo_get_link_type",
         "amdsmi_topo_get_numa_node_number",
     )
     vars(sys.modules["amdsmi"]).update(
         AmdSmiException=RuntimeError,
+        AmdSmiMemoryType=object,
         amdsmi_init=lambda: None,
         amdsmi_shut_down=lambda: None,
         amdsmi_get_processor_handles=lambda: ["gpu"],
@@ -167,6 +169,8 @@ def _replace_neighbours() -> None:
     )
     _refusing("vllm.model_executor.utils", "set_weight_attrs")
     _refusing(f"{layers}.quantization.utils.w8a8_utils", "all_close_1d", "per_tensor_dequantize")
+    _stand_in("vllm.distributed")
+    _refusing("vllm.distributed.parallel_state", "get_ep_group", "get_tp_group")
     parameters = ("BlockQuantScaleParameter", "ChannelQuantScaleParameter")
     _refusing("vllm.model_executor.parameter", *parameters, "PerTensorScaleParameter")
     _stand_in("vllm.model_executor.custom_op", CustomOp=_CustomOp)
@@ -197,9 +201,10 @@ def _define_operators() -> None:
     defining = library("_C", "FRAGMENT")
     for schema in schemas().values():
         defining.define(schema)  # type: ignore[no-untyped-call]
-    # The fusion pass names it when it is imported.
-    rotary = "flashinfer_rotary_embedding(Tensor positions) -> ()"
-    library("vllm", "FRAGMENT").define(rotary)  # type: ignore[no-untyped-call]
+    # The fusion pass names them when it is imported (0.33.0: `mrope` too).
+    for name in ("flashinfer_rotary_embedding", "mrope"):
+        schema = f"{name}(Tensor positions) -> ()"
+        library("vllm", "FRAGMENT").define(schema)  # type: ignore[no-untyped-call]
 
 
 def open_vllm() -> None:

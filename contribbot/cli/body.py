@@ -1,0 +1,47 @@
+"""`contribbot body`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.shell import JsonOption, PatchArgument, command, open_queue, print_json
+
+
+@command
+def body(
+    context: typer.Context,
+    patch: PatchArgument,
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template", metavar="VERSION", help="Another version of the upstream's template."
+        ),
+    ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file.", show_default="standard output"
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
+    from contribbot.contribute.body import make_body  # noqa: PLC0415  start-up time
+    from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.report.body import note_lines  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    made = make_body(queue, select(queue, [patch])[0], version=template)
+    if output is not None:
+        write_atomically(output, made.text.encode())
+    if as_json:
+        print_json(made)
+    elif output is None:
+        typer.echo(made.text, nl=False)
+    for line in note_lines(made):
+        typer.echo(line, err=True)
+    return 0

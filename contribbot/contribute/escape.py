@@ -1,0 +1,160 @@
+"""Foreign text as Markdown that shows it and does nothing else.
+
+Test output, file names and titles may hold anything: Markdown, HTML, mentions, closing
+keywords. Upstreams squash a pull request's text into a commit message, where a code span
+protects nothing: so mentions and references are broken up there too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
+#: What GitHub links or acts on: `@name`, `#1`, `GH-1`, the address of an issue.
+_LIVE: Final = re.compile(
+    r"(?:(?<![A-Za-z0-9_])@(?=[A-Za-z0-9])"
+    r"|#(?=[0-9])"
+    r"|(?<![A-Za-z0-9_])GH-(?=[0-9])"
+    r"|/(?:issues|pull|pulls|discussions|commit)/(?=[0-9a-f]))",
+    re.IGNORECASE,
+)
+#: Invisible, breaks no line: what stands on its two sides is no longer one word.
+JOINER: Final = "\N{WORD JOINER}"
+_MARKDOWN: Final = {ord(char): f"\\{char}" for char in "\\`*_[]|~"} | {
+    ord("<"): "&lt;",
+    ord("&"): "&amp;",
+    ord("@"): "&#64;",
+    ord("#"): "&#35;",
+}
+#: What GitHub makes a link of without being asked.
+_ADDRESS: Final = re.compile(r"(?i)(\b(?:https?|ftp|mailto|xmpp)):|\b(www)\.|\bGH-(?=[0-9])")
+_TICKS: Final = re.compile(r"`+")
+
+
+def clean(text: str) -> str:
+    """Return one line without control characters, terminal escapes and writing directions.
+
+    Args:
+        text: Anything.
+    """
+    spaced = re.sub(r"\s+", " ", _ANSI.sub("", text)).strip()
+    return "".join(char for char in spaced if char.isprintable())
+
+
+def inert(text: str) -> str:
+    """Return a line in which nothing is a mention or a reference, in Markdown or out of it.
+
+    Args:
+        text: Anything.
+    """
+    return _LIVE.sub(lambda found: found.group() + JOINER, clean(text))
+
+
+def plain(text: str) -> str:
+    """Return text that Markdown shows as it is, for the inside of a line.
+
+    Args:
+        text: Anything.
+    """
+    return _ADDRESS.sub(
+        lambda found: found.group()[:-1] + f"&#{ord(found.group()[-1])};",
+        clean(text).translate(_MARKDOWN),
+    )
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a line of at most so many characters, with an ellipsis where it was cut.
+
+    Args:
+        text: Anything.
+        limit: Characters.
+    """
+    line = clean(text)
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def code(text: str, *, limit: int = 0) -> str:
+    """Return a line as a code span that holds even where its text has backticks.
+
+    Args:
+        text: Anything.
+        limit: Characters of the text that are shown; 0: all.
+    """
+    line = inert(shortened(text, limit) if limit else text) or " "
+    ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
+    edge = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{ticks}{edge}{line}{edge}{ticks}"
+
+
+def cell(text: str, *, limit: int = 0) -> str:
+    """Return a line as a code span for a cell of a table.
+
+    Args:
+        text: Anything.
+        limit: Characters of the text that are shown; 0: all.
+    """
+    # A table is split at its bars before code spans are looked for.
+    return code(text, limit=limit).replace("|", "\\|")
+
+
+def fence(text: str, *, language: str = "", lines: int = 0) -> str:
+    """Return text as a fenced block that nothing inside can close.
+
+    Args:
+        text: Anything.
+        language: What GitHub colours it as.
+        lines: Lines that are shown, the first ones; 0: all.
+    """
+    rows = [
+        "".join(char for char in _ANSI.sub("", row).expandtabs(4) if char.isprintable()).rstrip()
+        for row in text.splitlines()
+    ]
+    if lines and len(rows) > lines:
+        rows = [*rows[:lines], f"… {len(rows) - lines} more lines"]
+    shown = [_LIVE.sub(lambda found: found.group() + JOINER, row) for row in rows]
+    runs = (len(run) for row in shown for run in _TICKS.findall(row))
+    ticks = "`" * max(3, max(runs, default=0) + 1)
+    return "\n".join((ticks + language, *shown, ticks))
+
+
+_FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+
+
+def prose(text: str) -> str:
+    """Return the Markdown of a patch's author so that it stays within its section.
+
+    It is theirs and stays Markdown. What would end the section, or hide what follows, does
+    not: a heading becomes text, an open fence is closed, a comment and HTML are shown.
+
+    Args:
+        text: Markdown.
+    """
+    shown: list[str] = []
+    fenced = ""
+    for raw in text.strip().splitlines():
+        row = "".join(
+            char for char in _ANSI.sub("", raw).expandtabs(4) if char.isprintable()
+        ).rstrip()
+        found = _FENCE.match(row)
+        if fenced:
+            closes = found and found[1].startswith(fenced) and not found[2].strip()
+            fenced = "" if closes else fenced
+        elif found and "`" not in found[2]:
+            fenced = found[1]
+        else:
+            row = _tamed(row)
+        shown.append(row)
+    if fenced:
+        shown.append(fenced)
+    return "\n".join(shown)
+
+
+def _tamed(row: str) -> str:
+    """Take from a line of prose what would reach beyond its section."""
+    row = re.sub(r"^( {0,3})(#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", r"\1\\\2", row)
+    parts = re.split(r"(`+[^`]*`+)", row)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"<(?=[A-Za-z/!?])", "&lt;", part)
+        for part in parts
+    )

@@ -1,0 +1,293 @@
+"""What fresh evidence says of a patch, each figure with the record that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot.errors import NotProvedError
+from contribbot.model.outcome import HOST_TARGETS, Outcome, StageResult, Verdict
+from contribbot.model.patch import Patch
+from contribbot.queue.load import Queue
+from contribbot.verify.records import Record, State, read_records
+
+#: What an outcome's one line begins with where it is red to green; the columns say it already.
+_SAID: Final = (
+    "fails on the base as stated; ",
+    "fails on the base as stated, compiles on the patched tree; ",
+    "fails on the base as stated, as expected on the patched tree; ",
+    "compiles on both; ",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A fresh record.
+
+    Attributes:
+        label: How the text names it: `R1`.
+        record: The record.
+        file: Where it lies, seen from the queue.
+    """
+
+    label: str
+    record: Record
+    file: str
+
+    @property
+    def stages(self) -> tuple[StageResult, ...]:
+        """What it saw."""
+        statement = self.record.statement
+        return statement.predicate.contribbot.stages if statement else ()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One thing that passed, and every record that says so in the same words.
+
+    Attributes:
+        result: The outcome, as the first record has it.
+        sources: The records.
+    """
+
+    result: StageResult
+    sources: tuple[Source, ...]
+
+    @property
+    def name(self) -> str:
+        """What `patch.toml` calls it; a stage without entries has its own name."""
+        return str(self.result.details.get("check") or self.result.stage)
+
+    @property
+    def labels(self) -> str:
+        """The records, as a reader looks them up."""
+        return ", ".join(one.label for one in self.sources)
+
+    @property
+    def over(self) -> str:
+        """The installed release that the tree's files ran over, where it is not the pin's."""
+        return other_release(self.result)
+
+    @property
+    def red(self) -> bool:
+        """Whether it failed on the base, as it should."""
+        return self.result.details.get("expect") == "fail-to-pass"
+
+    @property
+    def summary(self) -> str:
+        """The figures of its one line."""
+        text = self.result.reason.removeprefix(f"{self.name}: ")
+        text = text.removesuffix(_note(self.result))
+        for said in _SAID:
+            text = text.removeprefix(said)
+        return text
+
+    def count(self, side: str, kind: str) -> int:
+        """Return how many tests of a run ended in a way.
+
+        Args:
+            side: `base` or `patched`.
+            kind: `passed`, `failed` or `skipped`.
+        """
+        return len(_list(_table(self.result.details, side), kind))
+
+    def messages(self) -> Iterator[str]:
+        """Yield what the failures on the base say, in the order of the tests."""
+        for one in _list(_table(self.result.details, "base"), "failed"):
+            if isinstance(one, dict):
+                # What follows is pytest's view of the assertion.
+                yield next(iter(str(one.get("message", "")).splitlines()), "")
+
+    def table(self, *keys: str) -> dict[str, JsonValue]:
+        """Return a table within the details; an empty one where there is none."""
+        found = self.result.details
+        for key in keys:
+            found = _table(found, key)
+        return found
+
+    def rows(self, key: str) -> list[dict[str, JsonValue]]:
+        """Return the tables of a list within the details."""
+        return [one for one in _list(self.result.details, key) if isinstance(one, dict)]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that fresh evidence says of a patch.
+
+    Attributes:
+        patch: The patch.
+        below: Patches that it stands on, lowest first.
+        sources: The fresh records.
+        seen: What passed.
+        stale: Targets on which only an earlier version of the patch is known to have run.
+    """
+
+    patch: Patch
+    below: tuple[str, ...]
+    sources: tuple[Source, ...]
+    seen: tuple[Seen, ...]
+    stale: frozenset[str]
+
+    def of(self, *stages: str, target: str = "") -> list[Seen]:
+        """Return what passed in some stages.
+
+        Args:
+            stages: The stages.
+            target: Only on this target; empty: on all.
+        """
+        return [
+            one
+            for one in self.seen
+            if one.result.stage in stages and target in {"", one.result.target}
+        ]
+
+
+def gather(queue: Queue, name: str) -> Figures:
+    """Read the records of a patch.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+
+    Raises:
+        NotProvedError: The patch says nothing that could be proved, or is not written; it has
+            no fresh record; a record was changed; something failed; or something that every
+            machine can run has not passed.
+    """
+    patch = queue.patch(name)
+    _finished(patch)
+    records = read_records(queue, queue.evidence, name)
+    for record in records:
+        if record.state is State.TAMPERED:
+            raise NotProvedError(
+                f"{name}: {_inside(queue, record)}: {record.why}",
+                hint=f"remove the file and run `contribbot verify {name}`",
+            )
+    fresh = [one for one in records if one.state is State.FRESH and one.statement is not None]
+    sources = tuple(
+        Source(f"R{number}", record, _inside(queue, record))
+        for number, record in enumerate(fresh, start=1)
+    )
+    if not sources:
+        old = next((f": {_inside(queue, one)}: {one.why}" for one in records), "")
+        raise NotProvedError(
+            f"{name}: no fresh evidence{old}", hint=f"run `contribbot verify {name}`"
+        )
+    _nothing_failed(name, sources)
+    seen = _merged(sources)
+    _all_there(patch, seen)
+    if not any(_verdict(one) is Verdict.PROVED for one in sources):
+        raise NotProvedError(
+            f"{name}: no fresh record proves it: {sources[0].file} is "
+            f"{_verdict(sources[0]) or 'no record'}",
+            hint=f"run `contribbot verify {name}` where it can be proved",
+        )
+    ran = {one.result.target for one in seen}
+    stale = {
+        result.target
+        for record in records
+        if record.state is State.STALE and record.statement is not None
+        for result in record.statement.predicate.contribbot.stages
+        if result.outcome is Outcome.PASSED
+    }
+    return Figures(patch, tuple(queue.below(name)), sources, seen, frozenset(stale - ran))
+
+
+def other_release(result: StageResult) -> str:
+    """Return the installed release that something ran over, where it is not the pin's.
+
+    Args:
+        result: The outcome.
+    """
+    # The stage compares it with the pin, and says so at the end of its line.
+    return str(result.details["over"]) if result.reason.endswith(_note(result) or "\0") else ""
+
+
+def _note(result: StageResult) -> str:
+    over = result.details.get("over")
+    return f" (over {over}, not the pin's)" if over else ""
+
+
+def _finished(patch: Patch) -> None:
+    if patch.spec.unwritten:
+        raise NotProvedError(
+            f"{patch.name}: {', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'} "
+            "not written yet",
+            hint="write it; it becomes the text of the pull request",
+        )
+    if patch.spec.unproved or not patch.files:
+        lacks = "states nothing that proves it" if patch.files else "has no commit"
+        raise NotProvedError(
+            f"{patch.name}: the patch {lacks}",
+            hint=f"see docs/queue.md, then run `contribbot verify {patch.name}`",
+        )
+
+
+def _nothing_failed(name: str, sources: Iterable[Source]) -> None:
+    for source in sources:
+        for one in source.stages:
+            if one.outcome is Outcome.FAILED:
+                what = one.details.get("check") or one.stage
+                raise NotProvedError(
+                    f"{name}: {what} failed on {one.target}, says {source.file}: {one.reason}",
+                    hint=f"mend it and run `contribbot verify {name}`",
+                )
+
+
+def _merged(sources: Iterable[Source]) -> tuple[Seen, ...]:
+    """Return what passed; the same said by two records is there once."""
+    found: dict[tuple[str, str, str, str], Seen] = {}
+    for source in sources:
+        for result in source.stages:
+            if result.outcome is not Outcome.PASSED:
+                continue
+            one = Seen(result, (source,))
+            key = (result.stage, one.name, result.target, one.summary)
+            known = found.get(key)
+            # What ran on the pin's own release is shown rather than what ran over another.
+            first = one if known is None or (known.over and not one.over) else known
+            found[key] = Seen(first.result, (*(known.sources if known else ()), source))
+    return tuple(found.values())
+
+
+def _all_there(patch: Patch, seen: Iterable[Seen]) -> None:
+    """Refuse when something that every machine can run is not in evidence."""
+    there = {(one.result.stage, one.name, one.result.target) for one in seen}
+    spec = patch.spec
+    asked = [
+        *(("reproduce", one.name, one.target) for one in spec.checks),
+        *(("numerics", one.name, one.target) for one in spec.numerics),
+        *(("bench", one.name, one.target) for one in spec.bench),
+        *([("hipify", "hipify", "any")] if spec.hipify else []),
+    ]
+    for stage, name, target in asked:
+        if target in HOST_TARGETS and (stage, name, target) not in there:
+            raise NotProvedError(
+                f"{patch.name}: no fresh evidence of the check {name} on {target}",
+                hint=f"run `contribbot verify {patch.name}`",
+            )
+
+
+def _verdict(source: Source) -> Verdict | None:
+    statement = source.record.statement
+    return statement.predicate.contribbot.verdict if statement else None
+
+
+def _inside(queue: Queue, record: Record) -> str:
+    path = record.path
+    return (
+        path.relative_to(queue.folder) if path.is_relative_to(queue.folder) else path
+    ).as_posix()
+
+
+def _table(value: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _list(value: dict[str, JsonValue], key: str) -> list[JsonValue]:
+    inner = value.get(key)
+    return inner if isinstance(inner, list) else []

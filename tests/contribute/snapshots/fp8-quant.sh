@@ -1,0 +1,16 @@
+#!/bin/sh
+# Usage: sh reproduce.sh [CHECKOUT]
+set -eu
+here=$(CDPATH="" cd -- "$(dirname -- "$0")" && pwd)
+tree=${1:-$here/tree}
+if [ ! -e "$tree" ]; then
+    git clone --quiet --depth 1 --branch v0.22.0 \
+        https://github.com/vllm-project/vllm "$tree"
+    git -C "$tree" apply "$here"/below/*.patch
+fi
+tree=$(cd "$tree" && pwd)
+export CONTRIBBOT_TREE="$tree"
+export PYTHONPATH="$tree"
+cd "$here/checks"
+exec "${PYTHON:-python}" -m pytest -p no:cacheprovider -q --tb=short \
+    'test_registered.py::test_compiled[fp8]'

@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from markdown_it import MarkdownIt
+from pydantic import JsonValue
+from typer.testing import CliRunner
+
+from contribbot.cli import body as command
+from contribbot.cli.shell import Settings
+from contribbot.contribute.body import Body, make_body
+from contribbot.contribute.templates import headings, rules_of, template_of
+from contribbot.errors import NotProvedError, QueueError, UsageError
+from contribbot.queue.load import Queue, load_queue
+from tests.conftest import Program, dig
+from tests.contribute.bodytoy import describe
+from tests.contribute.snapshots import assert_snapshot
+from tests.toy import Toy, one_check
+
+ROOT = Path(__file__).parents[2]
+#: The real patches; behind `@` another template than the one in force.
+REAL = (
+    "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-quant",
+    "hipify-path@0.22.0", "fp8-quant@0.22.0",
+)  # fmt: skip
+
+
+@cache
+def real_queue() -> Queue:
+    return load_queue(ROOT)
+
+
+@cache
+def real(case: str) -> Body:
+    name, _, version = case.partition("@")
+    return make_body(real_queue(), name, version=version)
+
+
+def stages(case: str) -> list[dict[str, JsonValue]]:
+    """Return every outcome in the records of a patch, as JSON has it."""
+    found: list[dict[str, JsonValue]] = []
+    for path in sorted((ROOT / "evidence" / case.partition("@")[0]).glob("*.json")):
+        found += json.loads(path.read_text(encoding="utf-8"))["predicate"]["contribbot"]["stages"]
+    return found
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_a_real_patch_reads_as_it_was_approved(case: str) -> None:
+    assert_snapshot(f"{case}.md", real(case).text)
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_the_sections_are_the_templates_in_order(case: str) -> None:
+    body = real(case)
+    rules = rules_of(real_queue(), body.upstream)
+    template = template_of(real_queue(), rules, body.template)
+    wanted = [one.heading for one in template.sections if one.heading]
+    extra = {template.machine}
+    assert [one for one in headings(body.text) if one not in extra] == wanted
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_what_was_counted_is_what_the_records_hold(case: str) -> None:
+    text = real(case).text
+    for one in stages(case):
+        if one["stage"] != "reproduce" or one["outcome"] != "passed":
+            continue
+        patched = dig(one, "details", "patched", "passed")
+        assert isinstance(patched, list)
+        start = f"| `{dig(one, 'details', 'check')}` |"
+        row = next(row for row in text.splitlines() if row.startswith(start))
+        assert f"| {len(patched)} pass |" in row
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_speed_and_numbers_are_the_records_own_words(case: str) -> None:
+    text = real(case).text.replace("\\", "")
+    for one in stages(case):
+        if one["stage"] in {"bench", "numerics"} and one["outcome"] == "passed":
+            said = str(one["reason"]).partition(": ")[2]
+            assert re.sub(r" \(over .*\)$", "", said) in text
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_nothing_is_said_to_have_run_on_an_amd_gpu(case: str) -> None:
+    body = real(case)
+    grid = [row.split("|")[1:4] for row in body.text.splitlines() if row.startswith("| gfx")]
+    named = {target for row in grid for target in row[0].strip().split(", ")}
+    assert {"gfx942", "gfx950"} <= named
+    assert {"gfx942", "gfx950"} <= set(body.not_run)
+    assert all(row[1].strip() == "**not run**" for row in grid)
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_every_figure_in_a_table_names_its_record(case: str) -> None:
+    body = real(case)
+    labels = {one.label for one in body.records}
+    for row in body.text.splitlines():
+        if row.startswith("| `"):
+            assert set(row.split("|")[-2].strip().split(", ")) <= labels
+        if row.startswith("- `") and " on " in row and "checks/" not in row:
+            named = re.search(r"\(([^()]*)\)$", row)
+            assert named is not None
+            assert set(named[1].split(", ")) <= labels
+    for one in body.records:
+        assert f"- {one.label}: `{one.file}`, seal `{one.seal[:12]}`" in body.text
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_a_text_is_within_its_budget_and_its_details_are_closed(case: str) -> None:
+    body = real(case)
+    assert len(body.text) == body.characters <= body.budget
+    assert body.text.count("<details>") == body.text.count("</details>") > 0 or (
+        body.upstream == "sglang"
+    )
+
+
+def test_another_release_under_the_trees_files_is_said() -> None:
+    text = real("stable-softmax").text
+    assert text.count("over torch 2.11.0, not the pin's release") == 1
+    assert "`NVIDIA H200`, CUDA 13.0.2, torch 2.11.0" in text
+
+
+def test_pytorch_gets_machine_text_below_its_own_heading_and_asks_for_a_person() -> None:
+    body = real("stable-softmax")
+    assert body.text.startswith("## Issue\n\nFixes #60939\n\n## Summary\n\n### Agent details (mach")
+    assert len(body.wants) == 1
+    assert body.wants[0].startswith("your own words")
+    assert "> (machine-written)" in body.text
+
+
+def proved(toy: Toy, program: Program, patch: bytes | None = None) -> Queue:
+    toy.put_patch(patch=patch)
+    toy.put_queue(["area"])
+    assert program("verify", "area").code in {0, 1}
+    return load_queue(toy.queue)
+
+
+def test_a_toy_says_what_failed_and_what_passes(toy: Toy, program: Program) -> None:
+    describe(toy)
+    body = make_body(proved(toy, program), "area")
+    red = next(row for row in body.text.splitlines() if row.startswith("| `red` |"))
+    assert red == "| `red` | cpu | 2 fail: `AssertionError: assert 5 == 6` | 2 pass | R1 |"
+    assert "| gfx942 | **not run** |" in body.text
+    assert "Speed: **not measured**." in body.text
+    assert "- [ ] Tests" in body.text
+    assert body.live == ("not compared with the live template",)
+
+
+@pytest.mark.parametrize(
+    ("live", "said"),
+    [
+        ("## What\n## Shown\n", ()),
+        ("## Shown\n## What\n", ("the live template has its headings in another order",)),
+        ("## What\n## Tested\x1b[31m\n", ("no `## Shown` any more", "`## Tested`, which is new")),
+    ],
+)
+def test_a_changed_template_is_told(
+    toy: Toy, program: Program, live: str, said: tuple[str, ...]
+) -> None:
+    describe(toy)
+    asked = []
+
+    def read(repository: str, path: str) -> str:
+        asked.append((repository, path))
+        return live
+
+    lines = make_body(proved(toy, program), "area", read_live=read).live
+    assert asked == [("example/toy", ".github/pull_request_template.md")]
+    assert len(lines) == len(said)
+    assert all(part in line for part, line in zip(said, lines, strict=True))
+    assert not any("\x1b" in line for line in lines)
+
+
+HOSTILE = (
+    "</code></details><img src=x onerror=alert(1)> `` ``` ~~~ | [x](https://evil.example) @octocat "
+    "Fixes #1, closes example/toy#2 GH-3 https://github.com/example/toy/issues/4 "
+    "\\u202etfel\\u202c \\x1b[31mred\\x07 <!-- \\n## Heading"
+)
+
+
+def test_hostile_output_is_shown_and_does_nothing(toy: Toy, program: Program) -> None:
+    describe(toy)
+    check = (
+        "import pytest\nfrom toy.area import rectangle\n\n\n"
+        f'@pytest.mark.parametrize("x", ["@octocat #1"])\ndef test_it(x):\n'
+        f'    assert rectangle(2, 3) == 6, "{HOSTILE}"\n'
+    )
+    toy.put_patch(
+        checks=one_check(reason="^AssertionError: </code>"), check_files={"test_red.py": check}
+    )
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    text = make_body(load_queue(toy.queue), "area").text
+    assert "onerror" in text
+    assert_inert(text)
+
+
+def assert_inert(text: str) -> None:
+    """See that a text has only the HTML, links and headings that we write."""
+    assert all(char.isprintable() or char == "\n" for char in text.replace("\u2060", ""))
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
+    flat = [each for one in tokens for each in (one, *(one.children or ()))]
+    html = "".join(one.content for one in flat if one.type in {"html_block", "html_inline"})
+    assert re.sub(r"</?details>|</?summary>|Checklist|\s", "", html) == ""
+    assert not [one for one in flat if one.type in {"link_open", "image"}]
+    assert len([one for one in flat if one.type == "heading_open"]) == 2
+    # In a commit message nothing is code: there it must not be a reference either.
+    for live in (r"@octocat", r"#\d", r"GH-\d", r"issues/\d"):
+        assert re.search(live, text) is None
+
+
+@pytest.mark.parametrize(
+    ("prose", "shown"),
+    [
+        ("# Heading", "\\# Heading"),
+        ("a\n===\nb", "a\n\\===\nb"),
+        ("<!-- hidden", "&lt;!-- hidden"),
+        ("</details> `</b>`", "&lt;/details> `</b>`"),
+    ],
+)
+def test_prose_stays_in_its_section(toy: Toy, program: Program, prose: str, shown: str) -> None:
+    describe(toy)
+    proved(toy, program)
+    path = toy.queue / "patches/area/patch.toml"
+    text = path.read_text().replace('problem = "Areas are sums."', f"problem = {json.dumps(prose)}")
+    path.write_text(text)
+    body = make_body(load_queue(toy.queue), "area").text
+    assert f"\n\n{shown}\n\n**Root cause.**" in body
+    assert headings(body) == ["## What", "## Shown"]
+
+
+def test_an_open_fence_in_prose_is_closed(toy: Toy, program: Program) -> None:
+    describe(toy)
+    proved(toy, program)
+    path = toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().replace('"A times."', '"""\n```c\n## x\n"""'))
+    body = make_body(load_queue(toy.queue), "area").text
+    assert "**Change.**\n\n```c\n## x\n```\n\n" in body
+    assert headings(body) == ["## What", "## Shown"]
+
+
+def test_a_text_that_cannot_be_made_short_is_refused(toy: Toy, program: Program) -> None:
+    describe(toy, budget=500)
+    queue = proved(toy, program)
+    with pytest.raises(QueueError, match=r"patch\.toml: the text .* the rules of toy allow 500"):
+        make_body(queue, "area")
+
+
+def test_githubs_limit_is_named(toy: Toy, program: Program) -> None:
+    describe(toy, budget=60_000)
+    proved(toy, program)
+    path = toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().replace("Areas are sums.", "long " * 14_000))
+    with pytest.raises(QueueError, match="GitHub takes 65,536"):
+        make_body(load_queue(toy.queue), "area")
+
+
+def test_long_lists_become_counts_before_it_is_refused(toy: Toy, program: Program) -> None:
+    describe(toy)
+    queue = proved(toy, program)
+    long = make_body(queue, "area")
+    describe(toy, budget=long.characters - 1)
+    short = make_body(load_queue(toy.queue), "area")
+    assert short.characters < long.characters
+    assert "| 1 more | cpu | 1 pass | 1 pass | R1 |" in short.text
+
+
+def refused(toy: Toy, match: str, name: str = "area") -> None:
+    with pytest.raises(NotProvedError, match=match) as caught:
+        make_body(load_queue(toy.queue), name)
+    assert caught.value.exit_code == 1
+    assert caught.value.hint
+
+
+def test_without_evidence_there_is_no_text(toy: Toy) -> None:
+    describe(toy)
+    toy.put_patch()
+    toy.put_queue(["area"])
+    refused(toy, "^area: no fresh evidence$")
+
+
+def test_stale_evidence_is_none(toy: Toy, program: Program) -> None:
+    describe(toy)
+    proved(toy, program)
+    path = toy.queue / "patches/area/checks/test_same.py"
+    path.write_text(path.read_text() + "\n")
+    refused(toy, r"^area: no fresh evidence: evidence/area/\S+: the checks have changed since$")
+
+
+def test_an_edited_record_is_refused(toy: Toy, program: Program) -> None:
+    describe(toy)
+    proved(toy, program)
+    record = next((toy.queue / "evidence/area").glob("*.json"))
+    record.write_text(record.read_text().replace("2 tests", "9 tests"))
+    refused(toy, "does not match its seal")
+
+
+def test_what_failed_is_refused(toy: Toy, program: Program) -> None:
+    describe(toy)
+    proved(toy, program, toy.format_patch({"src/toy/area.py": "square = None\n"}))
+    refused(toy, "^area: (red|same) failed on cpu, says evidence/area/")
+
+
+def test_what_only_stays_green_proves_nothing(toy: Toy, program: Program) -> None:
+    describe(toy)
+    same = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 2) == 4\n"
+    toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": same})
+    toy.put_queue(["area"])
+    program("verify", "area")
+    refused(toy, "no fresh record proves it: .* is incomplete")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "match"),
+    [
+        ('problem = "Areas', 'problem = "TODO: areas', "problem of .* not written yet"),
+        ("[[checks]]", "[[bench]]", "states nothing that proves it"),
+    ],
+)
+def test_an_unfinished_patch_is_refused(toy: Toy, before: str, after: str, match: str) -> None:
+    describe(toy)
+    checks = None if "TODO" in after else ""
+    path = toy.put_patch(checks=checks) / "patch.toml"
+    toy.put_queue(["area"])
+    path.write_text(path.read_text().replace(before, after))
+    refused(toy, match)
+
+
+def test_no_rules_no_template_no_patch(toy: Toy, program: Program) -> None:
+    queue = proved(toy, program)
+    with pytest.raises(QueueError, match="toy: no rules for contributions are known"):
+        make_body(queue, "area")
+    describe(toy)
+    with pytest.raises(UsageError, match="toy: no template 2") as caught:
+        make_body(queue, "area", version="2")
+    assert caught.value.hint == "there are: 1"
+    with pytest.raises(UsageError, match="no such patch"):
+        make_body(queue, "volume")
+
+
+def test_proof_knows_nothing_of_the_contribution(toy: Toy, program: Program) -> None:
+    describe(toy)
+    proved(toy, program)
+    path = toy.queue / "patches/area/patch.toml"
+    path.write_text(
+        path.read_text()
+        + '\n[contribution]\nissue = "example/toy#7"\nai = "By a machine."\nwords = "I like it."\n'
+        + 'docs = "none needed: no docs."\n[contribution.different]\n"example/toy#8" = "It adds."\n'
+    )
+    assert program("evidence", "check").code == 0
+    text = make_body(load_queue(toy.queue), "area").text
+    for part in ("Fixes #7\n", "- [x] AI\n", "I like it.", "- example/toy#8: It adds.\n"):
+        assert part in text
+
+
+def test_the_command_prints_the_text_alone_and_writes_a_file(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    describe(toy)
+    body = make_body(proved(toy, program), "area")
+    app = typer.Typer()
+    app.command()(command.body)
+    settings = Settings(queue=toy.queue, debug=False)
+    done = CliRunner().invoke(app, ["area"], obj=settings)
+    assert (done.exit_code, done.stdout) == (0, body.text)
+    assert "not compared with the live template" in done.stderr
+    shown = CliRunner().invoke(app, ["area", "--json"], obj=settings)
+    assert Body.model_validate_json(shown.stdout, strict=False) == body
+    target = tmp_path / "out" / "body.md"
+    written = CliRunner().invoke(app, ["area", "--output", str(target)], obj=settings)
+    assert (written.exit_code, written.stdout) == (0, "")
+    assert target.read_text(encoding="utf-8") == body.text
+    (toy.queue / "evidence/area").rename(toy.queue / "gone")
+    none = CliRunner().invoke(app, ["area"], obj=settings)
+    assert (none.exit_code, none.stdout) == (1, "")
+    assert "contribbot verify area" in none.stderr

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from contribbot.contribute.figures import gather
+from contribbot.contribute.grid import grid_of, not_run
+from contribbot.contribute.templates import rules_of
+from contribbot.model.evidence import Statement, seal_of
+from contribbot.queue.load import load_queue
+from tests.conftest import Program, dig
+from tests.contribute.bodytoy import describe
+from tests.toy import CHECKS, Toy
+
+CUDA = """
+[[checks]]
+name = "red-cuda"
+file = "test_red_cuda.py"
+expect = "fail-to-pass"
+reason = "^AssertionError"
+requires = ["cuda"]
+"""
+
+
+def proved(toy: Toy, program: Program) -> Path:
+    """Prove the toy patch, and return its record."""
+    describe(toy)
+    test = "\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6, 5\n"
+    files = {
+        "test_red.py": "from toy.area import rectangle" + test,
+        "test_red_cuda.py": "def test_it():\n    raise AssertionError\n",
+        "test_same.py": "def test_it():\n    assert True\n",
+    }
+    toy.put_patch(checks=CHECKS.replace("assert 5 == ", "5") + CUDA, check_files=files)
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    return next((toy.queue / "evidence/area").glob("*.json"))
+
+
+def another(record: Path, change: Callable[[dict[str, JsonValue]], None]) -> Path:
+    """Write a record of another machine: what a second verification there would have left."""
+    document: dict[str, JsonValue] = json.loads(record.read_text(encoding="utf-8"))
+    details = dig(document, "predicate", "contribbot")
+    machine = dig(details, "machine")
+    assert isinstance(details, dict)
+    assert isinstance(machine, dict)
+    machine["cpu"] = "Another"
+    change(details)
+    document["contribbot_seal"] = seal_of(document)
+    slug = Statement.model_validate(document).predicate.contribbot.machine.slug
+    path = record.with_name(f"{slug}.json")
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_two_records_that_say_the_same_are_one_figure(toy: Toy, program: Program) -> None:
+    another(proved(toy, program), lambda _: None)
+    figures = gather(load_queue(toy.queue), "area")
+    assert {one.label for one in figures.sources} == {"R1", "R2"}
+    assert {one.labels for one in figures.of("reproduce")} == {"R1, R2"}
+    assert len(figures.of("reproduce")) == 2
+
+
+def test_two_records_that_differ_are_two_figures(toy: Toy, program: Program) -> None:
+    def change(details: dict[str, JsonValue]) -> None:
+        stages = details["stages"]
+        assert isinstance(stages, list)
+        one = next(each for each in stages if isinstance(each, dict) and each["stage"] == "witness")
+        assert isinstance(one, dict)
+        one["reason"] = "1 of 2 added statements ran (50%)"
+
+    another(proved(toy, program), change)
+    figures = gather(load_queue(toy.queue), "area")
+    assert sorted(one.labels for one in figures.of("witness")) == ["R1", "R2"]
+
+
+def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, program: Program) -> None:
+    def change(details: dict[str, JsonValue]) -> None:
+        details["checks_sha256"] = "0" * 64
+        stages = details["stages"]
+        assert isinstance(stages, list)
+        for each in stages:
+            if isinstance(each, dict) and each["target"] == "cuda":
+                each["outcome"] = "passed"
+
+    record = proved(toy, program)
+    path = another(record, change)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    details = document["predicate"]["contribbot"]
+    # What a machine with that GPU would have written: nothing open, one test more.
+    details["open"] = []
+    red = next(one for one in details["stages"] if one["details"].get("check") == "red")
+    cuda = next(one for one in details["stages"] if one["target"] == "cuda")
+    cuda["details"] = {**red["details"], "check": "red-cuda"}
+    names = document["predicate"]["passedTests"]
+    names.insert(names.index("reproduce/same@cpu") + 1, "reproduce/red-cuda@cuda")
+    document["predicate"]["configuration"][1]["digest"]["sha256"] = "0" * 64
+    document["contribbot_seal"] = seal_of(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    queue = load_queue(toy.queue)
+    figures = gather(queue, "area")
+    assert figures.stale == {"cuda"}
+    rows = {row.targets: row for row in grid_of(figures, rules_of(queue, "toy"))}
+    assert rows["cuda",].cells[0].text == "**not run on this version**"
+    assert rows["gfx942",].cells[0].text == "**not run**"
+    assert rows["cpu",].cells[0].text == "passed (R1)"
+    assert not_run(list(rows.values())) == ("cuda", "gfx942")

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from contribbot.cli import reproducer as command
+from contribbot.cli.shell import Settings
+from contribbot.contribute.reproducer import make_reproducer, write_reproducer
+from contribbot.errors import NotProvedError, UsageError
+from contribbot.queue.load import Queue, load_queue
+from tests.conftest import Program
+from tests.contribute.snapshots import assert_snapshot
+from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
+
+ROOT = Path(__file__).parents[2]
+
+
+LOWER = """\
+import importlib.util
+
+
+def test_it():
+    assert importlib.util.find_spec("toy.low")
+    assert importlib.import_module("toy.low").LOW == 5
+"""
+
+
+def run(folder: Path, *args: str) -> tuple[int, str]:
+    """Run the script as a stranger would: with nothing of contribbot on the path."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ["HOME"],
+        "PYTHON": sys.executable,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        ["sh", "reproduce.sh", *args],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def proved(toy: Toy, program: Program, **files: str) -> Queue:
+    check_files = {"test_red.py": FAIL_TO_PASS, **files}
+    toy.put_patch(checks=one_check(more='env = { SIDE = "it\'s 1" }'), check_files=check_files)
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    return load_queue(toy.queue)
+
+
+def test_the_script_gets_the_base_and_shows_the_fault(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    made = make_reproducer(proved(toy, program), "area")
+    assert (made.check, made.test) == ("red", "test_red.py::test_rectangle")
+    folder = tmp_path / "out"
+    write_reproducer(made, folder)
+    code, said = run(folder)
+    assert code == 1
+    assert "assert 5 == 6" in said
+    assert "1 failed" in said
+    assert git(folder / "tree", "rev-parse", "HEAD").decode().strip() == toy.commit
+    # A second run, and one in somebody's own checkout with the fix.
+    assert run(folder)[0] == 1
+    toy.write("src/toy/area.py", FIXED)
+    code, said = run(folder, str(toy.upstream))
+    assert (code, "1 passed" in said) == (0, True)
+
+
+def test_the_report_says_what_is_seen_and_how(toy: Toy, program: Program) -> None:
+    report = make_reproducer(proved(toy, program), "area").report
+    assert report.startswith(
+        "## What happens\n\nAreas are sums.\n\nSeen with example/toy at `v1.0`"
+    )
+    for part in (
+        "on cpu: 2 of 2 tests of `test_red.py` fail",
+        "```\nAssertionError: assert 5 == 6\n```",
+        "python -m pip install pytest\nsh reproduce.sh\n",
+        "SIDE='it'\"'\"'s 1' python -m pytest test_red.py",
+        "no GPU",
+        "seal `",
+    ):
+        assert part in report
+
+
+def test_only_what_the_check_imports_comes_along(toy: Toy, program: Program) -> None:
+    files = {
+        "test_red.py": FAIL_TO_PASS.replace("from toy", "from helper import SIX\nfrom toy").replace(
+            "== 6", "== SIX"
+        ),
+        "helper.py": '"""The number."""\nfrom inner.part import SIX\n',
+        "inner/__init__.py": "",
+        "inner/part.py": "SIX = 6\n",
+        "unused.py": "",
+        "data.json": "{}",
+    }
+    made = make_reproducer(proved(toy, program, **files), "area")
+    assert sorted(made.files) == sorted(
+        ["REPORT.md", "reproduce.sh", "checks/pytest.ini", "checks/data.json", "checks/helper.py",
+         "checks/inner/__init__.py", "checks/inner/part.py", "checks/test_red.py"]
+    )  # fmt: skip
+    assert "- `checks/helper.py`: The number.\n" in made.report
+
+
+def test_patches_below_are_applied_first(toy: Toy, program: Program, tmp_path: Path) -> None:
+    toy.put_patch(
+        "lower",
+        patch=toy.format_patch({"src/toy/low.py": "LOW = 5\n"}, "Add low"),
+        files=("src/toy/low.py",),
+        checks=one_check(),
+        check_files={"test_red.py": LOWER},
+    )
+    red = "from toy.area import rectangle\n\n\ndef test_it():\n    from toy.low import LOW\n"
+    toy.put_patch(
+        "area",
+        extra='depends_on = ["lower"]',
+        checks=one_check(),
+        check_files={"test_red.py": red + "\n    assert rectangle(2, 3) == LOW + 1\n"},
+    )
+    toy.put_queue(["lower", "area"])
+    assert program("verify", "--all").code == 0
+    write_reproducer(make_reproducer(load_queue(toy.queue), "area"), tmp_path / "out")
+    code, said = run(tmp_path / "out")
+    assert code == 1
+    assert "assert 5 == (5 + 1)" in said
+
+
+def test_what_needs_contribbot_is_no_reproducer(toy: Toy, program: Program) -> None:
+    queue = proved(toy, program, **{"test_red.py": "import contribbot.errors\n" + FAIL_TO_PASS})
+    with pytest.raises(UsageError, match="no check fails on the base in plain pytest"):
+        make_reproducer(queue, "area")
+    with pytest.raises(UsageError, match="no check blue"):
+        make_reproducer(queue, "area", check="blue")
+
+
+def test_without_evidence_nothing_is_written(toy: Toy, tmp_path: Path) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    app = typer.Typer()
+    app.command()(command.reproducer)
+    target = tmp_path / "out"
+    settings = Settings(queue=toy.queue, debug=False)
+    done = CliRunner().invoke(app, ["area", "--output", str(target)], obj=settings)
+    assert done.exit_code == 1
+    assert "no fresh evidence; run `contribbot verify area`" in done.stderr
+    assert not target.exists()
+    with pytest.raises(NotProvedError):
+        make_reproducer(load_queue(toy.queue), "area")
+
+
+def test_somebody_elses_folder_is_left_alone(toy: Toy, program: Program, tmp_path: Path) -> None:
+    made = make_reproducer(proved(toy, program), "area")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="not empty"):
+        write_reproducer(made, folder)
+    assert [one.name for one in folder.iterdir()] == ["thesis.txt"]
+    write_reproducer(made, tmp_path / "new")
+    write_reproducer(made, tmp_path / "new")
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "stable-softmax", "hipify-path", "fp8-quant"])
+def test_a_real_report_reads_as_it_was_approved(name: str) -> None:
+    made = make_reproducer(load_queue(ROOT), name)
+    assert_snapshot(f"{name}.report.md", made.report)
+    assert_snapshot(f"{name}.sh", made.files["reproduce.sh"].decode())
+
+
+def test_rmsnorm_is_seen_in_the_release_itself(sglang_archive: Path, tmp_path: Path) -> None:
+    made = make_reproducer(load_queue(ROOT), "rmsnorm")
+    write_reproducer(made, tmp_path / "out")
+    with tarfile.open(sglang_archive) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / "tree").mkdir()
+    next((tmp_path / "unpacked").iterdir()).rename(tmp_path / "tree/python")
+    code, said = run(tmp_path / "out", str(tmp_path / "tree"))
+    assert code == 1
+    assert "AiterContractError: rmsnorm2d_fwd: input must be 2-D (shape (2048, 32, 128)" in said
