@@ -20,6 +20,7 @@ from contribbot.cli import (
     listing,
     log,
     new,
+    open_pr,
     rebase,
     refresh,
     reproducer,
@@ -89,6 +90,7 @@ app.command("diff")(diff.diff)
 app.command("export")(export.export)
 app.command("reproducer")(reproducer.reproducer)
 app.command("body")(body.body)
+app.command("open-pr")(open_pr.open_pr)
 app.add_typer(evidence.app, name="evidence")
 
 

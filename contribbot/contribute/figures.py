@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from contribbot.contribute.stack import waits_for
 from contribbot.errors import NotProvedError
 from contribbot.model.outcome import HOST_TARGETS, Outcome, StageResult, Verdict
 from contribbot.model.patch import Patch
@@ -120,6 +121,7 @@ class Figures:
     Attributes:
         patch: The patch.
         below: Patches that it stands on, lowest first.
+        waits: Their pull requests that are not merged, or that are to be opened first.
         sources: The fresh records.
         seen: What passed.
         stale: Targets on which only an earlier version of the patch is known to have run.
@@ -127,6 +129,7 @@ class Figures:
 
     patch: Patch
     below: tuple[str, ...]
+    waits: tuple[str, ...]
     sources: tuple[Source, ...]
     seen: tuple[Seen, ...]
     stale: frozenset[str]
@@ -193,7 +196,8 @@ def gather(queue: Queue, name: str) -> Figures:
         for result in record.statement.predicate.contribbot.stages
         if result.outcome is Outcome.PASSED
     }
-    return Figures(patch, tuple(queue.below(name)), sources, seen, frozenset(stale - ran))
+    below, waits = tuple(queue.below(name)), waits_for(queue, name)
+    return Figures(patch, below, waits, sources, seen, frozenset(stale - ran))
 
 
 def other_release(result: StageResult) -> str:

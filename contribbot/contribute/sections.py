@@ -50,6 +50,12 @@ def issue(context: Context) -> list[str]:
     return [f"Fixes {reference.removeprefix(patch.upstream.repository)}"]
 
 
+def waits(context: Context) -> list[str]:
+    """Return the pull requests that must be merged first."""
+    first = context.figures.waits
+    return [f"Stacked on {', '.join(first)}, to be merged first."] if first else []
+
+
 def related(context: Context) -> list[str]:
     """Return what else a reader should know."""
     spec = context.figures.patch.spec
@@ -200,6 +206,7 @@ BLOCKS: Final[dict[Block, Callable[[Context], list[str]]]] = {
     "problem": problem,
     "cause": cause,
     "solution": solution,
+    "waits": waits,
     "related": related,
     "issue": issue,
     "claims": claims,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter
 
-from contribbot.model.base import Line, Model, Name, Sha256
+from contribbot.model.base import Line, Model, Name, ObjectId, Sha256
 from contribbot.model.base import Tag as TagName
 from contribbot.model.outcome import Outcome, Verdict
 from contribbot.model.patch import Reference
@@ -90,20 +90,81 @@ class VerifiedEvent(_Noted):
     targets: dict[str, Annotated[Outcome, Field(strict=False)]]
 
 
-class PullRequestEvent(_Noted):
+class _Published(_Noted):
+    """What an event may say of what is published, each where it is known and matters.
+
+    Attributes:
+        fork: The repository that has the branch, as `owner/name`.
+        branch: The branch, without `refs/heads/`.
+        head: The commit that the branch has, or is to have.
+        base: The upstream's commit that it stands on.
+        digest: Digest of the patch files that it carries.
+        below: Digests of the patches whose commits it carries below them, by name.
+        version: The version of the patch that it carries.
+        text: Digest of the title and body (`contribute.state.text_digest`).
+    """
+
+    fork: Line | None = None
+    branch: Line | None = None
+    head: ObjectId | None = None
+    base: ObjectId | None = None
+    digest: Sha256 | None = None
+    below: dict[str, Sha256] | None = None
+    version: Annotated[int, Field(ge=1)] | None = None
+    text: Sha256 | None = None
+
+
+class IntentEvent(_Published):
+    """Something is about to be written to GitHub that must not happen twice, or unseen.
+
+    It stands in the journal before the request is sent. Whether it happened is said by
+    the `DoneEvent`, or `PullRequestEvent`, that follows; where none does, a crash came
+    between, and GitHub must be asked.
+
+    Attributes:
+        event: Always `intent`.
+        what: What kind of write: `fork`, `branch`, `pull-request`, `text`, `comment`, `reply`.
+        key: What tells it from others of its kind; the same in its `DoneEvent`.
+        reference: The pull request that it is about, where there is one.
+    """
+
+    event: Literal["intent"] = "intent"
+    what: Line
+    key: Line
+    reference: Reference | None = None
+
+
+class DoneEvent(_Published):
+    """GitHub has what an intent was about.
+
+    Attributes:
+        event: Always `done`.
+        what: What kind of write, as its intent says; or `handoff`, which has none: from
+            then on a person is to open the pull request.
+        key: As its intent says.
+        reference: The pull request that it is about, where there is one.
+        url: The page of what was written, where it has one.
+    """
+
+    event: Literal["done"] = "done"
+    what: Line
+    key: Line
+    reference: Reference | None = None
+    url: Line | None = None
+
+
+class PullRequestEvent(_Published):
     """Something happened to the pull request.
 
     Attributes:
         event: Always `pull-request`.
         reference: The pull request, as `owner/name#number`.
-        state: What it is now, such as `open` or `merged`.
-        digest: Digest of the patch files that it carries, where known.
+        state: What it is now, such as `draft`, `open` or `merged`.
     """
 
     event: Literal["pull-request"] = "pull-request"
     reference: Reference
     state: Line
-    digest: Sha256 | None = None
 
 
 class RetiredEvent(_Noted):
@@ -128,7 +189,7 @@ class OtherEvent(_Noted):
     event: Line
 
 
-_KINDS = ("version", "verified", "pull-request", "retired")
+_KINDS = ("version", "verified", "intent", "done", "pull-request", "retired")
 
 
 def _kind(value: JsonValue | _Noted) -> str:
@@ -140,6 +201,8 @@ def _kind(value: JsonValue | _Noted) -> str:
 Event = Annotated[
     Annotated[VersionEvent, Tag("version")]
     | Annotated[VerifiedEvent, Tag("verified")]
+    | Annotated[IntentEvent, Tag("intent")]
+    | Annotated[DoneEvent, Tag("done")]
     | Annotated[PullRequestEvent, Tag("pull-request")]
     | Annotated[RetiredEvent, Tag("retired")]
     | Annotated[OtherEvent, Tag("other")],

@@ -25,7 +25,7 @@ Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*
 Block = Literal[
     "words", "problem", "cause", "solution", "related", "issue", "claims", "commands", "tests",
     "numerics", "compile", "witness", "speed", "grid", "evaluation", "duplicates", "breaking",
-    "ai", "checklist", "records", "docs",
+    "ai", "checklist", "records", "docs", "waits",
 ]  # fmt: skip
 Blocks = Annotated[tuple[Block, ...], Field(strict=False)]
 #: What ticks an item of a checklist. `person`: nobody but the one who opens the pull request.

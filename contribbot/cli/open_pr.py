@@ -1,0 +1,89 @@
+"""`contribbot open-pr`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contribbot.cli.shell import JsonOption, command, open_queue, print_json
+
+if TYPE_CHECKING:
+    from contribbot.contribute.opened import Wanted
+    from contribbot.queue.load import Queue
+
+
+@command
+def open_pr(
+    context: typer.Context,
+    patches: Annotated[
+        list[str], typer.Argument(metavar="PATCH...", help="Names of patches, or their folders.")
+    ],
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Open it for review, and not as a draft.")
+    ] = False,
+    handoff: Annotated[
+        bool,
+        typer.Option(
+            "--handoff",
+            help="Only push the branch, and print the page on which you open the pull request.",
+        ),
+    ] = False,
+    up_to_date: Annotated[
+        bool,
+        typer.Option(
+            "--up-to-date", help="Carry it onto the upstream's newest commit, changed or not."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be sent, and write nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Open the pull request of an attested patch, or bring it up to date."""
+    from contribbot.contribute.opened import Wanted  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, *patches)
+    wanted = Wanted(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
+    _run(queue, select(queue, patches), wanted, as_json=as_json)
+    return 0
+
+
+def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> None:
+    from contribbot.contribute.opened import Opened  # noqa: PLC0415  start-up time
+    from contribbot.contribute.opening import open_all  # noqa: PLC0415  start-up time
+    from contribbot.contribute.wiring import tools_for  # noqa: PLC0415  start-up time
+    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+    from contribbot.github.rehearsal import Rehearsal  # noqa: PLC0415  start-up time
+    from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.report.opening import (  # noqa: PLC0415  start-up time
+        OpenedView,
+        OpeningView,
+        opened_lines,
+        request_lines,
+        requests_of,
+    )
+
+    done: list[Opened] = []
+
+    def told(opened: Opened) -> None:
+        done.append(opened)
+        if not as_json:
+            typer.echo("\n".join(opened_lines(opened, dry=wanted.dry_run)))
+
+    lines = Lines(console(stderr=True))
+    with connect(None if wanted.dry_run else queue.local / "github") as client, lines.shown():
+        rehearsal = Rehearsal(client.caller)
+        tools = tools_for(queue, rehearsal if wanted.dry_run else client, progress=lines.download())
+        try:
+            open_all(queue, names, tools, wanted, told=told)
+        finally:
+            # What was done before an error is said all the same.
+            requests = requests_of(rehearsal.planned)
+            if as_json:
+                views = tuple(map(OpenedView.of, done))
+                print_json(OpeningView(dry_run=wanted.dry_run, patches=views, requests=requests))
+            elif wanted.dry_run:
+                typer.echo("nothing was sent; these requests would be:")
+                typer.echo("\n".join(request_lines(requests)))

@@ -1,0 +1,150 @@
+"""The upstream's branch as far as a patch touches it, as a commit of the local store.
+
+The store has the pin's tree, which may hold a part of the repository only. Where the branch
+has something else at a path that is to be changed, that takes the pin's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contribbot.errors import GitHubError
+from contribbot.github.protocol import Reader
+from contribbot.model.gitdata import Branch, TreeEntry
+from contribbot.store.commits import Commit, write_commits
+from contribbot.store.objects import object_id, read_objects
+from contribbot.store.overlay import FOLDER, Change, Entry, Overlay
+from contribbot.store.repository import Store
+
+_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
+_SUBMODULE: Final = "160000"
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A path where the branch has a file for a folder, or a folder for a file.
+
+    Attributes:
+        path: The path that is to be changed.
+        why: One phrase.
+    """
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Base:
+    """The branch in the store.
+
+    Attributes:
+        commit: A commit that has the branch's content at the paths, and the pin's elsewhere.
+        blobs: The objects that the branch has at the paths.
+    """
+
+    commit: str
+    blobs: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The branch that a patch goes to, and who reads it.
+
+    Attributes:
+        reader: Reads from GitHub.
+        repository: The upstream's, `owner/name`.
+        tip: The branch.
+    """
+
+    reader: Reader
+    repository: str
+    tip: Branch
+
+
+def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> Base | Blocked:
+    """Bring the branch's content at some paths into the store.
+
+    Args:
+        store: Holds the pin; gets the commit.
+        pin: The pin's commit.
+        paths: The paths that are to be changed.
+        target: The branch.
+
+    Raises:
+        GitHubError: GitHub cannot be read.
+    """
+    above = {folder for path in paths for folder in _parents(path)}
+    wanted = sorted({*paths, *above})
+    there = target.reader.tree(target.repository, target.tip.tree, wanted)
+    tree = Overlay(store, pin)
+    tree.prefetch(paths)
+    blocked = _blocked(paths, there, tree)
+    if blocked is not None:
+        return blocked
+    there = {path: entry for path, entry in there.items() if not entry.is_folder}
+    different = {
+        path: there[path]
+        for path in paths
+        if path in there and tree.entry(path) != Entry(there[path].mode, there[path].sha)
+    }
+    contents = _contents(store, different, target)
+    made: list[Change] = []
+    for path in paths:
+        entry = there.get(path)
+        if entry is None:
+            known = tree.entry(path)
+            if known is not None and known.mode != FOLDER:
+                made.append(tree.set(path, None))
+        elif path in different:
+            content = contents.get(entry.sha)
+            made.append(
+                tree.set(path, Entry(entry.mode, entry.sha))
+                if content is None
+                else tree.put(path, entry.mode, content)
+            )
+    commit = Commit(tree.tree(), pin, _IDENTITY, _IDENTITY, b"base\n", tuple(made))
+    with store.exclusive():
+        write_commits(store, [commit])
+    return Base(commit.id, frozenset(there[path].sha for path in paths if path in there))
+
+
+def _contents(store: Store, wanted: Mapping[str, TreeEntry], target: Target) -> dict[str, bytes]:
+    """Return the bytes of what the branch has, from the store where it knows them."""
+    ids = list(dict.fromkeys(one.sha for one in wanted.values() if one.mode != _SUBMODULE))
+    known = {
+        blob: object_.content
+        for blob, object_ in zip(ids, read_objects(store, ids), strict=True)
+        if object_ is not None and object_.kind == "blob"
+    }
+    missing = [blob for blob in ids if blob not in known]
+    fetched = dict(target.reader.blobs(target.repository, missing)) if missing else {}
+    for blob in missing:
+        if blob not in fetched or object_id("blob", fetched[blob]) != blob:
+            raise GitHubError(
+                f"{target.repository}: GitHub gave another content for {blob[:12]}",
+                hint="run it again; nothing was written",
+            )
+    return known | fetched
+
+
+def _blocked(paths: Sequence[str], there: Mapping[str, TreeEntry], pin: Overlay) -> Blocked | None:
+    """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
+    for path in paths:
+        entry = there.get(path)
+        # Where a patch replaces a whole folder, no other file may be in it.
+        if entry is not None and entry.is_folder and pin.entry(path) != Entry(FOLDER, entry.sha):
+            return Blocked(path, "the branch has a folder there")
+        for folder in _parents(path):
+            if folder not in there or there[folder].is_folder:
+                continue
+            known = pin.entry(folder)
+            if known is None or known.mode == FOLDER:
+                return Blocked(path, f"the branch has a file where the folder {folder} must be")
+    return None
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]

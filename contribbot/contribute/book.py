@@ -1,0 +1,70 @@
+"""The journal as opening a pull request uses it; in a rehearsal nothing of it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contribbot.contribute.state import Contribution, state
+from contribbot.model.history import Event
+from contribbot.model.patch import Patch
+from contribbot.queue import journal, versions
+from contribbot.queue.load import Queue
+
+
+class Book:
+    """What happened to the patches of a queue, and what is noted now.
+
+    Args:
+        queue: The queue.
+        dry: Whether to keep notes in memory alone.
+    """
+
+    def __init__(self, queue: Queue, *, dry: bool = False) -> None:
+        self._queue = queue
+        self._dry = dry
+        self._kept: dict[str, list[Event]] = {}
+
+    def contribution(self, patch: str) -> Contribution:
+        """Return how far a patch is on GitHub.
+
+        Args:
+            patch: Its name.
+
+        Raises:
+            QueueError: Its journal is invalid.
+        """
+        events: Sequence[Event] = journal.read(self._queue.folder, patch)
+        return state([*events, *self._kept.get(patch, ())]) or Contribution()
+
+    def note(self, patch: str, event: Event) -> None:
+        """Add an event to the journal of a patch, down to the disk.
+
+        Args:
+            patch: Its name.
+            event: What happened, or is about to.
+
+        Raises:
+            OSError: The journal cannot be written.
+        """
+        if self._dry:
+            self._kept.setdefault(patch, []).append(event)
+        else:
+            journal.append(self._queue.folder, patch, event)
+
+    def version(self, patch: Patch) -> int:
+        """Return the version that a patch is now, recorded.
+
+        Args:
+            patch: The patch.
+
+        Raises:
+            QueueError: Its journal is invalid.
+            OSError: The history cannot be written.
+        """
+        if not self._dry:
+            versions.record(self._queue, patch.name, before=None, after=patch, why="open-pr")
+        known = versions.versions(self._queue.folder, patch.name)
+        last = known[-1].event if known else None
+        if last is None:
+            return 1
+        return last.version + ((last.digest, last.base) != (patch.digest, patch.pin))

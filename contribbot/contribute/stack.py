@@ -1,0 +1,82 @@
+"""Stacks: what a patch stands on goes to its upstream first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from contribbot.contribute.book import Book
+from contribbot.contribute.refusal import OpeningError
+from contribbot.contribute.state import state
+from contribbot.queue import journal
+from contribbot.queue.load import Queue
+
+
+def check_below(
+    queue: Queue, book: Book, name: str, *, rehearsed: Collection[str] = ()
+) -> dict[str, str]:
+    """See that what a patch depends on has its pull request, open or merged.
+
+    Args:
+        queue: The queue.
+        book: The journal.
+        name: The patch.
+        rehearsed: Patches whose pull requests would be open by now.
+
+    Returns:
+        The pull requests that it waits for, by patch, lowest first.
+
+    Raises:
+        OpeningError: One has none, or a closed one.
+    """
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for lower in queue.below(name):
+        known = book.contribution(lower)
+        if lower in rehearsed:
+            found[lower] = known.reference or f"the pull request of {lower}"
+        elif not known.reference:
+            missing.append(lower)
+        elif known.state == "closed":
+            raise OpeningError(
+                f"{name}: it depends on {lower}, whose pull request {known.reference} was closed",
+                hint=f"take it up again there, or take {lower} out of depends_on",
+            )
+        elif not known.ended:
+            found[lower] = known.reference
+    if missing:
+        handed = [one for one in missing if book.contribution(one).handed_off]
+        look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
+        raise OpeningError(
+            f"{name}: it depends on {', '.join(missing)}, which"
+            f" {'has' if len(missing) == 1 else 'have'} no pull request yet{look}",
+            hint=f"open that first: contribbot open-pr {missing[0]}",
+        )
+    return found
+
+
+def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
+    """Return what must be merged before a patch can be, as its pull request names it.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+
+    Returns:
+        References, lowest first; of a patch without a pull request, that it has none.
+    """
+    known = [(lower, state(journal.read(queue.folder, lower))) for lower in queue.below(name)]
+    return tuple(
+        one.reference if one and one.reference else f"`{lower}` (no pull request yet)"
+        for lower, one in known
+        if one is None or not one.ended
+    )
+
+
+def digests_below(queue: Queue, name: str) -> dict[str, str]:
+    """Return the digests of the patches that a patch stands on, by name, lowest first.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+    """
+    return {lower: queue.patch(lower).digest for lower in queue.below(name)}

@@ -1,0 +1,174 @@
+"""What a patch's journal says of its contribution: the one truth about what was published."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
+
+#: Kinds of writes (`IntentEvent.what`).
+FORK: Final = "fork"
+BRANCH: Final = "branch"
+PULL: Final = "pull-request"
+TEXT: Final = "text"
+COMMENT: Final = "comment"
+#: The branch is there, and a person is to open the pull request.
+HANDOFF: Final = "handoff"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """How far a patch is on GitHub.
+
+    Attributes:
+        fork: The repository that has its branch, as `owner/name`; empty: none yet.
+        branch: The branch.
+        head: The commit that the branch was last given.
+        base: The upstream's commit below it.
+        digest: Digest of the patch files that it carries.
+        below: Digests of the patches whose commits it carries below them.
+        version: The version of the patch that it carries; 0: not known.
+        reference: Its pull request, as `owner/name#number`; empty: none that is known.
+        state: What that is, such as `draft` or `merged`; empty with no reference.
+        handed_off: Whether a person was asked to open the pull request.
+        announced: The version that readers of the pull request know; 0: there are none.
+        heads: Every commit that the branch was given, or was about to be given.
+        texts: Digests of every title and body that we wrote, or were about to write.
+        open: Intents of which nobody has said yet that they happened.
+    """
+
+    fork: str = ""
+    branch: str = ""
+    head: str = ""
+    base: str = ""
+    digest: str = ""
+    below: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
+    reference: str = ""
+    state: str = ""
+    handed_off: bool = False
+    announced: int = 0
+    heads: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    open: tuple[IntentEvent, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The pull request's number; 0 with no reference."""
+        return int(self.reference.rpartition("#")[2] or 0)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its pull request is closed or merged, as far as is known."""
+        return self.state not in {"", "draft", "open"}
+
+    def begun(self, what: str, key: str) -> bool:
+        """Say whether a write was begun of which nobody knows whether it happened.
+
+        Args:
+            what: Its kind.
+            key: What tells it from others.
+        """
+        return any((one.what, one.key) == (what, key) for one in self.open)
+
+
+def state(events: Sequence[Event]) -> Contribution | None:
+    """Fold a journal into where its contribution stands.
+
+    Args:
+        events: The journal, oldest first.
+
+    Returns:
+        None where nothing was ever begun on GitHub.
+    """
+    found: Contribution | None = None
+    for event in events:
+        if isinstance(event, IntentEvent):
+            found = _intent(found or Contribution(), event)
+        elif isinstance(event, DoneEvent):
+            found = _done(found or Contribution(), event)
+        elif isinstance(event, PullRequestEvent):
+            found = _pull(found or Contribution(), event)
+    return found
+
+
+def text_digest(title: str, body: str) -> str:
+    """Return a digest of a pull request's text that survives the way to GitHub and back.
+
+    GitHub may give other line ends, and trims around a text.
+
+    Args:
+        title: Its title.
+        body: Its body.
+    """
+    plain = "\n".join(row.rstrip() for row in body.replace("\r\n", "\n").strip().split("\n"))
+    return hashlib.sha256(f"{title.strip()}\0{plain}".encode("utf-8", "replace")).hexdigest()
+
+
+def _with(known: frozenset[str], one: str | None) -> frozenset[str]:
+    return known | {one} if one else known
+
+
+def _intent(was: Contribution, event: IntentEvent) -> Contribution:
+    same = (event.what, event.key)
+    others = tuple(one for one in was.open if (one.what, one.key) != same)
+    return replace(
+        was,
+        open=(*others, event),
+        heads=_with(was.heads, event.head),
+        texts=_with(was.texts, event.text),
+    )
+
+
+def _closed(was: Contribution, what: str, key: str) -> Contribution:
+    """Take away the intent that an event answers."""
+    return replace(was, open=tuple(one for one in was.open if (one.what, one.key) != (what, key)))
+
+
+def _done(was: Contribution, event: DoneEvent) -> Contribution:
+    now = _closed(was, event.what, event.key)
+    if event.what == BRANCH:
+        now = replace(
+            now,
+            fork=event.fork or now.fork,
+            branch=event.branch or now.branch,
+            head=event.head or now.head,
+            heads=_with(now.heads, event.head),
+            base=event.base or now.base,
+            digest=event.digest or now.digest,
+            below=event.below or {},
+            version=event.version or now.version,
+        )
+    elif event.what == HANDOFF:
+        now = replace(now, handed_off=True)
+    elif event.what == COMMENT:
+        now = replace(now, announced=max(now.announced, event.version or 0))
+    return replace(now, texts=_with(now.texts, event.text))
+
+
+def _pull(was: Contribution, event: PullRequestEvent) -> Contribution:
+    fresh = event.reference != was.reference
+    now = replace(
+        was,
+        reference=event.reference,
+        state=event.state,
+        fork=event.fork or was.fork,
+        branch=event.branch or was.branch,
+        # Whoever sees a pull request for the first time sees what it carries then.
+        announced=(event.version or was.version) if fresh else was.announced,
+        texts=_with(was.texts, event.text),
+    )
+    # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
+    if event.head in was.heads and event.digest:
+        now = replace(
+            now,
+            head=event.head or now.head,
+            digest=event.digest,
+            base=event.base or now.base,
+            below=event.below if event.below is not None else now.below,
+            version=event.version or now.version,
+        )
+    return replace(now, open=tuple(one for one in now.open if one.what != PULL))

@@ -1,0 +1,201 @@
+"""A toy upstream on the local GitHub, a queue for it, and `git am` to compare with."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contribbot.contribute.opened import Opened, Tools, Wanted
+from contribbot.contribute.opening import open_all
+from contribbot.contribute.updating import Text
+from contribbot.contribute.wiring import branch_of
+from contribbot.github.client import Client, connect
+from contribbot.github.limits import Waits
+from contribbot.github.protocol import GitHub as Protocol
+from contribbot.github.rehearsal import Planned, Rehearsal
+from contribbot.github.server import Server
+from contribbot.github.token import Secret, Token
+from contribbot.model.history import Event
+from contribbot.model.patch import Patch
+from contribbot.queue import journal
+from contribbot.queue.load import Queue, load_queue
+from tests.github.handle import GitHub
+from tests.github.server import Logged
+from tests.github.state import Pull, Repository, User
+from tests.github.validate import Validation
+from tests.toy import GIT_ENV, Toy, git
+
+#: What changes something on GitHub.
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@dataclass
+class Commit:
+    """What of a commit must be as in the patch."""
+
+    tree: str
+    author: str
+    date: str
+    message: bytes
+
+
+@dataclass
+class Desk:
+    """A person with a queue, and the GitHub that it goes to.
+
+    Attributes:
+        toy: The queue, and the upstream's own repository.
+        github: The local GitHub.
+        upstream: The upstream there.
+        me: The person.
+        title: The title that is attested.
+        body: The body that is attested.
+        waited: The seconds that were waited for.
+        said: What a person was told about waiting.
+        attested: What was to be attested: names of patches, and texts.
+    """
+
+    toy: Toy
+    github: GitHub
+    upstream: Repository
+    me: User
+    title: str = "Multiply the sides"
+    body: str = "## What\n\nAreas were sums.\n"
+    waited: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    attested: list[tuple[str, Text]] = field(default_factory=list)
+
+    @property
+    def fork(self) -> Repository:
+        """The person's fork."""
+        found = self.github.state.repository(f"{self.me.login}/toy")
+        assert found is not None
+        return found
+
+    @property
+    def queue(self) -> Queue:
+        """The queue, as it is now."""
+        return load_queue(self.toy.queue)
+
+    @contextlib.contextmanager
+    def client(self, token: str = "") -> Iterator[Client]:
+        """Give contribbot's client, as the person."""
+        text = token or self.me.tokens[0].text
+        with connect(
+            self.toy.queue / ".contribbot" / "github",
+            server=Server(api=self.github.base, web="https://github.example"),
+            token=Token(Secret(text), "the test"),
+            waits=Waits(say=self.said.append, sleep=self.waited.append),
+        ) as client:
+            yield client
+
+    def tools(self, client: Protocol) -> Tools:
+        """Return what opening needs, with a text of the test's."""
+        return Tools(
+            github=client,
+            text=self.text,
+            attested=lambda patch, text: self.attested.append((patch.name, text)),
+            branch=branch_of,
+            server="https://github.example",
+            wait=self.waited.append,
+        )
+
+    def text(self, patch: Patch) -> Text:
+        """Return the text of a pull request."""
+        return Text(self.title if patch.name == "area" else f"Change {patch.name}", self.body)
+
+    def open(self, *names: str, client: Protocol | None = None, **asked: bool) -> list[Opened]:
+        """Open pull requests."""
+        told: list[Opened] = []
+        with contextlib.nullcontext(client) if client else self.client() as used:
+            open_all(
+                self.queue, names or ("area",), self.tools(used), Wanted(**asked), told=told.append
+            )
+        return told
+
+    def rehearse(self, *names: str, **asked: bool) -> tuple[list[Opened], list[Planned]]:
+        """Say what would be done."""
+        with self.client() as client:
+            rehearsal = Rehearsal(client.caller)
+            told = self.open(*names, client=rehearsal, dry_run=True, **asked)
+        return told, rehearsal.planned
+
+    def pulls(self) -> list[Pull]:
+        """The upstream's pull requests."""
+        return self.upstream.pulls()
+
+    def branch(self, name: str = "contribbot/area") -> str | None:
+        """The commit of a branch of the fork."""
+        return self.fork.git.ref(f"refs/heads/{name}")
+
+    def events(self, name: str = "area") -> list[Event]:
+        """The journal of a patch."""
+        return journal.read(self.toy.queue, name)
+
+    def requests(self, act: Callable[[], object]) -> list[Logged]:
+        """Return the requests that something makes."""
+        before = len(self.github.requests)
+        act()
+        return list(self.github.requests[before:])
+
+    def commits(self, branch: str = "contribbot/area") -> list[Commit]:
+        """The commits of a branch of the fork that the upstream does not have."""
+        tip = self.upstream.git.ref("refs/heads/main")
+        return _commits(self.fork.git.path, f"{tip}..refs/heads/{branch}")
+
+    def am(self, *names: str) -> list[Commit]:
+        """Apply the patches to the upstream's branch as a maintainer does."""
+        folder = self.toy.root / f"am-{len(list(self.toy.root.iterdir()))}"
+        git(self.toy.root, "clone", "-q", str(self.upstream.git.path), str(folder))
+        base = git(folder, "rev-parse", "HEAD").decode().strip()
+        for name in names or ("area",):
+            for file in self.queue.patch(name).files:
+                git(folder, "am", "-q", "--keep-cr", "--keep-non-patch", stdin=file.content)
+        return _commits(folder / ".git", f"{base}..HEAD")
+
+    def assert_as_am(self, *names: str, branch: str = "contribbot/area") -> None:
+        """The branch has what `git am` makes of the patches."""
+        expected = self.am(*names)
+        assert expected
+        found = self.commits(branch)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours == theirs, f"{ours} is not {theirs}"
+
+
+def _commits(repository: Path, what: str) -> list[Commit]:
+    said = subprocess.run(
+        ["git", f"--git-dir={repository}", "log", "--reverse", "-z", "--date=raw",
+         "--format=%T%n%an <%ae>%n%ad%n%B", what],
+        env=GIT_ENV, capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    found = []
+    for one in said.split(b"\0"):
+        if one:
+            tree, author, date, message = one.split(b"\n", 3)
+            found.append(Commit(tree.decode(), author.decode(), date.decode(), message))
+    return found
+
+
+def make_desk(toy: Toy, github: GitHub, *, fork: bool = True) -> Desk:
+    """Put the toy upstream on the local GitHub, and a person with a fork beside it."""
+    github.hooks.append(Validation())
+    upstream = github.add_repository("example/toy", toy.upstream)
+    me = github.add_user("ada")
+    if fork:
+        github.fork(upstream, me)
+    return Desk(toy, github, upstream, me)
+
+
+def put_series(toy: Toy, name: str, folder: Path, commits: str, *, extra: str = "") -> None:
+    """Make commits of a work tree a patch of the queue."""
+    toy.put_patch(name, extra=extra, checks="", check_files={})
+    place = toy.queue / "patches" / name
+    (place / "0001-change.patch").unlink()
+    git(
+        folder, "format-patch", "-q", "--zero-commit", "--no-signature", "--binary",
+        "-o", str(place), commits,
+    )  # fmt: skip

@@ -1,0 +1,33 @@
+"""Opens the pull request of a test in a process of its own, so that it can be killed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from contribbot.contribute.opened import Opened, Tools, Wanted
+from contribbot.contribute.opening import open_all
+from contribbot.contribute.updating import Text
+from contribbot.contribute.wiring import branch_of
+from contribbot.github.client import connect
+from contribbot.queue.load import load_queue
+
+
+def main() -> None:
+    """Open `area` of the queue that is named, with the title and body that are given."""
+    folder, title, body = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    queue = load_queue(folder)
+    with connect(queue.local / "github") as client:
+        tools = Tools(
+            github=client,
+            text=lambda _patch: Text(title, body),
+            attested=lambda _patch, _text: None,
+            branch=branch_of,
+            server=client.server.web,
+        )
+        told: list[Opened] = []
+        open_all(queue, ["area"], tools, Wanted(), told=told.append)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What a patch becomes on the upstream's branch, compared with `git am` on the same base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.refusal import OpeningError
+from contribbot.errors import UsageError
+from tests.contribute.opening import WRITES, Desk, make_desk, put_series
+from tests.github.handle import GitHub
+from tests.lifetoy import BINARY, CRLF, LATIN, awkward, commit, three_commits
+from tests.toy import AREA, FIXED, Toy, git
+
+#: Between the functions, so that hunks go elsewhere and nothing conflicts.
+LONGER = AREA.replace('"""Areas."""\n', '"""Areas."""\n\nSIDES = 4\n')
+
+
+@pytest.fixture
+def folder(toy: Toy) -> Path:
+    """A work tree of an upstream with content that tools stumble over."""
+    awkward(toy)
+    git(toy.root, "clone", "-q", str(toy.upstream), str(toy.root / "work"))
+    return toy.root / "work"
+
+
+def desk_with(toy: Toy, github: GitHub, folder: Path, commits: str) -> Desk:
+    put_series(toy, "area", folder, commits)
+    toy.put_queue(["area"])
+    return make_desk(toy, github)
+
+
+def test_renames_modes_deletions_and_bytes_of_any_kind(
+    toy: Toy, github: GitHub, folder: Path
+) -> None:
+    base = three_commits(folder)
+    (folder / "link").unlink()
+    (folder / "link").symlink_to("src/toy")
+    (folder / "other link").symlink_to("../outside")
+    (folder / "tool.sh").chmod(0o644)
+    commit(
+        folder,
+        b"Bytes, links and programs\n\nSigned-off-by: J\xc3\xb6rg <joerg@example.com>\n",
+        {"data.bin": BINARY[::-1] + b"\0", "r\xe4w.txt": LATIN * 3, "crlf.new": CRLF},
+        GIT_AUTHOR_NAME="D'Artagnan \N{SNOWMAN}", GIT_AUTHOR_DATE="1600000001 -0730",
+    )  # fmt: skip
+    (folder / "run.py").write_text("print(1)\n")
+    (folder / "run.py").chmod(0o755)
+    commit(
+        folder,
+        "A program, and fewer files\n",
+        {"latin.txt": None, "empty": None, "dos.txt": None}
+        if (folder / "empty").exists()
+        else {"latin.txt": None, "dos.txt": None},
+    )
+    desk = desk_with(toy, github, folder, base)
+    desk.open()
+    desk.assert_as_am()
+
+
+def test_a_file_becomes_a_folder_and_a_folder_a_file(
+    toy: Toy, github: GitHub, folder: Path
+) -> None:
+    base = git(folder, "rev-parse", "HEAD").decode().strip()
+    (folder / "README").unlink()
+    commit(folder, "A folder for the file\n", {"README/first": "1\n", "README/second": "2\n"})
+    git(folder, "rm", "-q", "-r", "docs")
+    commit(folder, "A file for the folder\n", {"docs": "none\n"})
+    desk = desk_with(toy, github, folder, base)
+    desk.open()
+    desk.assert_as_am()
+
+
+def test_a_branch_that_moved_elsewhere_takes_the_patch(
+    toy: Toy, github: GitHub, folder: Path
+) -> None:
+    base = three_commits(folder)
+    desk = desk_with(toy, github, folder, base)
+    github.commit(desk.upstream, "main", {"src/toy/area.py": LONGER.encode(), "new": b"file\n"})
+    desk.open()
+    desk.assert_as_am()
+
+
+def test_what_was_carried_is_posted_once_each(toy: Toy, github: GitHub, folder: Path) -> None:
+    base = git(folder, "rev-parse", "HEAD").decode().strip()
+    commit(folder, "One\n", {"a": "same\n", "b": "same\n", "c/d": "other\n", "gone": "x\n"})
+    # Back to what the upstream has, and a rename: nothing that it lacks.
+    commit(folder, "Two\n", {"gone": None, "b": "toy\n", "README": None})
+    desk = desk_with(toy, github, folder, base)
+    made = desk.requests(desk.open)
+    desk.assert_as_am()
+    assert sum(one.path.endswith("/git/blobs") for one in made) == 3
+
+
+@pytest.mark.parametrize("kind", ["text", "deleted", "folder", "file above", "link"])
+def test_a_branch_that_moved_away_is_named_and_nothing_is_written(
+    toy: Toy, github: GitHub, kind: str
+) -> None:
+    path, named = "src/toy/area.py", "src/toy/area.py"
+    changes: dict[str, dict[str, bytes | None]] = {
+        "text": {path: AREA.replace("width + height", "height + width").encode()},
+        "deleted": {path: None},
+        "folder": {path: None, f"{path}/inside": b"1\n"},
+        "file above": {path: None, "src/toy/__init__.py": None, "src/toy": b"1\n"},
+        "link": {path: None},
+    }
+    toy.put_patch()
+    toy.put_queue(["area"])
+    desk = make_desk(toy, github)
+    if kind == "link":
+        (toy.upstream / path).unlink()
+        (toy.upstream / path).symlink_to("__init__.py")
+        git(toy.upstream, "add", "-A")
+        git(toy.upstream, "commit", "-q", "-m", "A link")
+        desk.upstream.git.import_from(toy.upstream)
+    else:
+        github.commit(desk.upstream, "main", changes[kind])
+    journal = desk.events()
+    with pytest.raises(OpeningError, match="moved so that the patch no longer applies") as raised:
+        desk.requests(desk.open)
+    assert named in raised.value.message
+    assert "example/toy@main" in raised.value.message
+    assert "0001-change.patch" in raised.value.message
+    assert "contribbot rebase" in raised.value.hint
+    assert not any(one.method in WRITES for one in github.requests if one.path != "/graphql")
+    assert desk.events() == journal
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_patch_that_the_branch_has_is_upstream_already(
+    toy: Toy, github: GitHub, *, moved: bool
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    desk = make_desk(toy, github)
+    text = FIXED.replace('"""Areas."""', '"""Areas and more."""') if moved else FIXED
+    github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
+    with pytest.raises(OpeningError, match="it is upstream already") as raised:
+        desk.open()
+    assert "contribbot status --against" in raised.value.hint
+    assert not any(one.method in WRITES for one in github.requests if one.path != "/graphql")
+
+
+def test_a_patch_without_commits_has_nothing_to_open(toy: Toy, github: GitHub) -> None:
+    (toy.put_patch() / "0001-change.patch").unlink()
+    toy.put_queue(["area"])
+    desk = make_desk(toy, github)
+    with pytest.raises(UsageError, match="it has no commits yet"):
+        desk.open()
+    assert github.requests == []
+
+
+def test_half_of_it_upstream_leaves_the_other_half(toy: Toy, github: GitHub, folder: Path) -> None:
+    base = git(folder, "rev-parse", "HEAD").decode().strip()
+    commit(folder, "First\n", {"first": "1\n"})
+    commit(folder, "Second\n", {"second": "2\n"})
+    desk = desk_with(toy, github, folder, base)
+    github.commit(desk.upstream, "main", {"first": b"1\n"})
+    (done,) = desk.open()
+    assert [subject for _, subject in done.commits] == ["Second"]
+    assert "has all of 0001-First.patch already" in " ".join(done.notes)
+    (made,) = desk.commits()
+    assert made.message.strip() == b"Second"

@@ -1,0 +1,135 @@
+"""What is refused before anything is written, and what is made good on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from contribbot.contribute.opened import Opened, Wanted
+from contribbot.contribute.opening import open_all
+from contribbot.contribute.refusal import OpeningError
+from contribbot.contribute.updating import Text
+from contribbot.errors import GitHubError, NotProvedError, TokenError
+from contribbot.model.patch import Patch
+from tests.contribute.opening import WRITES, Desk, make_desk
+from tests.github.handle import GitHub
+from tests.toy import AREA, Toy
+
+
+@pytest.fixture
+def desk(toy: Toy, github: GitHub) -> Desk:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return make_desk(toy, github)
+
+
+def assert_nothing_done(desk: Desk) -> None:
+    """GitHub and the journal are as they were."""
+    assert not any(one.method in WRITES for one in desk.github.requests)
+    assert desk.events() == []
+
+
+def test_without_attestation_not_even_a_question_is_asked(desk: Desk) -> None:
+    def refuse(patch: Patch, text: Text) -> None:
+        assert text == desk.text(patch)
+        raise NotProvedError("nobody stands for it")
+
+    told: list[Opened] = []
+    with desk.client() as client:
+        tools = replace(desk.tools(client), attested=refuse)
+        with pytest.raises(NotProvedError, match="nobody stands for it"):
+            open_all(desk.queue, ["area"], tools, Wanted(), told=told.append)
+    assert told == []
+    assert desk.github.requests == []
+    assert desk.events() == []
+
+
+def test_an_archived_upstream(desk: Desk) -> None:
+    desk.upstream.archived = True
+    with pytest.raises(OpeningError, match="example/toy is archived"):
+        desk.open()
+    assert_nothing_done(desk)
+
+
+@pytest.mark.parametrize("kind", ["unrelated", "fork of another"])
+def test_a_repository_of_the_same_name_that_is_no_fork(toy: Toy, github: GitHub, kind: str) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    desk = make_desk(toy, github, fork=False)
+    if kind == "unrelated":
+        github.add_repository("ada/toy", toy.upstream)
+    else:
+        other = github.add_repository("another/toy", toy.upstream)
+        github.fork(other, desk.me)
+    with pytest.raises(OpeningError, match="ada/toy is no fork of example/toy") as raised:
+        desk.open()
+    assert "rename it" in raised.value.hint
+    assert_nothing_done(desk)
+
+
+def test_an_archived_fork(desk: Desk) -> None:
+    desk.fork.archived = True
+    with pytest.raises(OpeningError, match="your fork is archived"):
+        desk.open()
+    assert_nothing_done(desk)
+
+
+@pytest.mark.parametrize("polls", [0, 3])
+def test_a_missing_fork_is_made_and_waited_for(toy: Toy, github: GitHub, polls: int) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    desk = make_desk(toy, github, fork=False)
+    github.state.forks_ready_after = polls
+    desk.open()
+    desk.assert_as_am()
+    assert github.count("POST", "/forks") == 1
+    assert desk.fork.parent is desk.upstream
+    assert [event.event for event in desk.events()[:2]] == ["intent", "done"]
+
+
+def test_a_fork_that_is_never_made_ends_with_a_word(toy: Toy, github: GitHub) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    desk = make_desk(toy, github, fork=False)
+    github.state.forks_ready_after = 10_000
+    with pytest.raises(GitHubError, match="still making the fork"):
+        desk.open()
+    assert 120 < sum(desk.waited) < 600
+
+
+def test_a_fork_that_lags_behind_is_brought_up_to_date(toy: Toy, github: GitHub) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    github.state.lagging_forks = True
+    desk = make_desk(toy, github)
+    text = AREA.replace('"""Areas."""', '"""All areas."""')
+    github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
+    desk.open()
+    desk.assert_as_am()
+    assert github.count("POST", "/merge-upstream") == 1
+
+
+def test_ones_own_upstream_gets_the_branch_itself(toy: Toy, github: GitHub) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    me = github.add_user("example")
+    upstream = github.add_repository("example/toy", toy.upstream)
+    desk = Desk(toy, github, upstream, me)
+    (done,) = desk.open()
+    assert done.fork == "example/toy"
+    assert desk.upstream.git.ref("refs/heads/contribbot/area") == done.head
+    assert len(desk.pulls()) == 1
+    assert github.count("POST", "/forks") == 0
+
+
+def test_a_token_that_nobody_has(desk: Desk) -> None:
+    with desk.client("ghp_wrong") as client, pytest.raises(TokenError):
+        desk.open(client=client)
+    assert desk.events() == []
+
+
+def test_truncated_trees_are_read_folder_by_folder(desk: Desk) -> None:
+    desk.upstream.truncate_trees = True
+    desk.open()
+    desk.assert_as_am()

@@ -1,0 +1,260 @@
+"""The same command again: the same branch, the same pull request, what changed told once."""
+
+from __future__ import annotations
+
+import pytest
+
+from contribbot.contribute.refusal import OpeningError
+from contribbot.contribute.state import text_digest
+from contribbot.contribute.updating import range_text
+from contribbot.github.protocol import GitHub as GitHubProtocol
+from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
+from tests.contribute.opening import WRITES, Desk, make_desk
+from tests.github.handle import GitHub
+from tests.toy import FIXED, Toy
+
+BETTER = FIXED.replace("area = width * height", "area = height * width")
+
+
+@pytest.fixture
+def desk(toy: Toy, github: GitHub) -> Desk:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return make_desk(toy, github)
+
+
+def change(desk: Desk, text: str = BETTER) -> None:
+    """Change the patch."""
+    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": text}))
+
+
+def test_a_changed_patch_moves_the_branch_of_the_same_pull_request(desk: Desk) -> None:
+    desk.open()
+    first = desk.branch()
+    change(desk)
+    desk.body = "## What\n\nAreas were sums, and are products.\n"
+    (done,) = desk.open()
+    desk.assert_as_am()
+    (pull,) = desk.pulls()
+    assert pull.head_sha == desk.branch() != first
+    assert pull.issue.body == desk.body
+    assert (done.branch_was, done.pull_was, done.reference) == ("moved", "updated", "example/toy#1")
+    (comment,) = pull.issue.comments
+    assert done.comment.endswith(f"#issuecomment-{comment.id}")
+    assert "v1 to v2" in comment.body
+    assert "+    area = height * width" in comment.body
+    kinds = [event.event for event in desk.events()]
+    assert kinds.count("version") == 2
+    assert kinds.count("pull-request") == 1
+
+
+def test_what_changed_is_told_once(desk: Desk) -> None:
+    desk.open()
+    change(desk)
+    desk.open()
+    events = desk.events()
+    again = desk.requests(desk.open)
+    assert not any(one.method in WRITES for one in again)
+    assert len(desk.pulls()[0].issue.comments) == 1
+    assert desk.events() == events
+
+
+def test_changes_that_were_never_told_are_told_together(desk: Desk) -> None:
+    desk.open()
+    change(desk)
+    desk.open()
+    change(desk, BETTER.replace("return area", "return abs(area)"))
+    desk.open()
+    bodies = [one.body for one in desk.pulls()[0].issue.comments]
+    assert ["v1 to v2" in bodies[0], "v2 to v3" in bodies[1]] == [True, True]
+
+
+def test_an_update_takes_few_requests(desk: Desk) -> None:
+    desk.open()
+    change(desk)
+    made = desk.requests(desk.open)
+    # The branch is looked at a second time just before it moves, and then there is the comment.
+    assert len(made) <= 12 + 1 + 2
+
+
+def test_text_that_a_person_changed_on_github_stays(desk: Desk) -> None:
+    desk.open()
+    (pull,) = desk.pulls()
+    pull.issue.body = "Better words.\n"
+    desk.body = "Other words.\n"
+    (done,) = desk.open()
+    assert pull.issue.body == "Better words.\n"
+    assert done.pull_was == "edited"
+    assert "a person changed its title or body" in " ".join(done.notes)
+    assert desk.github.count("PATCH", "/pulls/") == 0
+
+
+def test_line_ends_of_github_are_no_change(desk: Desk) -> None:
+    desk.open()
+    (pull,) = desk.pulls()
+    assert pull.issue.body is not None
+    pull.issue.body = pull.issue.body.replace("\n", "\r\n").strip()
+    desk.body = "New words.\n"
+    (done,) = desk.open()
+    assert (done.pull_was, pull.issue.body) == ("updated", "New words.\n")
+
+
+def test_a_text_may_go_back_to_what_it_was(desk: Desk) -> None:
+    first = desk.body
+    desk.open()
+    for body in ("Second.\n", first, "Second.\n"):
+        desk.body = body
+        (done,) = desk.open()
+        assert done.pull_was == "updated"
+        assert desk.pulls()[0].issue.body == body
+
+
+def test_a_base_that_moved_is_said_and_taken_on_request(desk: Desk) -> None:
+    desk.open()
+    first = desk.branch()
+    tip = desk.github.commit(desk.upstream, "main", {"other": b"1\n"})
+    (said,) = desk.open()
+    assert (said.branch_was, desk.branch()) == ("kept", first)
+    assert "--up-to-date" in " ".join(said.notes)
+    (done,) = desk.open(up_to_date=True)
+    assert (done.branch_was, done.base) == ("moved", tip)
+    desk.assert_as_am()
+    assert desk.pulls()[0].issue.comments == []
+    assert not any(one.method in WRITES for one in desk.requests(desk.open))
+
+
+@pytest.mark.parametrize("kind", ["pushed", "merged", "instead"])
+def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) -> None:
+    if kind != "instead":
+        desk.open()
+    stranger = desk.github.add_user("stranger", name="Sam Stranger", email="sam@example.com")
+    if kind == "merged":
+        # GitHub's button "Update branch".
+        tip = desk.github.commit(desk.upstream, "main", {"other": b"1\n"})
+        ours = desk.branch()
+        assert ours is not None
+        git = desk.fork.git
+        tree = git.commit(ours).tree
+        person = git.commit(tip).author
+        theirs = git.add_commit(tree, [ours, tip], person, person, "Merge branch 'main'\n")
+        git.set_ref("refs/heads/contribbot/area", theirs)
+        name = person.name
+    else:
+        theirs = desk.github.commit(
+            desk.fork, "contribbot/area", {"theirs": b"1\n"}, "Theirs\n", who=stranger
+        )
+        name = "Sam Stranger"
+    change(desk)
+    before = len(desk.github.requests)
+    with pytest.raises(OpeningError, match="contribbot did not make") as raised:
+        desk.open(up_to_date=True)
+    assert theirs[:12] in raised.value.message
+    assert name in raised.value.message
+    assert desk.branch() == theirs
+    assert not any(one.method in WRITES for one in desk.github.requests[before:])
+
+
+def test_a_commit_that_comes_in_between_is_not_overwritten(desk: Desk) -> None:
+    desk.open()
+    change(desk)
+    theirs: list[str] = []
+
+    class Meddling:
+        """Pushes while our commits are made."""
+
+        def __init__(self, inner: GitHubProtocol) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            if name == "create_commit" and not theirs:
+                theirs.append(desk.github.commit(desk.fork, "contribbot/area", {"theirs": b"1\n"}))
+            return getattr(self.inner, name)
+
+    meddled = pytest.raises(OpeningError, match="contribbot did not make")
+    with desk.client() as client, meddled:
+        desk.open(client=Meddling(client))  # type: ignore[arg-type]  # passes every method on
+    assert desk.branch() == theirs[0]
+
+
+@pytest.mark.parametrize("how", ["closed", "merged"])
+def test_a_pull_request_that_ended_is_said_with_the_next_step(desk: Desk, how: str) -> None:
+    desk.open()
+    (pull,) = desk.pulls()
+    if how == "merged":
+        desk.github.merge(pull)
+    else:
+        pull.issue.state, pull.issue.closed_at = "closed", desk.github.state.clock.now()
+    change(desk)
+    before = desk.branch()
+    with pytest.raises(OpeningError, match=r"example/toy#1") as raised:
+        desk.open()
+    word = {"closed": "reopen it", "merged": "contribbot retire"}[how]
+    assert word in raised.value.hint
+    assert (desk.branch(), len(desk.pulls())) == (before, 1)
+
+
+def test_another_branch_would_be_a_second_pull_request(desk: Desk) -> None:
+    desk.open()
+    desk.toy.put_patch(checks='[contribution]\nbranch = "other"\n', check_files={})
+    with pytest.raises(OpeningError, match="would open a second one"):
+        desk.open()
+    assert len(desk.pulls()) == 1
+
+
+def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: Desk) -> None:
+    desk.open(handoff=True)
+    desk.fork.git.git("update-ref", "-d", "refs/heads/contribbot/area")
+    desk.open()
+    desk.assert_as_am()
+    assert len(desk.pulls()) == 1
+
+
+def test_ready_is_no_draft_and_a_draft_says_where_to_press(desk: Desk) -> None:
+    (done,) = desk.open(ready=True)
+    assert (done.state, desk.pulls()[0].draft) == ("open", False)
+
+
+def test_a_draft_is_made_ready_by_the_person(desk: Desk) -> None:
+    desk.open()
+    (done,) = desk.open(ready=True)
+    assert "mark it ready on its page" in " ".join(done.notes)
+    assert done.state == "draft"
+
+
+def test_the_journal_says_what_was_meant_before_it_says_what_is(desk: Desk) -> None:
+    desk.open()
+    events = [
+        (event.event, getattr(event, "what", ""))
+        for event in desk.events()
+        if isinstance(event, IntentEvent | DoneEvent | PullRequestEvent)
+    ]
+    assert events == [
+        ("intent", "branch"), ("done", "branch"), ("intent", "pull-request"), ("pull-request", ""),
+    ]  # fmt: skip
+
+
+def test_a_lost_journal_recognises_its_own_commits(desk: Desk) -> None:
+    desk.open()
+    (desk.toy.queue / "history" / "area" / "journal.jsonl").unlink()
+    with pytest.raises(OpeningError, match="contribbot did not make"):
+        desk.open()
+
+
+def test_a_range_diff_stays_in_its_fence_and_in_bounds() -> None:
+    hostile = "1:  abc123 ! 1:  def456 Subject ``` </details> @somebody #12\n" + "    +```\n" * 3
+    text = range_text("area", 1, 2, hostile)
+    assert "abc123" not in text
+    assert "@somebody" not in text
+    fence = text.split("\n\n")[2].split("\n")[0].removesuffix("diff")
+    assert text.count(fence) == 2
+    assert text.index("</details>\n") > 0
+    wide = range_text("area", 1, 2, "1:  abc ! 1:  def x\n" + "    +y\n" * 100_000)
+    assert len(wide) < 60_000
+    assert "more lines" in wide
+    long = range_text("area", 1, 2, "+" + "y" * 200_000)
+    assert len(long) < 60_000
+
+
+def test_a_text_is_known_again_after_its_way_to_github() -> None:
+    assert text_digest("T ", "a \r\nb\r\n") == text_digest("T", "a\nb")
+    assert text_digest("T", "a") != text_digest("T", "b") != text_digest("Tb", "")

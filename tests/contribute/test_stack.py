@@ -1,0 +1,101 @@
+"""Stacks: what is below is opened first, and its commits are carried along."""
+
+from __future__ import annotations
+
+import pytest
+
+from contribbot.contribute.refusal import OpeningError
+from contribbot.contribute.stack import waits_for
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import journal
+from contribbot.queue.load import load_queue
+from tests.contribute.opening import WRITES, Desk, make_desk, put_series
+from tests.github.handle import GitHub
+from tests.lifetoy import commit
+from tests.toy import FIXED, Toy, git
+
+DEPENDS = 'depends_on = ["area"]\n'
+
+
+@pytest.fixture
+def desk(toy: Toy, github: GitHub) -> Desk:
+    folder = toy.root / "work"
+    git(toy.root, "clone", "-q", str(toy.upstream), str(folder))
+    commit(folder, "First\n", {"src/toy/area.py": FIXED})
+    commit(folder, "Second\n", {"src/toy/area.py": FIXED + "\n\nUNIT = 1\n", "new": "1\n"})
+    put_series(toy, "area", folder, "HEAD~2..HEAD~1")
+    put_series(toy, "unit", folder, "HEAD~1..HEAD", extra=DEPENDS)
+    toy.put_queue(["area", "unit"])
+    return make_desk(toy, github)
+
+
+def test_what_is_below_comes_first(desk: Desk) -> None:
+    with pytest.raises(OpeningError, match="depends on area, which has no pull request") as raised:
+        desk.open("unit")
+    assert "contribbot open-pr area" in raised.value.hint
+    assert desk.github.requests == []
+
+
+def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> None:
+    lower, upper = desk.open("area", "unit")
+    assert lower.reference == "example/toy#1"
+    assert upper.waits_for == ("example/toy#1",)
+    assert [subject for _, subject in upper.commits] == ["First", "Second"]
+    # The same commits, so that GitHub takes the lower one off the upper when it is merged.
+    assert upper.commits[0] == lower.commits[0]
+    desk.assert_as_am("area")
+    desk.assert_as_am("area", "unit", branch="contribbot/unit")
+    assert len(desk.pulls()) == 2
+
+
+def test_the_text_names_what_it_waits_for_until_that_is_merged(desk: Desk) -> None:
+    queue = load_queue(desk.toy.queue)
+    assert waits_for(queue, "unit") == ("`area` (no pull request yet)",)
+    desk.open("area")
+    assert waits_for(queue, "unit") == ("example/toy#1",)
+    assert waits_for(queue, "area") == ()
+    merged = PullRequestEvent(
+        time=journal.now(), summary="merged", reference="example/toy#1", state="merged"
+    )
+    journal.append(queue.folder, "area", merged)
+    assert waits_for(queue, "unit") == ()
+
+
+def test_two_of_an_upstream_ask_once_whose_token_it_is(desk: Desk) -> None:
+    made = desk.requests(lambda: desk.open("area", "unit"))
+    assert sum(one.path == "/user" for one in made) == 1
+    assert sum(one.path == "/repos/example/toy" for one in made) == 1
+
+
+def test_a_change_below_moves_what_is_above(desk: Desk) -> None:
+    desk.open("area", "unit")
+    changed = FIXED.replace("area = width * height", "area = height * width")
+    patch = desk.toy.format_patch({"src/toy/area.py": changed}, subject="First")
+    for path in (desk.toy.queue / "patches" / "area").glob("*.patch"):
+        path.write_bytes(patch)
+    lower, upper = desk.open("area", "unit")
+    assert (lower.branch_was, upper.branch_was) == ("moved", "moved")
+    desk.assert_as_am("area", "unit", branch="contribbot/unit")
+    assert len(desk.pulls()) == 2
+
+
+def test_a_merged_one_below_leaves_only_the_upper(desk: Desk) -> None:
+    desk.open("area")
+    desk.github.merge(desk.pulls()[0], "squash")
+    (upper,) = desk.open("unit")
+    assert [subject for _, subject in upper.commits] == ["Second"]
+    assert "has all of" in " ".join(upper.notes)
+
+
+def test_the_upper_one_follows_when_the_lower_is_merged_and_rewritten(desk: Desk) -> None:
+    desk.open("area", "unit")
+    desk.github.merge(desk.pulls()[0], "squash")
+    (upper,) = desk.open("unit", up_to_date=True)
+    assert upper.branch_was == "moved"
+    assert [subject for _, subject in upper.commits] == ["Second"]
+
+
+def test_nothing_new_in_a_stack_writes_nothing(desk: Desk) -> None:
+    desk.open("area", "unit")
+    again = desk.requests(lambda: desk.open("area", "unit"))
+    assert not any(one.method in WRITES for one in again)
