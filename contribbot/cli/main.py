@@ -16,6 +16,7 @@ from contribbot.cli import (
     edit,
     evidence,
     export,
+    follow,
     import_,
     listing,
     log,
@@ -23,7 +24,10 @@ from contribbot.cli import (
     open_pr,
     rebase,
     refresh,
+    reply,
     reproducer,
+    retire,
+    reviews,
     show,
     status,
     verify,
@@ -91,6 +95,10 @@ app.command("export")(export.export)
 app.command("reproducer")(reproducer.reproducer)
 app.command("body")(body.body)
 app.command("open-pr")(open_pr.open_pr)
+app.command("follow")(follow.follow)
+app.command("reviews")(reviews.reviews)
+app.command("reply")(reply.reply)
+app.command("retire")(retire.retire)
 app.add_typer(evidence.app, name="evidence")
 
 

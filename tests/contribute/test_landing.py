@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from contribbot.contribute.landing import Fate, Landing, landing
+from tests.contribute.following import AREA, Post, make_post
+from tests.github.handle import GitHub
+from tests.github.state_social import add_event
+from tests.toy import AREA as BROKEN
+from tests.toy import FIXED, Toy
+
+
+@pytest.fixture
+def post(toy: Toy, github: GitHub) -> Post:
+    made = make_post(toy, github)
+    made.open()
+    return made
+
+
+def judged(post: Post) -> Landing:
+    """Find out what became of the pull request."""
+    with post.connect() as github:
+        pull = github.pull("example/toy", post.pulls["area"].number).value
+        return landing(github, "example/toy", pull, "main")
+
+
+def named(post: Post, commit: str, event: str = "referenced") -> None:
+    """Note that a commit names the pull request, as GitHub does by itself."""
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, event, commit=commit)
+
+
+def push(post: Post, message: str, content: str = BROKEN, branch: str = "main") -> str:
+    """Push a commit to the upstream that names the pull request, and return it."""
+    sha = post.github.commit(post.upstream, branch, {AREA: content.encode()}, message)
+    named(post, sha)
+    return sha
+
+
+RESOLVED = "Pull Request resolved: https://github.com/example/toy/pull/1"
+
+
+@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
+def test_a_merge_of_each_kind_is_recognised(
+    post: Post, how: Literal["merge", "squash", "rebase"]
+) -> None:
+    sha = post.github.merge(post.pulls["area"], how)
+    assert judged(post) == Landing(Fate.MERGED, sha)
+
+
+def test_a_bots_landing_is_recognised_though_github_calls_it_closed(post: Post) -> None:
+    sha = post.github.merge(post.pulls["area"], "bot")
+    assert post.pulls["area"].merged_at is None
+    assert judged(post) == Landing(Fate.LANDED, sha)
+
+
+def test_a_closed_one_is_closed(post: Post) -> None:
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
+    assert judged(post) == Landing(Fate.CLOSED)
+
+
+def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:
+    stranger = post.github.add_user("mallory")
+    fork = post.github.fork(post.upstream, stranger)
+    sha = post.github.commit(fork, "land", {AREA: FIXED.encode()}, f"A fix (#1)\n\n{RESOLVED}\n")
+    with post.connect() as github:
+        # Its page opens: forks share their objects.
+        assert github.commit("example/toy", sha).sha == sha
+        assert not github.compare("example/toy", "main", sha).reachable
+    named(post, sha)
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed", commit=sha)
+    assert judged(post) == Landing(Fate.CLOSED)
+
+
+def test_a_commit_on_another_branch_of_the_upstream_lands_nothing(post: Post) -> None:
+    push(post, f"A fix\n\n{RESOLVED}\n", FIXED, branch="viable/strict")
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
+    assert judged(post).fate is Fate.CLOSED
+
+
+def test_what_was_merged_into_another_branch_is_not_merged(toy: Toy, github: GitHub) -> None:
+    post = make_post(toy, github)
+    github.commit(post.upstream, "release/2.9", {"README": b"2.9\n"}, "Release\n")
+    head = post.branch("area")
+    pull = github.pull(post.upstream, post.fork, "contribbot/area", base_branch="release/2.9")
+    post.pulls["area"] = pull
+    sha = github.merge(pull)
+    found = judged(post)
+    assert found.fate is Fate.CLOSED
+    assert found.why == (
+        f"GitHub calls it merged into release/2.9 as {sha[:12]}, and main does not have it"
+    )
+    # Once main has it, it is merged.
+    github.commit(post.upstream, "main", {"README": b"3.0\n"}, "Next\n")
+    assert head
+    post.upstream.git.set_ref("refs/heads/main", sha)
+    assert judged(post) == Landing(Fate.MERGED, sha)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Pull Request resolved: https://github.com/example/toy/pull/11",
+        "Pull Request resolved: https://github.com/example/toys/pull/1",
+        "Pull Request resolved: https://github.com/other/toy/pull/1",
+        "Pull Request resolved: example/toy#1",
+        "See https://github.com/example/toy/pull/1",
+        f"{RESOLVED}\nPull Request resolved: https://github.com/example/toy/pull/9",
+    ],
+)
+def test_a_commit_that_resolves_something_else_lands_nothing(post: Post, message: str) -> None:
+    push(post, f"Other\n\n{message}\n", FIXED)
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
+    assert judged(post).fate is Fate.CLOSED
+
+
+@pytest.mark.parametrize("how", ["squash", "bot"])
+def test_a_later_revert_is_told(post: Post, how: str) -> None:
+    pull = post.pulls["area"]
+    sha = post.github.merge(pull, "bot" if how == "bot" else "squash")
+    back = push(post, f'Revert "A fix (#1)"\n\nThis reverts commit {sha}.\n\n{RESOLVED}\n')
+    found = judged(post)
+    assert found == Landing(Fate.REVERTED, sha, back)
+    assert found.words == f"merged as {sha[:12]}, then reverted by {back[:12]}"
+    again = push(post, f'Revert "Revert"\n\nThis reverts commit {back}.\n', FIXED)
+    assert again
+    fate = Fate.LANDED if how == "bot" else Fate.MERGED
+    assert judged(post) == Landing(fate, sha)
+
+
+def test_a_commit_that_github_lacks_is_said_to_make_it_unsure(post: Post) -> None:
+    add_event(
+        post.github.state, post.pulls["area"].issue, post.reviewer, "closed", commit="12" * 20
+    )
+    assert judged(post) == Landing(Fate.CLOSED, sure=False)
+    # So it is looked at again, though nothing was said since.
+    assert post.one().state == "closed"
+    _, requests = post.asked()
+    assert len(requests) > 1
+
+
+def test_a_revert_by_githubs_button_is_told(post: Post) -> None:
+    sha = post.github.merge(post.pulls["area"], "squash")
+    back = push(post, 'Revert "A fix" (#2)\n\nReverts example/toy#1\n')
+    assert judged(post) == Landing(Fate.REVERTED, sha, back)
+
+
+def test_a_revert_that_is_on_no_branch_or_of_something_else_is_none(post: Post) -> None:
+    sha = post.github.merge(post.pulls["area"], "squash")
+    push(post, f"This reverts commit {sha}.\n", branch="try-a-revert")
+    push(post, f"This reverts commit {'0' * 40}.\n", FIXED + "# more\n")
+    assert judged(post) == Landing(Fate.MERGED, sha)
+
+
+def test_what_lands_again_after_a_revert_has_landed(post: Post) -> None:
+    sha = post.github.merge(post.pulls["area"], "bot")
+    push(post, f"Revert\n\nThis reverts commit {sha}.\n")
+    again = push(post, f"A fix, again (#1)\n\n{RESOLVED}\nApproved by: someone\n", FIXED)
+    assert judged(post) == Landing(Fate.LANDED, again)
+
+
+def test_what_was_pushed_before_the_landing_is_not_asked_about(post: Post) -> None:
+    # ghstack's branches in the upstream name the pull request with every push.
+    for number in range(40):
+        push(post, f"Try {number}\n\n{RESOLVED}\n", f"x = {number}\n", branch="gh/ada/1/orig")
+    sha = post.github.merge(post.pulls["area"], "bot")
+    before = len(post.github.requests)
+    assert judged(post) == Landing(Fate.LANDED, sha)
+    # The pull request, what happened to it, the commit that closed it, and the comparison.
+    assert len(post.github.requests) - before == 4
+
+
+def test_follow_tells_of_a_revert_with_one_request_until_it_happens(post: Post) -> None:
+    sha = post.github.merge(post.pulls["area"], "bot")
+    assert post.one().state == "landed"
+    _, requests = post.asked()
+    assert [one.path for one in requests] == ["/repos/example/toy/issues/1/events"]
+    back = push(post, f"Revert\n\nThis reverts commit {sha}.\n")
+    found = post.one()
+    assert (found.state, found.commit, found.reverted) == ("reverted", sha, back)
+    assert found.change == "merged"
+    assert "reverted by" in found.why
+    _, requests = post.asked()
+    assert len(requests) == 1
+    # PyTorch opens such a pull request again.
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "reopened")
+    found = post.one()
+    assert (found.state, found.change) == ("open", "reverted")
+    assert "then reverted by" in found.why
+    assert post.states() == ["open", "merged", "reverted", "open"]

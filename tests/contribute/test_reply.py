@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from contribbot.contribute import reply as replying
+from contribbot.contribute.reply import Replied, reply, text_from
+from contribbot.contribute.state import state
+from contribbot.contribute.threads import short_id
+from contribbot.errors import GitHubError, UncertainError, UsageError
+from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.model.rules import GITHUB_LIMIT
+from contribbot.queue import journal
+from tests.contribute.following import AREA, LINE, Post, make_post
+from tests.contribute.test_follow import PROGRAM, start
+from tests.github.faults import (
+    ALL_FAULTS,
+    KILL_AFTER,
+    KILL_BEFORE,
+    NOT_FOUND,
+    RESET_AFTER,
+    RESET_BEFORE,
+    WIRE_FAULTS,
+    Fault,
+)
+from tests.github.handle import GitHub
+from tests.github.state import ReviewComment
+from tests.github.state_social import add_reply, add_review_comment
+from tests.toy import Toy
+
+TEXT = "Because *areas* multiply.\n\n```python\narea = width * height\n```\n"
+
+
+@pytest.fixture
+def post(toy: Toy, github: GitHub) -> Post:
+    made = make_post(toy, github)
+    made.open()
+    return made
+
+
+@pytest.fixture
+def root(post: Post) -> ReviewComment:
+    """Let the reviewer begin a thread."""
+    return add_review_comment(
+        post.github.state, post.pulls["area"], post.reviewer, "Why?", path=AREA, line=LINE
+    )
+
+
+def answer(post: Post, root: ReviewComment, text: str = TEXT) -> Replied:
+    """Answer, as the person."""
+    with post.connect() as github:
+        return reply(post.queue, github, "area", short_id(root.id), text)
+
+
+def ours(post: Post) -> list[str]:
+    """What the person said in threads."""
+    return [one.body for one in post.pulls["area"].review_comments if one.user is post.me]
+
+
+def test_the_persons_text_is_posted_in_the_thread_and_nothing_is_added(
+    post: Post, root: ReviewComment
+) -> None:
+    done = answer(post, root)
+    assert done.posted
+    assert ours(post) == [TEXT]
+    (written,) = (one for one in post.pulls["area"].review_comments if one.user is post.me)
+    assert written.reply_to is root
+    assert str(written.id) in done.url
+    events = post.events()[-2:]
+    assert [one.event for one in events] == ["intent", "done"]
+    known = state(post.events())
+    assert known is not None
+    assert known.open == ()
+
+
+def test_the_same_again_is_not_posted_again(post: Post, root: ReviewComment) -> None:
+    first = answer(post, root)
+    events = post.events()
+    again = answer(post, root, TEXT.replace("\n", "\r\n"))
+    assert (again.posted, again.url) == (False, first.url)
+    assert ours(post) == [TEXT]
+    assert post.events() == events
+    # Asked anew, the same words are an answer anew.
+    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "And now?")
+    assert answer(post, root).posted
+    assert ours(post) == [TEXT, TEXT]
+
+
+def test_somebody_elses_same_words_are_not_ours(post: Post, root: ReviewComment) -> None:
+    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, TEXT)
+    assert answer(post, root).posted
+    assert ours(post) == [TEXT]
+
+
+@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_after_any_fault_it_is_there_once(
+    post: Post, root: ReviewComment, fault: Fault, number: int
+) -> None:
+    post.faults.arm(fault, number=number)
+    with contextlib.suppress(GitHubError):
+        answer(post, root)
+    assert post.faults.struck
+    post.faults.clear()
+    answer(post, root)
+    assert ours(post) == [TEXT]
+    kinds = [one.event for one in post.events() if isinstance(one, IntentEvent | DoneEvent)]
+    assert kinds == ["intent", "done"]
+
+
+def test_a_lost_answer_is_looked_for_at_once(post: Post, root: ReviewComment) -> None:
+    post.faults.arm(RESET_AFTER, method="POST", path="/replies$")
+    assert answer(post, root).posted
+    assert post.faults.struck
+    assert ours(post) == [TEXT]
+
+
+def test_one_that_was_posted_is_known_again_behind_what_others_said_since(
+    post: Post, root: ReviewComment
+) -> None:
+    post.faults.arm(RESET_AFTER, method="POST", path="/replies$")
+    post.faults.arm(NOT_FOUND, method="GET", path="/pulls/1/comments$", number=2)
+    with pytest.raises(GitHubError):
+        answer(post, root)
+    assert len(post.faults.struck) == 2
+    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "Hello?")
+    assert not answer(post, root).posted
+    assert ours(post) == [TEXT]
+    known = state(post.events())
+    assert known is not None
+    assert known.open == ()
+
+
+def test_an_answer_that_may_not_have_been_posted_is_not_guessed(
+    post: Post, root: ReviewComment
+) -> None:
+    post.faults.arm(RESET_BEFORE, method="POST", path="/replies$")
+    with pytest.raises(UncertainError):
+        answer(post, root)
+    assert ours(post) == []
+    assert answer(post, root).posted
+
+
+@pytest.mark.parametrize("fault", [one for one in ALL_FAULTS if one.kills], ids=str)
+def test_a_kill_at_the_request_posts_it_once(post: Post, root: ReviewComment, fault: Fault) -> None:
+    file = post.toy.root / "answer.md"
+    file.write_text(TEXT)
+    arguments = ("reply", "area", short_id(root.id), "--text-file", str(file))
+    post.faults.arm(fault, method="POST", path="/replies$")
+    child = start(post, *arguments)
+    post.faults.victim(child.pid)
+    child.communicate(timeout=60)
+    assert child.returncode == -9
+    # Somebody speaks in between: ours is still known again.
+    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "Hello?")
+    child = start(post, *arguments)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, "")
+    assert ours(post) == [TEXT]
+    assert ("was answered so already" in out) == (fault is KILL_AFTER)
+    assert fault in {KILL_AFTER, KILL_BEFORE}
+
+
+def test_an_unknown_thread_names_the_known_ones(post: Post, root: ReviewComment) -> None:
+    with post.connect() as github, pytest.raises(UsageError) as error:
+        reply(post.queue, github, "area", "nosuch", TEXT)
+    assert "no thread nosuch" in error.value.message
+    assert f"{short_id(root.id)} ({AREA}:{LINE})" in error.value.hint
+    assert [one for one in post.github.requests if one.method == "POST"] == []
+    assert not any(isinstance(one, IntentEvent) for one in post.events())
+
+
+def test_without_any_thread_it_says_so(post: Post) -> None:
+    with post.connect() as github, pytest.raises(UsageError) as error:
+        reply(post.queue, github, "area", "abc", TEXT)
+    assert "nobody has begun one" in error.value.hint
+
+
+def test_the_key_names_no_text_and_a_crash_before_another_answer_is_no_hindrance(
+    post: Post, root: ReviewComment
+) -> None:
+    post.faults.arm(RESET_BEFORE, method="POST", path="/replies$")
+    with pytest.raises(UncertainError):
+        answer(post, root)
+    assert answer(post, root, "In other words.").posted
+    assert ours(post) == ["In other words."]
+    keys = [one.key for one in post.events() if isinstance(one, IntentEvent)]
+    assert len(set(keys)) == 2
+    assert all("areas" not in key for key in keys)
+    assert replying.REPLY == "reply"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "nothing is written"),
+        (b" \n\t\n", "nothing is written"),
+        (b"x" * (GITHUB_LIMIT + 1), "characters that GitHub takes"),
+        (b"\xff" * (5 * GITHUB_LIMIT), "characters that GitHub takes"),
+        (b"gr\xfc\xdfe", "not UTF-8 at byte 2"),
+        (b"a\x00b", "control character U+0000"),
+        (b"a\x1b[31m", "control character U+001B"),
+    ],
+)
+def test_a_text_that_github_would_not_take_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        text_from(content, "answer.md")
+    assert error.value.message.startswith("answer.md: ")
+    assert said in error.value.message
+    assert error.value.hint
+
+
+def test_a_text_stays_as_it_is() -> None:
+    assert text_from("Grüße\r\n\tja\n".encode(), "f") == "Grüße\r\n\tja\n"
+    assert len(text_from(b"x" * GITHUB_LIMIT, "f")) == GITHUB_LIMIT
+
+
+def test_the_program_reads_standard_input_and_says_what_is_not_there(
+    post: Post, root: ReviewComment
+) -> None:
+    child = start(post, "reply", "area", short_id(root.id), "--text-file", "missing.md")
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 2
+    assert "missing.md: No such file" in err
+    code = start_with_input(post, TEXT, "reply", "area", short_id(root.id), "--text-file", "-")
+    assert code == 0
+    assert ours(post) == [TEXT]
+
+
+def start_with_input(post: Post, text: str, *args: str) -> int:
+    """Run the program with a text on standard input, and return its exit code."""
+    env = {**os.environ, "GITHUB_API_URL": post.github.base, "GITHUB_TOKEN": post.token}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *args],
+        cwd=post.toy.queue, env=env, input=text, text=True, timeout=60, capture_output=True,
+        check=False,
+    )  # fmt: skip
+    return done.returncode
+
+
+def test_a_patch_that_left_the_queue_can_still_be_answered_for(
+    post: Post, root: ReviewComment
+) -> None:
+    (post.toy.queue / "patches" / "area").rename(post.toy.root / "away")
+    post.toy.put_queue([])
+    assert journal.past_name(post.queue, "area") == "area"
+    assert answer(post, root).posted

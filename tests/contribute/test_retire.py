@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.retire import Retired, RetiringError, Status, of_newest, retire
+from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
+from contribbot.model.history import RetiredEvent, VersionEvent
+from contribbot.model.status import PatchStatus, Text
+from contribbot.queue.load import Queue, load_queue
+from contribbot.report.live import Lines, console
+from contribbot.verify.pipeline import Options
+from tests.contribute.following import AREA, Post, make_github, make_post, tree_of
+from tests.contribute.test_follow import close_it, start
+from tests.github.faults import SERVER_ERROR
+from tests.github.handle import GitHub
+from tests.github.state_social import add_event
+from tests.kills import Case, at_each_step
+from tests.life.conftest import releases
+from tests.toy import AREA as BROKEN
+from tests.toy import Toy
+
+__all__ = ["releases"]
+
+
+@pytest.fixture
+def post(toy: Toy, github: GitHub) -> Post:
+    return make_post(toy, github)
+
+
+def needed(text: Text = Text.CLEAN, why: str = "applies exactly") -> Status:
+    """Say of a patch what a release makes of it, without looking."""
+
+    def ask(queue: Queue, name: str) -> PatchStatus:
+        del queue
+        return PatchStatus(
+            patch=name, upstream="toy", pin="v1.0", against="v9", text=text, text_why=why,
+            behaviour=None, evidence=(), contribution="", due=(), versions=0,
+        )  # fmt: skip
+
+    return ask
+
+
+def take_out(
+    post: Post, name: str = "area", *, why: str = "", status: Status | None = None
+) -> Retired:
+    """Retire a patch."""
+    return retire(post.queue, name, post.connect, status or needed(), why=why)
+
+
+def assert_retired(post: Post, why: str, name: str = "area") -> None:
+    """The patch is out of the queue, for that reason, and its history has all of it."""
+    assert name not in post.queue.specs
+    assert not (post.toy.queue / "patches" / name).exists()
+    events = post.events(name)
+    assert isinstance(events[-1], RetiredEvent)
+    assert events[-1].why == why
+    assert sum(isinstance(one, RetiredEvent) for one in events) == 1
+    assert any(isinstance(one, VersionEvent) for one in events)
+    history = post.toy.queue / "history" / name
+    assert (history / "v1.mbox").is_file()
+    assert (history / "retired" / "patch.toml").is_file()
+    assert not (history / "retired" / "reason.txt").exists()
+    for file in ("test_red.py", "test_same.py"):
+        assert (history / "retired" / "checks" / file).is_file()
+
+
+@pytest.fixture
+def refused(post: Post) -> Callable[..., RetiringError]:
+    """Return what sees that a retirement is refused, and that nothing was changed by it."""
+
+    def see(name: str = "area", *, status: Status | None = None) -> RetiringError:
+        before = tree_of(post.toy.queue)
+        with pytest.raises(RetiringError) as error:
+            take_out(post, name, status=status)
+        assert tree_of(post.toy.queue) == before
+        assert error.value.exit_code == ExitCode.NO
+        assert "--why" in error.value.hint
+        return error.value
+
+    return see
+
+
+Refused = Callable[..., RetiringError]
+
+
+@pytest.mark.parametrize("bot", [False, True])
+def test_what_was_merged_is_taken_out_and_its_history_kept(post: Post, bot: bool) -> None:
+    post.open()
+    sha = post.github.merge(post.pulls["area"], "bot" if bot else "squash")
+    how = "landed by a bot as" if bot else "merged as"
+    why = f"example/toy#1 {how} {sha[:12]}"
+    assert take_out(post) == Retired("area", why)
+    assert_retired(post, why)
+    writes = [one for one in post.github.requests if one.method != "GET"]
+    assert writes == []
+
+
+def test_an_open_one_stays_unless_a_person_says_why(post: Post, refused: Refused) -> None:
+    pull = post.open()
+    assert "example/toy#1 is open" in refused().message
+    done = take_out(post, why="We take another way.")
+    assert_retired(post, "We take another way.")
+    assert done.notes == ("example/toy#1 stays open: close it on its page",)
+    assert pull.issue.state == "open"
+
+
+def test_what_github_closed_without_merging_stays(post: Post, refused: Refused) -> None:
+    post.open()
+    close_it(post, "area")
+    error = refused()
+    assert "example/toy#1 was closed" in error.message
+    assert "still needs it" in error.message
+    # The text came to the release by another way.
+    take_out(post, status=needed(Text.UPSTREAM, "the release has all of it"))
+    assert_retired(post, "superseded by toy v9: the release has all of it")
+
+
+def test_what_was_reverted_stays(post: Post, refused: Refused) -> None:
+    post.open()
+    sha = post.github.merge(post.pulls["area"], "bot")
+    back = post.github.commit(
+        post.upstream, "main", {AREA: BROKEN.encode()}, f"Revert\n\nThis reverts commit {sha}.\n"
+    )
+    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "referenced", commit=back)
+    assert f"then reverted by {back[:12]}" in refused().message
+
+
+def test_a_commit_that_only_the_fork_has_is_no_reason(post: Post, refused: Refused) -> None:
+    pull = post.open()
+    sha = post.github.commit(
+        post.fork, "mine", {"README": b"\n"},
+        "Land\n\nPull Request resolved: https://github.com/example/toy/pull/1\n",
+    )  # fmt: skip
+    add_event(post.github.state, pull.issue, post.reviewer, "closed", commit=sha)
+    assert "was closed" in refused().message
+
+
+def test_what_was_handed_off_may_be_open(post: Post, refused: Refused) -> None:
+    post.hand_off()
+    assert "contribbot follow" in refused().hint
+
+
+def test_a_github_that_cannot_be_asked_is_no_reason(post: Post) -> None:
+    post.open()
+    before = tree_of(post.toy.queue)
+    post.faults.arm(SERVER_ERROR, times=0)
+    with pytest.raises(GitHubError):
+        take_out(post)
+    assert post.faults.struck
+    assert tree_of(post.toy.queue) == before
+
+
+def test_others_that_depend_on_it_keep_it(post: Post) -> None:
+    post.toy.put_patch(
+        "readme",
+        patch=post.toy.format_patch({"README": "toys\n"}, "Say that they are many"),
+        files=("README",),
+        extra='depends_on = ["area"]',
+    )
+    post.toy.put_queue(["area", "readme"])
+    before = tree_of(post.toy.queue)
+    with pytest.raises(UsageError, match="readme depends on it") as error:
+        take_out(post, why="No more.")
+    assert "retire readme first" in error.value.hint
+    assert tree_of(post.toy.queue) == before
+    take_out(post, "readme", why="No more.")
+    take_out(post, why="No more.")
+    assert post.queue.specs == {}
+
+
+def test_what_is_not_contribbots_stays(post: Post) -> None:
+    post.toy.put("patches/area/notes.txt", "mine\n")
+    done = take_out(post, why="No more.")
+    assert (post.toy.queue / "patches" / "area" / "notes.txt").read_text() == "mine\n"
+    assert "stays" in done.notes[-1]
+
+
+@pytest.mark.parametrize("why", [" ", "a\nb", "a\x1b[31m", "x" * 1001])
+def test_a_reason_is_a_line(post: Post, why: str) -> None:
+    with pytest.raises(UsageError, match="--why"):
+        take_out(post, why=why)
+    assert "area" in post.queue.specs
+
+
+def test_one_that_is_not_there_or_left_before_is_said(post: Post) -> None:
+    with pytest.raises(UsageError, match="no such patch: other"):
+        take_out(post, "other")
+    take_out(post, why="No more.")
+    with pytest.raises(UsageError, match=re.escape("area has left the queue already: No more.")):
+        take_out(post, why="Again.")
+    assert_retired(post, "No more.")
+
+
+def test_a_queue_that_changes_meanwhile_is_left_alone(post: Post) -> None:
+    def change(queue: Queue, name: str) -> PatchStatus:
+        post.toy.put("patches/area/checks/test_red.py", "# other\n")
+        return needed(Text.UPSTREAM)(queue, name)
+
+    with pytest.raises(QueueError, match="changed meanwhile"):
+        take_out(post, status=change)
+    assert "area" in post.queue.specs
+    assert not (post.toy.queue / "history").exists()
+
+
+@pytest.mark.parametrize(
+    ("tag", "why"),
+    [("v1.5", "superseded by toy v1.5"), ("v1.4", "superseded by toy v1.4")],
+    ids=["by its text", "by behaviour"],
+)
+def test_what_the_newest_release_has_is_taken_out(
+    releases: Toy, github: GitHub, tag: str, why: str
+) -> None:
+    post = make_github(releases, github)
+    _until(releases, tag)
+    lines = Lines(console(stderr=True))
+    done = retire(post.queue, "area", post.connect, of_newest(Options(jobs=1), lines))
+    assert done.why.startswith(why)
+    assert "area" not in load_queue(releases.queue).specs
+    assert github.requests == []
+
+
+def test_what_the_newest_release_still_needs_stays(releases: Toy, github: GitHub) -> None:
+    post = make_github(releases, github)
+    _until(releases, "v1.3")
+    lines = Lines(console(stderr=True))
+    with pytest.raises(RetiringError, match=r"toy v1\.3 still needs it"):
+        retire(post.queue, "area", post.connect, of_newest(Options(jobs=1), lines))
+    assert "area" in load_queue(releases.queue).specs
+
+
+def _until(toy: Toy, newest: str) -> None:
+    """Delete the tags behind one."""
+    from tests.toy import git
+
+    for tag in git(toy.upstream, "tag").decode().split():
+        if tag > newest:
+            git(toy.upstream, "tag", "-d", tag)
+
+
+PROGRAM = """
+from pathlib import Path
+from contribbot.contribute.retire import retire
+from contribbot.errors import UsageError
+from contribbot.queue.load import load_queue
+try:
+    retire(load_queue(Path.cwd()), "area", None, None, why="No more.")
+except UsageError:
+    raise SystemExit(2)
+"""
+
+
+def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
+    toy: Toy, tmp_path: Path
+) -> None:
+    def prepare(toy: Toy) -> list[str]:
+        toy.put_patch()
+        toy.put_queue(["area"])
+        return ["-c", PROGRAM]
+
+    seen = list(at_each_step(Case("retire", prepare, frozenset({0, 2})), toy, tmp_path))
+    assert len(seen) > 20
+    assert [one.killed for one in seen] == [True] * (len(seen) - 1) + [False]
+    for one in seen:
+        assert one.state in {"before", "after"}, one
+        assert one.final == "after", one
+        assert one.listed == 0, one
+        assert one.again in ({0} if one.state == "before" else {0, 2}), one
+    # Between the patch's going and the journal's saying so, the second run says it.
+    assert any(one.state == "after" and one.again == 0 for one in seen)
+
+
+def test_the_program_retires_what_was_merged(post: Post) -> None:
+    post.open()
+    sha = post.github.merge(post.pulls["area"])
+    child = start(post, "retire", "area")
+    out, _ = child.communicate(timeout=120)
+    assert child.returncode == 0
+    assert out == f"area: retired: example/toy#1 merged as {sha[:12]}\n"
+    assert_retired(post, f"example/toy#1 merged as {sha[:12]}")
+    child = start(post, "retire", "area")
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 2
+    assert "has left the queue already" in err
