@@ -5,6 +5,7 @@ ContribbotError            what went wrong, what to do next, which exit code
 ├── UsageError             2  the request does not make sense (no such patch, bad option)
 ├── QueueError             2  a file of the queue is invalid
 ├── NotProvedError         1  what is to be said has no fresh evidence
+├── OpeningError           1  a pull request must not be opened as things are: a person decides
 ├── AttestationError       1  nobody stands for what is to be posted, or for something else
 └── MachineError           3  this machine or the network could not do it
     ├── CommandError       3  a program ended badly
@@ -75,6 +76,12 @@ class NotProvedError(ContribbotError):
 
 class AttestationError(ContribbotError):
     """Nobody stands for what is to be posted, or what they stand for has changed."""
+
+    exit_code = ExitCode.NO
+
+
+class OpeningError(ContribbotError):
+    """Something stands in the way of a pull request, and a person decides what to do about it."""
 
     exit_code = ExitCode.NO
 

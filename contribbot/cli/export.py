@@ -48,8 +48,9 @@ def export(
     ] = False,
 ) -> int:
     """Write patches for other programs: git am, stg import, quilt, git apply."""
-    from contribbot.queue.exporting import export_bytes, write_export  # noqa: PLC0415  start-up time
+    from contribbot.queue.exporting import export_bytes  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.queue.outgoing import write_export  # noqa: PLC0415  start-up time
     from contribbot.report.exchange import conflict_text, export_lines  # noqa: PLC0415  start-up time
     from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from contribbot.cli import (
+    attest,
     bisect,
     body,
     diff,
@@ -17,6 +18,7 @@ from contribbot.cli import (
     evidence,
     export,
     follow,
+    gate,
     import_,
     listing,
     log,
@@ -94,6 +96,8 @@ app.command("diff")(diff.diff)
 app.command("export")(export.export)
 app.command("reproducer")(reproducer.reproducer)
 app.command("body")(body.body)
+app.command("gate")(gate.gate)
+app.command("attest")(attest.attest)
 app.command("open-pr")(open_pr.open_pr)
 app.command("follow")(follow.follow)
 app.command("reviews")(reviews.reviews)

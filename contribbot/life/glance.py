@@ -117,5 +117,6 @@ def _contribution(events: Sequence[Event]) -> str:
 
 
 def _merged(events: Sequence[Event]) -> frozenset[str]:
-    seen = [event for event in events if isinstance(event, PullRequestEvent)]
-    return frozenset(event.reference for event in seen if event.state == "merged")
+    """Return the pull requests that are merged, as far as is known, and were not reverted."""
+    last = {one.reference: one.state for one in events if isinstance(one, PullRequestEvent)}
+    return frozenset(reference for reference, state in last.items() if state == "merged")

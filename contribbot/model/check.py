@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from contribbot.model.base import Model, Name, Pattern
 
@@ -97,6 +104,8 @@ class Check(Stated, Needy):
         build: The `[[build]]` whose product it loads, or empty.
         timeout: Seconds that one run may take.
         env: Environment variables for it.
+        kernels: Regular expressions; each must be found in the name of a kernel that ran
+            on the GPU under the patched tree.
     """
 
     name: Name
@@ -104,3 +113,26 @@ class Check(Stated, Needy):
     build: Name | Literal[""] = ""
     timeout: Seconds = 120.0
     env: Environment = Field(default_factory=dict)
+    kernels: Annotated[tuple[Pattern, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _kernels_are_a_gpus(self) -> Check:
+        if self.kernels and self.target == "cpu":
+            raise ValueError("kernels: only a check on a GPU runs any")
+        if any(re.search(one, "") for one in self.kernels):
+            raise ValueError("kernels: one is found in every name, so it states nothing")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_stated(
+        self, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, JsonValue]:
+        """Leave `kernels` out where none are stated.
+
+        The digest of checks is over this text: a key that was not there when a record was
+        made would make the record stale though nothing was changed.
+        """
+        fields: dict[str, JsonValue] = dump(self)
+        if not self.kernels:
+            del fields["kernels"]
+        return fields

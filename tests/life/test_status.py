@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import journal
 from tests.conftest import Program, dig
 from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
@@ -150,6 +152,20 @@ def test_conditions_that_have_come_are_told(releases: Toy, program: Program) -> 
     assert [dig(one, "come") for one in due] == [False, True, None]
     ran = program("status", "--against", "v1.5", "--text-only")
     assert "expires: release v1.4: v1.5 is at or after it" in ran.out
+
+
+@pytest.mark.parametrize(("states", "come"), [(["merged"], True), (["merged", "reverted"], False)])
+def test_a_pull_request_that_was_taken_back_is_none_that_came(
+    releases: Toy, program: Program, states: list[str], *, come: bool
+) -> None:
+    releases.put_patch(extra='expires_when = [{ pull_request = "example/toy#7" }]')
+    for state in states:
+        event = PullRequestEvent(
+            time=journal.now(), summary=state, reference="example/toy#7", state=state
+        )
+        journal.append(releases.queue, "area", event)
+    ran = program("status", "--json")
+    assert bool(dig(ran.json(), "patches", 0, "due", 0, "come")) is come
 
 
 def test_a_tag_needs_its_upstream_where_there_are_two(releases: Toy, program: Program) -> None:

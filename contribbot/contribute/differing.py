@@ -1,0 +1,113 @@
+"""Saying why a patch is no duplicate: an entry of `[contribution.different]` in its patch.toml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from contribbot.errors import QueueError, UsageError
+from contribbot.queue.load import Queue, no_such_patch
+from contribbot.queue.tomledit import Rows, Table, edited
+from contribbot.queue.transaction import transaction
+
+if TYPE_CHECKING:
+    from tomlkit.toml_document import TOMLDocument
+
+_GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
+#: A reason says something.
+_WORDS: Final = 4
+_HINT: Final = 'write --different owner/name#123="why this one is different"'
+
+
+def read_option(text: str) -> tuple[str, str]:
+    """Take `REF=WHY` apart.
+
+    Args:
+        text: What was given.
+
+    Raises:
+        UsageError: It is not that, or the reason says nothing.
+    """
+    found = _GIVEN.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"--different {text}: no pull request and a reason", hint=_HINT)
+    why = found["why"].strip()
+    if not why.isprintable():
+        raise UsageError("--different: the reason is to be one line of plain text", hint=_HINT)
+    if not is_reason(why):
+        raise UsageError(
+            f"--different {found['reference']}: the reason {why!r} is too short to be one",
+            hint="say in a sentence what the other one does and this one does not, or the reverse",
+        )
+    return found["reference"], why
+
+
+def is_reason(why: str) -> bool:
+    """Say whether a text is long enough to be a reason: a few words that differ.
+
+    Args:
+        why: The text.
+    """
+    return len({word.lower() for word in re.findall(r"[^\W\d_]{2,}", why)}) >= _WORDS
+
+
+def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> bool:
+    """Write why a patch is different from other pull requests; comments and layout stay.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+        reasons: The reason by pull request.
+
+    Returns:
+        Whether anything was changed.
+
+    Raises:
+        UsageError: There is no such patch.
+        QueueError: Its patch.toml cannot be edited.
+    """
+    path = f"patches/{name}/patch.toml"
+    with transaction(queue.folder) as changes:
+        content = changes.read(path)
+        if name not in queue.specs or content is None:
+            raise no_such_patch(name, queue.specs)
+        changes.write(path, with_reasons(content, reasons))
+        return changes.commit()
+
+
+def with_reasons(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
+    """Return a `patch.toml` with reasons added, or changed.
+
+    Args:
+        patch_toml: The file.
+        reasons: The reason by pull request.
+
+    Raises:
+        QueueError: It cannot be edited.
+    """
+
+    def edit(document: TOMLDocument, data: Table) -> Rows:
+        import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
+        from tomlkit.items import InlineTable  # noqa: PLC0415  the same
+
+        contribution = data.setdefault("contribution", {})
+        if "contribution" not in document:
+            document["contribution"] = tomlkit.table()
+        if not isinstance(contribution, dict):
+            raise QueueError("patch.toml: contribution: not a table")
+        different = contribution.setdefault("different", {})
+        if not isinstance(different, dict):
+            raise QueueError("patch.toml: contribution.different: not a table")
+        table = document["contribution"]
+        if "different" not in table:
+            braces = isinstance(table, InlineTable)
+            table["different"] = tomlkit.inline_table() if braces else tomlkit.table()
+        for reference, why in reasons.items():
+            # GitHub's names are the same in any case.
+            known = next((key for key in different if key.lower() == reference.lower()), reference)
+            different[known] = why
+            table["different"][known] = why
+        return []
+
+    return edited("patch.toml", patch_toml, edit)

@@ -1,0 +1,187 @@
+"""What the rules of the gate look at: a patch, its upstream's rules, its text, GitHub."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Final, TypeVar
+
+from contribbot.contribute.body import Body, make_body
+from contribbot.contribute.escape import clean, shortened
+from contribbot.contribute.state import Contribution, state
+from contribbot.contribute.touching import Touch, read_files
+from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
+from contribbot.github.reading import Reader
+from contribbot.model.gate import Look, RowState
+from contribbot.model.github import Account, Repository
+from contribbot.model.patch import Patch
+from contribbot.model.rules import Rules
+from contribbot.queue import journal
+from contribbot.queue.load import Queue
+from contribbot.store.mail import Mail, ask_mailinfo, plain_mail
+from contribbot.store.repository import open_store
+from contribbot.workspace import stores_folder
+
+T = TypeVar("T")
+_LONGEST: Final = 300
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule says.
+
+    Attributes:
+        state: Whether it is kept.
+        seen: What was seen.
+        next: The next step, or empty.
+    """
+
+    state: RowState
+    seen: str
+    next: str = ""
+
+
+def passed(seen: str) -> Finding:
+    """Say that a rule is kept."""
+    return Finding(RowState.PASSED, seen)
+
+
+def failed(seen: str, then: str) -> Finding:
+    """Say that a rule is broken, and the next step."""
+    return Finding(RowState.FAILED, seen, then)
+
+
+def person(seen: str, then: str = "") -> Finding:
+    """Say that a person must look."""
+    return Finding(RowState.PERSON, seen, then)
+
+
+def refused(error: ContribbotError) -> Finding:
+    """Say that a rule is broken in the words of an error."""
+    return failed(error.message, error.hint)
+
+
+def line(text: str) -> str:
+    """Return text of any origin as one line that a row can hold."""
+    return shortened(clean(text), _LONGEST)
+
+
+class NotAskedError(Exception):
+    """GitHub would have to be asked, and nobody wants that."""
+
+
+@dataclass
+class Case:
+    """A patch before the gate.
+
+    Attributes:
+        queue: The queue.
+        patch: The patch.
+        rules: What its upstream asks.
+        github: Reads from GitHub; None: it is not asked.
+        broken: Why GitHub cannot be asked, where it was wanted.
+        server: Which GitHub.
+        now: The time.
+        asked: Whether the rule at hand asked GitHub.
+        looked: When GitHub was asked; the oldest that matters.
+        look: The look for duplicates, once there was one.
+    """
+
+    queue: Queue
+    patch: Patch
+    rules: Rules
+    github: Reader | None
+    broken: GitHubError | None
+    server: str
+    now: datetime
+    asked: bool = False
+    looked: datetime | None = None
+    look: Look | None = None
+    _repository: Repository | None = field(default=None, repr=False)
+    _me: Account | None = field(default=None, repr=False)
+
+    def ask(self, question: Callable[[Reader], T]) -> T:
+        """Ask GitHub something.
+
+        Args:
+            question: Asks it.
+
+        Raises:
+            NotAskedError: Nobody wants that.
+            GitHubError: There is no usable answer; nor was there to an earlier question.
+        """
+        self.asked = True
+        if self.broken is not None:
+            raise self.broken
+        if self.github is None:
+            raise NotAskedError
+        try:
+            answer = question(self.github)
+        except (NotFoundError, RefusedError):
+            raise
+        except GitHubError as error:
+            # Whoever waited for one answer in vain need not wait for the others.
+            self.broken = error
+            raise
+        self.looked = min(self.looked or self.now, self.now)
+        return answer
+
+    @property
+    def repository(self) -> Repository:
+        """The upstream's repository; asked for once.
+
+        Raises:
+            GitHubError: There is no usable answer.
+        """
+        self.asked = True
+        if self._repository is None:
+            name = self.patch.upstream.repository
+            self._repository = self.ask(lambda github: github.repository(name))
+        return self._repository
+
+    @property
+    def me(self) -> Account:
+        """Whose token it is; asked for once.
+
+        Raises:
+            GitHubError: There is no usable answer.
+        """
+        self.asked = True
+        if self._me is None:
+            self._me = self.ask(lambda github: github.me())
+        return self._me
+
+    @cached_property
+    def contribution(self) -> Contribution:
+        """How far the patch is on GitHub, as its journal says."""
+        return state(journal.read(self.queue.folder, self.patch.name)) or Contribution()
+
+    @cached_property
+    def body(self) -> Body | ContribbotError:
+        """The text of the pull request, or why there is none."""
+        try:
+            return make_body(self.queue, self.patch.name)
+        except ContribbotError as error:
+            return error
+
+    @cached_property
+    def touches(self) -> list[Touch]:
+        """What the patch files touch."""
+        return read_files(self.patch.files)
+
+    @cached_property
+    def mails(self) -> list[tuple[str, Mail]]:
+        """The patch files' names, and what they say."""
+        found = []
+        with tempfile.TemporaryDirectory(prefix="contribbot-") as scratch:
+            for file in self.patch.files:
+                mail = plain_mail(file.content)
+                if mail is None:
+                    store = open_store(stores_folder(), self.patch.upstream.name)
+                    mail = ask_mailinfo(store, file, Path(scratch))
+                found.append((file.name, mail))
+        return found

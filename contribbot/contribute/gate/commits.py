@@ -1,0 +1,88 @@
+"""Rules about the title and the commits."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from contribbot import process
+from contribbot.contribute.gate.case import Case, Finding, failed, passed
+from contribbot.store.mail import Mail
+from contribbot.store.repository import git_environment
+
+_SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>\s*$", re.MULTILINE)
+#: How `ai` begins where none was used, as `docs` begins where none is needed.
+NONE: Final = re.compile(r"(?i)none\b|no ai\b|not used\b")
+
+
+def title(case: Case) -> Finding:
+    """The title matches the upstream's pattern."""
+    said, pattern = case.patch.spec.title, case.rules.title
+    if not pattern:
+        return passed(f"{said} (the upstream has no pattern)")
+    if re.search(pattern, said):
+        return passed(said)
+    form = case.rules.title_hint or pattern
+    return failed(f"{said}: not in the form {form}", "change `title` in patch.toml")
+
+
+def sign_off(case: Case) -> Finding:
+    """Each commit is signed off by its author."""
+    if not (case.rules.sign_off or case.patch.upstream.commits.sign_off):
+        return passed("not asked for")
+    unsigned = [name for name, mail in case.mails if not _signed(mail)]
+    if unsigned:
+        mail = dict(case.mails)[unsigned[0]]
+        return failed(
+            f"no Signed-off-by of the author {mail.name} <{mail.email}> in {', '.join(unsigned)}",
+            f"contribbot edit {case.patch.name}; git rebase --signoff; contribbot refresh",
+        )
+    return passed(f"by the author in {_commits(len(case.mails))}")
+
+
+def ai_trailer(case: Case) -> Finding:
+    """Where AI was used, each commit has the trailer that the upstream asks for."""
+    pattern, used = case.rules.ai.trailer, case.patch.spec.contribution.ai
+    if not pattern:
+        return passed("not asked for")
+    if not used or NONE.match(used.strip()):
+        return passed("[contribution] does not say that AI was used")
+    lacking = [
+        name
+        for name, mail in case.mails
+        if not any(re.search(pattern, one) for one in trailers(mail.message))
+    ]
+    if lacking:
+        return failed(
+            f"AI was used, and no trailer says so in {', '.join(lacking)}",
+            f"add one such as `Assisted-by: NAME` to the message: contribbot edit "
+            f"{case.patch.name}",
+        )
+    return passed(f"in {_commits(len(case.mails))}")
+
+
+def trailers(message: str) -> list[str]:
+    """Return the trailers of a commit's message, as git finds them.
+
+    Args:
+        message: The whole message.
+    """
+    done = process.run(
+        ["git", "interpret-trailers", "--parse", "--no-divider"],
+        env=git_environment({"GIT_CEILING_DIRECTORIES": "/"}),
+        stdin=message.encode(),
+    )
+    return done.stdout.decode("utf-8", "replace").splitlines()
+
+
+def _signed(mail: Mail) -> bool:
+    """Say whether its author signed a commit; case does not matter."""
+    author = (mail.name.casefold(), mail.email.casefold())
+    return any(
+        (found["name"].casefold(), found["email"].casefold()) == author
+        for found in _SIGNED.finditer(mail.message)
+    )
+
+
+def _commits(number: int) -> str:
+    return "the commit" if number == 1 else f"all {number} commits"

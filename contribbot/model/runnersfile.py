@@ -1,0 +1,232 @@
+"""The content of `runners.toml`: which runners there are, and in what they run things."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from contribbot.model.base import Model, Name
+from contribbot.model.check import GfxTarget
+
+#: The file, in the queue's folder.
+RUNNERS_FILE: Final = "runners.toml"
+#: The set that compiles.
+HOSTED: Final = "hosted"
+#: What a container is given that is to reach a GPU.
+GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video")
+#: GitHub's own runners have labels that start so.
+_GITHUBS: Final = re.compile(r"^(?:ubuntu|windows|macos)-", re.IGNORECASE)
+#: Options that Actions does not take for a container, and those that open the host to it.
+_NO_FLAG: Final = re.compile(
+    r"^(?:--(?:privileged|network|net|entrypoint|volume|mount|pid|userns|env-file|volumes-from)"
+    r"(?:=|$)|-v)"
+)
+
+#: A release of ROCm, such as `7.1` or `7.1.1`.
+RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
+#: A label of runners.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
+Minutes = Annotated[int, Field(ge=5, le=7200)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
+Count = Annotated[int, Field(ge=1, le=1000)]
+
+
+def _by_digest(image: str) -> str:
+    """Refuse an image that another may take the place of."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}", image):
+        raise ValueError(
+            "name the image by its digest, as REGISTRY/NAME@sha256:…; "
+            "`docker buildx imagetools inspect IMAGE` shows it"
+        )
+    return image
+
+
+#: A container image by its digest.
+Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
+
+
+def _harmless(flag: str) -> str:
+    """Refuse what is no option for a container, or opens the host to it."""
+    if not re.fullmatch(r"[A-Za-z0-9=/_.,:@+-]{1,200}", flag):
+        raise ValueError("one word of letters, digits and = / _ . , : @ + -")
+    if _NO_FLAG.match(flag):
+        raise ValueError(f"{flag}: Actions does not take it, or it opens the host to the container")
+    return flag
+
+
+Flags = Annotated[
+    tuple[Annotated[str, AfterValidator(_harmless)], ...], Field(strict=False, max_length=40)
+]
+
+
+class RocmImage(Model):
+    """A ROCm version that runners of a set offer.
+
+    Attributes:
+        version: The release.
+        image: The container image, by digest.
+        flags: Options of the container.
+    """
+
+    version: RocmVersion
+    image: Image
+    flags: Flags = GPU_FLAGS
+
+
+class RunnerSet(Model):
+    """Runners with the same labels and the same GPU.
+
+    Attributes:
+        name: How people call it.
+        target: Its GPU.
+        labels: A job goes to a runner that has all of them.
+        count: How many runners there are.
+        minutes_limit: Minutes that one job may take.
+        jobs_limit: Jobs that one runner gets in one run.
+        cost: What an hour costs, in any unit; where several sets can run a cell, the
+            cheapest gets it.
+        rocm: What they offer.
+    """
+
+    name: Name
+    target: GfxTarget
+    labels: Labels
+    count: Count = 1
+    minutes_limit: Minutes = 120
+    jobs_limit: Annotated[int, Field(ge=1, le=256)] = 32
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
+    rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _sound(self) -> RunnerSet:
+        if self.name == HOSTED:
+            raise ValueError(f"name: {HOSTED} is the set that compiles")
+        for label in self.labels:
+            if _GITHUBS.match(label):
+                raise ValueError(
+                    f"labels: {label} is a label of GitHub's runners, which have no GPU"
+                )
+        differ("rocm", [one.version for one in self.rocm])
+        return self
+
+
+class HostedImage(Model):
+    """A ROCm version that hosted runners compile with.
+
+    Attributes:
+        version: The release.
+        image: The development container, by digest.
+        targets: What its compiler is used for.
+    """
+
+    version: RocmVersion
+    image: Image
+    targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _targetsdiffer(self) -> HostedImage:
+        differ("targets", self.targets)
+        return self
+
+
+class Hosted(Model):
+    """The runners that compile; they have no GPU.
+
+    Attributes:
+        labels: Their labels.
+        count: Jobs that run at the same time (GitHub's free plan: 20).
+        minutes_limit: Minutes that one job may take (GitHub's own runners: at most 360).
+        rocm: What they compile with.
+    """
+
+    labels: Labels
+    count: Count = 20
+    minutes_limit: Annotated[int, Field(ge=5, le=360)] = 120
+    rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _versionsdiffer(self) -> Hosted:
+        differ("rocm", [one.version for one in self.rocm])
+        return self
+
+
+class Runners(Model):
+    """The content of `runners.toml`.
+
+    Attributes:
+        runners: Sets of runners with a GPU.
+        hosted: What compiles; None: nothing does.
+    """
+
+    runners: Annotated[tuple[RunnerSet, ...], Field(strict=False)] = ()
+    hosted: Hosted | None = None
+
+    @model_validator(mode="after")
+    def _setsdiffer(self) -> Runners:
+        differ("runners", [one.name for one in self.runners])
+        for one, other in combinations(self.runners, 2):
+            labels = [{label.casefold() for label in which.labels} for which in (one, other)]
+            if labels[0] == labels[1]:
+                raise ValueError(f"runners: {one.name} and {other.name} have the same labels")
+            # A runner takes every job whose labels it has all of.
+            inside = labels[0] < labels[1] or labels[1] < labels[0]
+            if inside and one.target != other.target:
+                raise ValueError(
+                    f"runners: all labels of one of {one.name} and {other.name} are among those "
+                    f"of the other, so that a job for {one.target} could land on {other.target}: "
+                    "give each a label of its own"
+                )
+        for one in self.runners:
+            hosted = {label.casefold() for label in self.hosted.labels} if self.hosted else {""}
+            if hosted <= {label.casefold() for label in one.labels}:
+                raise ValueError(
+                    f"hosted.labels: {one.name} has all of them, so that what compiles could land "
+                    "on a machine with a GPU"
+                )
+        return self
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Every ROCm version that is named, oldest first."""
+        named = {one.version for each in self.runners for one in each.rocm}
+        named |= {one.version for one in (self.hosted.rocm if self.hosted else ())}
+        return tuple(sorted(named, key=version_key))
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return what puts versions in order.
+
+    Args:
+        version: Numbers with dots between them.
+    """
+    return tuple(int(part) for part in version.split("."))
+
+
+def is_version(wanted: str, seen: str) -> bool:
+    """Say whether what a machine calls its ROCm is a version that was asked for.
+
+    Args:
+        wanted: `7.1` means every `7.1.N`.
+        seen: What ROCm's own version file holds, such as `7.1.0-84`.
+    """
+    return re.fullmatch(rf"{re.escape(wanted)}(?:[.-].*)?", seen) is not None
+
+
+def differ(what: str, names: Sequence[str]) -> None:
+    """Refuse a list in which a name stands twice.
+
+    Args:
+        what: What is listed.
+        names: The names.
+
+    Raises:
+        ValueError: One does.
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{what}: {twice[0]} is there twice")

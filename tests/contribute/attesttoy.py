@@ -1,0 +1,36 @@
+"""Attesting the toy patch without a terminal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from contribbot.contribute.asking import ask_all, conclude, prepare
+from contribbot.contribute.attest import attestation_file, read
+from contribbot.contribute.body import make_body
+from contribbot.contribute.updating import Text
+from contribbot.model.attestation import Attestation, Attester
+from tests.contribute.gatetoy import Table
+
+ANSWERS = ("yes", "It drafted the change.", "lint --all, on my desk", "yes")
+
+
+def file(table: Table) -> Path:
+    """Return where the attestation is."""
+    return attestation_file(table.queue, "area")
+
+
+def posted(table: Table) -> Text:
+    """Return the text that is posted."""
+    made = make_body(table.queue, "area")
+    return Text(made.title, made.text)
+
+
+def attested(table: Table) -> Attestation:
+    """Attest it, without a terminal; the gate asks GitHub."""
+    shown = prepare(table.queue, "area", table.gate(now=datetime.now(UTC).replace(microsecond=0)))
+    typed = iter(ANSWERS)
+    answers = ask_all(shown.questions, lambda _: next(typed))
+    person = Attester(name="Ada Example", email="ada@example.com")
+    assert conclude(table.queue, shown, answers, person) == file(table)
+    return read(table.queue, "area")

@@ -1,0 +1,217 @@
+"""A toy patch that its gate lets through, and the local GitHub that it goes to."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from contribbot.cli import attest as attest_command
+from contribbot.cli import gate as gate_command
+from contribbot.cli.shell import Settings
+from contribbot.contribute.gate import judge
+from contribbot.github.base import ONCE
+from contribbot.github.client import Client, connect
+from contribbot.github.limits import Waits
+from contribbot.github.server import Server
+from contribbot.github.token import Secret, Token
+from contribbot.model.gate import Gate, Row
+from contribbot.queue.load import Queue, load_queue
+from tests.conftest import Program
+from tests.contribute.bodytoy import TEMPLATE
+from tests.github.handle import GitHub
+from tests.github.state import Pull, Repository, User
+from tests.toy import FIXED, Toy
+
+#: Shortly after the local GitHub's clock begins.
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
+LIVE = ".github/pull_request_template.md"
+RULES = """
+upstream = "toy"
+source = "made up"
+title = '^\\[[A-Z]\\w+\\] \\S'
+title_hint = "[Bugfix] What it does"
+sign_off = true
+issue = "required"
+tests = ["tests"]
+require = ["cpu"]
+targets = ["gfx942"]
+open_prs = 2
+labels = ["rocm"]
+lint = "lint --all"
+
+[body]
+template = "1"
+live = ".github/pull_request_template.md"
+
+[ai]
+disclosed = true
+trailer = '^Assisted-by: \\S'
+
+[ci]
+start = "A comment by someone entitled."
+current = true
+
+[[questions]]
+name = "read"
+text = "Have you read every changed line?"
+
+[[questions]]
+name = "ai"
+text = "How was AI used?"
+answer = "text"
+"""
+CONTRIBUTION = """
+# What the pull request needs.
+[contribution]
+issue = "example/toy#1"
+ai = "A machine drafted it."  # and a person read it
+docs = "none needed: nothing that users see."
+"""
+TEST = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
+MESSAGE = (
+    "Adding them is no area.\n\nAssisted-by: A model\nSigned-off-by: Ada Example <ada@example.com>"
+)
+CHANGES: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": TEST}
+TITLE = "[Bugfix] Multiply the sides"
+
+
+def put_patch(toy: Toy, changes: dict[str, str | bytes]) -> None:
+    """Put the patch into the queue, with rules and a template."""
+    toy.put("upstreams/contributing/toy.toml", RULES)
+    toy.put("upstreams/templates/toy/1.toml", TEMPLATE)
+    toy.put_patch(patch=toy.format_patch(changes, body=MESSAGE), files=tuple(changes), extra="")
+    edit(toy, 'title = "Multiply the sides"', f'title = "{TITLE}"')
+    path = toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text() + CONTRIBUTION)
+    toy.put_queue(["area"])
+
+
+def edit(toy: Toy, before: str, after: str, path: str = "patches/area/patch.toml") -> None:
+    """Change a text in a file of the queue; it must be there."""
+    file = toy.queue / path
+    text = file.read_text()
+    assert before in text, before
+    file.write_text(text.replace(before, after))
+
+
+@dataclass
+class Proved:
+    """A toy whose patch is proved, and the cache that has its pin."""
+
+    toy: Toy
+    cache: Path
+
+    def copy(self, folder: Path) -> Toy:
+        """Return the same with a queue of its own."""
+        made = copy.copy(self.toy)
+        made.queue = folder / "queue"
+        shutil.copytree(self.toy.queue, made.queue)
+        return made
+
+
+def make_proved(root: Path, changes: dict[str, str | bytes] | None = None) -> Proved:
+    """Make it; this runs the checks for real."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(root / "cache"))
+        patch.setenv("HOME", str(root))
+        toy = Toy(root / "toy")
+        put_patch(toy, changes or CHANGES)
+        ran = Program(toy.queue)("verify", "area")
+        assert ran.code == 0, ran.err
+    return Proved(toy, root / "cache")
+
+
+@dataclass
+class Table:
+    """A person with a proved patch, and the GitHub that it goes to."""
+
+    toy: Toy
+    github: GitHub
+    upstream: Repository
+    me: User
+    other: User
+
+    @property
+    def queue(self) -> Queue:
+        """The queue, as it is now."""
+        return load_queue(self.toy.queue)
+
+    @contextlib.contextmanager
+    def client(self, user: User | None = None, waits: Waits | None = None) -> Iterator[Client]:
+        """Give contribbot's client, as somebody."""
+        token = Token(Secret((user or self.me).tokens[0].text), "a test")
+        server = Server(self.github.base, self.github.base)
+        with connect(
+            self.toy.queue / ".contribbot/github", server=server, token=token, waits=waits
+        ) as made:
+            yield made
+
+    def gate(self, *, now: datetime = NOW, waits: Waits | None = None) -> Gate:
+        """Judge the patch."""
+        with self.client(waits=waits) as client:
+            return judge(self.queue, "area", client, server=self.github.base, now=now)
+
+    def row(self, rule: str) -> Row:
+        """Return one row of the gate."""
+        return next(row for row in self.gate().rows if row.rule == rule)
+
+    def requests(self) -> int:
+        """Count the requests that a gate makes."""
+        before = len(self.github.requests)
+        self.gate()
+        return len(self.github.requests) - before
+
+    def pull(
+        self, branch: str, files: dict[str, str], *, title: str = "Other work", body: str = "",
+        user: User | None = None,
+    ) -> Pull:  # fmt: skip
+        """Let somebody, by default the other person, open a pull request from their fork."""
+        who = user or self.other
+        fork = self.github.state.repository(f"{who.login}/toy")
+        if fork is None:
+            fork = self.github.fork(self.upstream, who)
+        content: dict[str, bytes | None] = {path: text.encode() for path, text in files.items()}
+        self.github.commit(fork, branch, content, f"{title}\n", who=who)
+        return self.github.pull(self.upstream, fork, branch, title=title, body=body, user=who)
+
+    def env(self) -> dict[str, str]:
+        """What the program needs to reach the local GitHub."""
+        return {
+            "GITHUB_API_URL": self.github.base,
+            "GITHUB_TOKEN": self.me.tokens[0].text,
+            "GIT_CONFIG_GLOBAL": str(self.toy.queue.parent / "gitconfig"),
+        }
+
+    def run(self, *args: str, **env: str) -> Result:
+        """Run `gate` or `attest` as a user does."""
+        app = typer.Typer()
+        app.command("gate")(gate_command.gate)
+        app.command("attest")(attest_command.attest)
+        settings = Settings(queue=self.toy.queue, debug=False)
+        return CliRunner().invoke(app, list(args), obj=settings, env={**self.env(), **env})
+
+
+def make_table(toy: Toy, github: GitHub) -> Table:
+    """Put the toy upstream on the local GitHub, with an issue and two people."""
+    upstream = github.add_repository("example/toy", toy.upstream)
+    me, other = github.add_user("ada"), github.add_user("bob")
+    template = b"## What\n\n## Shown\n"
+    github.commit(upstream, "main", {LIVE: template}, "Add a template\n")
+    table = Table(toy, github, upstream, me, other)
+    with table.client(other) as client:
+        client.caller.send(  # an issue is opened by hand: contribbot has no need to
+            "POST", "/repos/example/toy/issues", {"title": "Areas are sums"}, ONCE
+        )
+    (toy.queue.parent / "gitconfig").write_text(
+        "[user]\n\tname = Ada Example\n\temail = ada@example.com\n"
+    )
+    return table

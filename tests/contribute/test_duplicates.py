@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute import duplicates
+from contribbot.contribute.differing import with_reasons
+from contribbot.contribute.looks import look_file
+from contribbot.model.gate import Candidate, Gate
+from tests.contribute.gatetoy import (
+    CHANGES,
+    NOW,
+    Proved,
+    Table,
+    edit,
+    make_proved,
+    make_table,
+)
+from tests.github.handle import GitHub
+from tests.github.validate import Validation
+from tests.toy import AREA, FIXED
+
+SAME = {path: str(text) for path, text in CHANGES.items()}
+#: The same function, another way.
+OTHERWISE = AREA.replace("return width + height", "return height * width")
+#: The same file, another function.
+BESIDE = AREA.replace("return base * height / 2", "return 0.5 * base * height")
+
+SQUARED = AREA.replace("return side * side", "return side**2")
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    return make_proved(tmp_path_factory.mktemp("proved"))
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
+    github.hooks.append(Validation())
+    return make_table(proved.copy(tmp_path), github)
+
+
+@pytest.fixture
+def with_pin(table: Table, proved: Proved) -> Iterator[Table]:
+    """The same on a machine that has the pin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
+        yield table
+
+
+def found(table: Table) -> dict[str, Candidate]:
+    return {one.reference: one for one in table.gate().candidates}
+
+
+def said(table: Table) -> list[tuple[int, tuple[str, ...]]]:
+    """Return number and what is in common, in the order that is shown."""
+    return [
+        (int(one.reference.partition("#")[2]), one.in_common) for one in table.gate().candidates
+    ]
+
+
+def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(with_pin: Table) -> None:
+    table = with_pin
+    table.pull("beside", {"src/toy/area.py": BESIDE}, title="Triangles")
+    table.pull("issue", {"docs/x.md": "x\n"}, title="Write about it", body="Closes #1.")
+    table.pull("far", {"docs/y.md": "y\n"}, title="Nothing", body="See #11 and bob/toy#1.")
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE}, title="Rectangles")
+    table.pull("same", SAME, title="Multiply")
+    assert said(table) == [
+        (6, ("the same change (patch-id)", "functions rectangle, test_area",
+             "files src/toy/area.py, tests/test_area.py")),
+        (3, ("mentions example/toy#1",)),
+        (5, ("function rectangle", "file src/toy/area.py")),
+        (2, ("file src/toy/area.py",)),
+    ]  # fmt: skip
+
+
+def test_a_squash_and_one_commit_of_several_are_known_again(with_pin: Table) -> None:
+    table, toy = with_pin, with_pin.toy
+    more = FIXED.replace("side * side", "side**2")
+    base = toy.queue / "patches/area/0001-change.patch"
+    git_again = toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
+    (base.parent / "0002-more.patch").write_bytes(git_again)
+    table.pull("squash", {**SAME, "src/toy/area.py": more}, title="All of it")
+    table.pull("one", SAME, title="Half of it")
+    assert [common[0] for _, common in said(table)] == [
+        "the same change (patch-id)",
+        "one of the patch's commits (patch-id)",
+    ]
+
+
+def test_without_the_pin_functions_are_those_of_the_hunks_and_it_is_said(table: Table) -> None:
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
+    assert said(table) == [(2, ("function rectangle", "file src/toy/area.py"))]
+    assert any("toy v1.0 is not on this machine" in one for one in table.gate().limits)
+
+
+def test_merged_counts_closed_does_not_and_a_bots_landing_is_merged(table: Table) -> None:
+    table.github.merge(table.pull("squashed", {"src/toy/area.py": BESIDE}), "squash")
+    landed = table.pull("landed", {"src/toy/area.py": SQUARED}, title="By a bot")
+    table.github.merge(landed, "bot")
+    closed = table.pull("closed", {"src/toy/area.py": BESIDE + "\n\nY = 1\n"})
+    closed.issue.state, closed.issue.closed_at = "closed", closed.issue.updated_at
+    draft = table.pull("draft", {"src/toy/area.py": BESIDE + "\n\nZ = 1\n"})
+    draft.draft = True
+    states = {one.reference: one.state for one in table.gate().candidates}
+    assert states == {
+        "example/toy#2": "merged", "example/toy#3": "merged", "example/toy#5": "draft",
+    }  # fmt: skip
+    later = NOW + timedelta(days=duplicates.DAYS + 5)
+    assert [one.state for one in table.gate(now=later).candidates] == ["draft"]
+
+
+def test_what_the_patch_names_is_a_candidate_unless_it_is_an_issue(table: Table) -> None:
+    elsewhere = table.github.add_repository("bob/lib", members={"bob": "admin"})
+    table.github.commit(elsewhere, "main", {"a": b"a\n"})
+    table.github.commit(elsewhere, "fix", {"a": b"b\n"})
+    table.github.pull(elsewhere, elsewhere, "fix", title="There", user=table.other)
+    closed = table.pull("closed", {"docs/x.md": "x\n"}, title="Given up")
+    closed.issue.state, closed.issue.closed_at = "closed", closed.issue.updated_at
+    related = 'related = ["bob/lib#1", "example/toy#2", "example/toy#1", "bob/gone#3"]\n'
+    edit(table.toy, "problem =", related + "problem =")
+    gate = table.gate()
+    assert {one.reference: one.state for one in gate.candidates} == {
+        "bob/lib#1": "open",
+        "example/toy#2": "closed",
+    }
+    assert any("bob/gone#3 could not be read" in one for one in gate.limits)
+
+
+def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write(
+    table: Table,
+) -> None:
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=table.github.add_user("eve"))
+    row = table.row("duplicates")
+    assert (row.state, "2 without an answer: example/toy#3, example/toy#2" in row.seen) == (
+        "failed",
+        True,
+    )
+    before = (table.toy.queue / "patches/area/patch.toml").read_text()
+    reason = 'example/toy#3=It only swaps "the sides" and has no test.'
+    done = table.run("gate", "area", "--different", reason)
+    assert done.exit_code == 1
+    other = "Example/Toy#2=It is about triangles, not rectangles."
+    assert table.run("gate", "area", "--different", other).exit_code == 0
+    text = (table.toy.queue / "patches/area/patch.toml").read_text()
+    assert text.startswith(before.rstrip("\n"))
+    assert "# and a person read it" in text
+    assert tomllib.loads(text)["contribution"]["different"] == {
+        "example/toy#3": 'It only swaps "the sides" and has no test.',
+        "Example/Toy#2": "It is about triangles, not rectangles.",
+    }
+    shown = table.run("gate", "area").stdout
+    assert "different: It is about triangles" in shown
+    again = table.run("gate", "area", "--different", "example/toy#3=Another and far better reason.")
+    assert again.exit_code == 0
+    assert "swaps" not in (table.toy.queue / "patches/area/patch.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ("example/toy#3=no", "too short"),
+        ("example/toy#3=it is not, it is not", "too short"),
+        ("example/toy#3=1 2 3 4 5 6 7 8", "too short"),
+        ("example/toy#3", "no pull request and a reason"),
+        ("#3=a reason of several words", "no pull request and a reason"),
+        ("example/toy#0=a reason of several words", "no pull request and a reason"),
+        ("example/toy#3=a reason of several words\x1b[2J", "plain text"),
+    ],
+)
+def test_what_is_no_reason_is_refused_and_nothing_is_written(
+    table: Table, given: str, match: str
+) -> None:
+    path = table.toy.queue / "patches/area/patch.toml"
+    before = path.read_bytes()
+    done = table.run("gate", "area", "--different", given)
+    assert done.exit_code == 2
+    assert match in done.stderr
+    assert "\x1b" not in done.stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        'title = "x"\n',
+        'title = "x"\n\n[[checks]]\nname = "a"  # kept\n',
+        '[contribution]\nai = "y"\n\n[contribution.different]\n"a/b#1" = "z"\n[[checks]]\nn = 1\n',
+        '[contribution]\nai = "y"\ndifferent = { "a/b#1" = "z" }\n',
+        'contribution = { ai = "y" }\n',
+        '[contribution.different]\n"a/b#1" = "z"\n',
+        'contribution.ai = "y"\n[other]\n',
+    ],
+)
+def test_a_reason_is_added_to_any_layout(toml: str) -> None:
+    changed = with_reasons(toml.encode(), {"o/n#7": 'Because of "that".'}).decode()
+    wanted = tomllib.loads(toml)
+    wanted.setdefault("contribution", {}).setdefault("different", {})["o/n#7"] = (
+        'Because of "that".'
+    )
+    assert tomllib.loads(changed) == wanted
+    assert all(one in changed for one in toml.split() if one.startswith("#"))
+
+
+def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table) -> None:
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    first = table.gate()
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=table.github.add_user("eve"))
+    assert table.gate(now=NOW + timedelta(minutes=59)).candidates == first.candidates
+    assert table.gate(now=NOW + timedelta(minutes=59)).looked == NOW
+    assert len(table.gate(now=NOW + timedelta(minutes=61)).candidates) == 2
+    # A clock that was wrong once.
+    assert table.gate(now=NOW).looked == NOW
+    assert table.requests() == 5
+    edit(table.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
+    assert table.requests() > 5
+    look_file(table.queue, "area").write_text("{")
+    assert len(table.gate().candidates) == 2
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202eevil\u202c [x](https://evil.example) <img> " + "A" * 150
+
+
+def test_a_hostile_pull_request_is_shown_and_does_nothing(table: Table) -> None:
+    eve = table.github.add_user("eve")
+    path = "src/toy/area.py"
+    table.pull("x", {path: BESIDE, "a\u202eb": "\x1b[2J"}, title=HOSTILE, body="#1", user=eve)
+    done = table.run("gate", "area")
+    assert done.exit_code == 1
+    assert all(char.isprintable() or char == "\n" for char in done.output)
+    assert "example/toy#2 (open, eve)" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 400
+    document = table.run("gate", "area", "--json").stdout
+    assert Gate.model_validate_json(document, strict=False).candidates[0].reference
+    assert json.loads(document)["candidates"][0]["title"].startswith("\x1b]0;owned")
+
+
+def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates, "FILES_OF", 4)
+    for number in range(7):
+        text = BESIDE + f"\n\nX{number} = {number}\n"
+        table.pull(f"b{number}", {"src/toy/area.py": text}, title=f"Work {number}")
+    # 5 for the other rules, 2 lists, 4 searches, 4 for files, 4 diffs, 4 files of Python.
+    assert table.requests() == 5 + 2 + 4 + 4 + 4 + 4
+    gate = table.gate()
+    assert len(gate.candidates) == 4
+    assert any("the files of 4 of 7 pull requests were compared" in one for one in gate.limits)
+
+
+def test_what_mentions_the_issue_is_looked_into_before_what_is_only_new(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates, "FILES_OF", 1)
+    table.pull("issue", {"docs/x.md": "x\n"}, title="Old", body="Fixes example/toy#1")
+    table.pull("new", {"src/toy/area.py": BESIDE}, title="New")
+    assert said(table) == [(2, ("mentions example/toy#1",))]
+
+
+def test_a_fault_in_the_middle_is_not_known_and_remembers_nothing(table: Table) -> None:
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    table.github.state.rate_limits["search"] = 0
+    assert table.row("duplicates").state == "not known"
+    assert not look_file(table.queue, "area").exists()

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.candidates import terms
+from contribbot.contribute.ours import ours_of
+from contribbot.contribute.patchids import patch_id
+from contribbot.contribute.touching import functions, read_diff, read_hunks, shared_functions
+from contribbot.queue.load import load_queue
+
+CLASS = """\
+import os
+
+
+class Norm:
+    def setup(self):
+        self.a = 1
+        self.b = 2
+        self.c = 3
+        self.d = 4
+
+    @staticmethod
+    def forward(x):
+        def inner(y):
+            return y
+
+        first = inner(x)
+        second = first
+        return second
+
+
+TABLE = {}
+"""
+
+
+def test_functions_are_named_by_the_syntax_and_else_by_the_hunk() -> None:
+    patch = (
+        "@@ -14,6 +14,6 @@ class Norm:\n \n \n         first = inner(x)\n-        second = 1\n"
+        "+        second = first\n         return second\n \n \n"
+    )
+    hunks = read_hunks(patch)
+    assert functions("a.py", hunks, CLASS.encode()) == {"Norm.forward"}
+    assert functions("a.py", hunks) == {"Norm"}
+    assert functions("a.py", hunks, b"def (") == {"Norm"}
+    assert shared_functions({"Norm.forward", "other"}, {"Norm"}) == ["Norm.forward"]
+    assert shared_functions({"forward"}, {"Norm.forward"}) == ["forward"]
+    assert shared_functions({"Norm.forward"}, {"Norm.backward", "Normal"}) == []
+    kernel = "@@ -1,2 +1,2 @@ template <typename T> __global__ void fuse(const T* a) {\n-x\n+y\n"
+    assert functions("a.cu", read_hunks(kernel)) == {"fuse"}
+    assert functions("a.h", read_hunks("@@ -1 +1 @@ struct Quant : Base {\n-x\n+y\n")) == {"Quant"}
+    assert functions("a.cu", read_hunks("@@ -1 +1 @@ if (x) {\n-x\n+y\n")) == frozenset()
+
+
+@pytest.mark.parametrize("text", ["", "@@", "@@ -1 +x @@\n", "\x00\n@@ -0,0 +1 @@", "-\n+\n" * 9])
+def test_what_is_no_hunk_is_passed_over(text: str) -> None:
+    assert functions("a.py", read_hunks(text), b"x = 1\n") <= {""}
+
+
+def test_patch_ids_do_not_care_for_places_and_nonsense_has_none() -> None:
+    diff = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -%d +%d @@\n-a\n+b\n"
+    assert patch_id(diff % (1, 1)) == patch_id(b"From: me\n\n" + diff % (9, 9)) != ""
+    assert patch_id(b"<html>") == patch_id(b"") == ""
+
+
+def test_a_deleted_and_a_moved_file_are_touched() -> None:
+    diff = (
+        b"diff --git a/x b/x\ndeleted file mode 100644\nindex 1..0\n--- a/x\n+++ /dev/null\n"
+        b"@@ -1 +0,0 @@\n-a\n"
+        b"diff --git a/o b/n\nsimilarity index 90%\nrename from o\nrename to n\nindex 1..2 100644\n"
+        b"--- a/o\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n"
+    )
+    assert [(one.path, one.before, one.removed) for one in read_diff("x", diff)] == [
+        ("x", "", True),
+        ("n", "o", False),
+    ]
+
+
+def test_the_real_patches_are_searched_for_by_telling_names() -> None:
+    queue = load_queue(Path(__file__).parents[2])
+    found_terms = {name: terms(ours_of(queue, name)) for name in queue.specs}
+    assert all(1 <= len(one) <= 5 for one in found_terms.values())
+    assert found_terms["stable-softmax"][0] == "60939"
+    assert (
+        '"per_token_group_quant_8bit_packed_register_kernel" in:title,body'
+        in (found_terms["fp8-hw-convert"])
+    )
+    assert all(len(term) < 120 for one in found_terms.values() for term in one)

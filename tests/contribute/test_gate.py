@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.gate import RULES, judge
+from contribbot.model.gate import Gate, RowState
+from contribbot.model.history import DoneEvent, PullRequestEvent
+from contribbot.queue import journal
+from tests.contribute.gatetoy import (
+    CHANGES,
+    MESSAGE,
+    NOW,
+    Proved,
+    Table,
+    edit,
+    make_proved,
+    make_table,
+)
+from tests.github.handle import GitHub
+from tests.github.validate import Validation
+from tests.toy import FIXED
+
+PATCH = "patches/area/0001-change.patch"
+NO_DOCS = '"none needed: nothing that users see."'
+RULES_FILE = "upstreams/contributing/toy.toml"
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    return make_proved(tmp_path_factory.mktemp("proved"))
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
+    github.hooks.append(Validation())
+    return make_table(proved.copy(tmp_path), github)
+
+
+def states(gate: Gate) -> dict[str, str]:
+    return {row.rule: str(row.state) for row in gate.rows}
+
+
+def test_a_patch_that_keeps_every_rule_passes(table: Table) -> None:
+    gate = table.gate()
+    for_a_person = {"not-run", "docs", "labels", "lint", "ci"}
+    assert {row.rule for row in gate.rows} == {rule.name for rule in RULES}
+    assert {rule for rule, state in states(gate).items() if state == "for a person"} == for_a_person
+    assert {state for rule, state in states(gate).items() if rule not in for_a_person} == {"passed"}
+    assert gate.blocking == []
+    assert gate.looked == NOW
+    asked = {row.rule for row in gate.rows if row.github}
+    assert asked == {"issue-open", "template", "upstream", "open-prs", "duplicates"}
+    not_run = next(row for row in gate.rows if row.rule == "not-run")
+    assert not_run.seen == "not run: gfx942"
+
+
+def resigned(before: str, after: str) -> Callable[[Table], None]:
+    return lambda table: edit(table.toy, before, after, PATCH)
+
+
+def toml(before: str, after: str) -> Callable[[Table], None]:
+    return lambda table: edit(table.toy, before, after)
+
+
+def rules(before: str, after: str) -> Callable[[Table], None]:
+    return lambda table: edit(table.toy, before, after, RULES_FILE)
+
+
+def no_test(table: Table) -> None:
+    table.toy.put(PATCH, table.toy.format_patch({"src/toy/area.py": FIXED}, body=MESSAGE))
+
+
+def no_records(table: Table) -> None:
+    for path in (table.toy.queue / "evidence/area").iterdir():
+        path.unlink()
+
+
+def archived(table: Table) -> None:
+    table.upstream.archived = True
+
+
+def two_open(table: Table) -> None:
+    for number in (1, 2):
+        table.pull(f"mine{number}", {f"other{number}": "x\n"}, user=table.me)
+
+
+def close_issue(table: Table) -> None:
+    table.upstream.issues[1].state = "closed"
+
+
+def new_template(table: Table) -> None:
+    content: dict[str, bytes | None] = {
+        ".github/pull_request_template.md": b"## What\n## \x1b[2JNew\n"
+    }
+    table.github.commit(table.upstream, "main", content)
+
+
+CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
+    ("title", "failed", "[Bugfix] What it does", toml('title = "[Bugfix] ', 'title = "Bugfix: ')),
+    ("sign-off", "failed", "Ada Example <ada@example.com>", resigned("by: Ada", "by: Eve")),
+    ("sign-off", "failed", "0001-change.patch", resigned("Signed-off-by", "Signed-of-by")),
+    ("sign-off", "passed", "not asked for", rules("sign_off = true", "")),
+    ("ai-trailer", "failed", "no trailer says so", resigned("Assisted-by: A model", "By a model.")),
+    ("ai-trailer", "passed", "does not say", toml('"A machine drafted it."', '"None."')),
+    ("issue", "failed", "wants a linked issue", toml('issue = "example/toy#1"', "")),
+    ("issue-open", "failed", "there is no example/toy#77", toml("toy#1", "toy#77")),
+    ("issue-open", "for a person", "is closed", close_issue),
+    ("tests", "failed", "no file below tests", no_test),
+    ("prose", "failed", "problem not written yet", toml('"Areas', '"TODO: areas')),
+    ("words", "failed", "how AI was used", toml('ai = "A machine drafted it."', "")),
+    ("evidence", "failed", "no fresh evidence", no_records),
+    ("targets", "failed", "states nothing for it: gfx950", rules('["cpu"]', '["cpu", "gfx950"]')),
+    ("targets", "failed", "cpu (missing)", no_records),
+    ("body", "failed", "the rules of toy allow 500", rules("[body]", "[body]\nbudget = 500")),
+    ("template", "for a person", "`## New`, which is new", new_template),
+    ("docs", "failed", "names no file", toml(NO_DOCS, '"docs/a.md"')),
+    ("docs", "passed", "tests/test_area.py", toml(NO_DOCS, '"tests/test_area.py"')),
+    ("upstream", "failed", "example/toy is archived", archived),
+    ("open-prs", "failed", "ada has 2 open, 2 at most", two_open),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "seen", "change"), CASES, ids=[f"{one[0]}-{one[2]}" for one in CASES]
+)
+def test_each_rule_says_what_is_wrong_and_what_to_do(
+    table: Table, rule: str, state: str, seen: str, change: Callable[[Table], None]
+) -> None:
+    assert table.row(rule).state != "failed"
+    change(table)
+    row = table.row(rule)
+    assert (row.state, seen in row.seen) == (state, True), row
+    assert row.seen.isprintable()
+    assert bool(row.next) or state != "failed"
+
+
+def opened(table: Table) -> None:
+    """Let the patch have its pull request, as open-pr leaves it in the journal."""
+    pull = table.pull("contribbot/area", {p: str(t) for p, t in CHANGES.items()}, user=table.me)
+    base = "0" * 40
+    journal.append(
+        table.toy.queue, "area",
+        DoneEvent(
+            time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
+            branch="contribbot/area", head=pull.head_sha, base=base,
+        ),
+    )  # fmt: skip
+    journal.append(
+        table.toy.queue,
+        "area",
+        PullRequestEvent(
+            time=NOW, summary="opened", reference=f"example/toy#{pull.number}", state="draft"
+        ),
+    )
+
+
+def test_our_own_pull_request_is_no_duplicate_and_takes_no_further_place(table: Table) -> None:
+    opened(table)
+    table.pull("mine", {"other": "x\n"}, user=table.me)
+    gate = table.gate()
+    assert states(gate)["open-prs"] == "passed"
+    assert gate.candidates == ()
+    assert states(gate)["branch"] == "passed"
+
+
+def test_a_pull_request_that_the_journal_does_not_know_yet_is_ours_by_its_branch(
+    table: Table,
+) -> None:
+    opened(table)
+    path = journal.journal_file(table.toy.queue, "area")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    for issue in table.upstream.issues.values():
+        issue.body = "#1 rectangle"  # searches find it too
+    assert table.gate().candidates == ()
+
+
+def test_a_branch_behind_its_base_fails_and_is_for_open_pr_to_mend(table: Table) -> None:
+    opened(table)
+    table.github.commit(table.upstream, "main", {"README": b"more\n"})
+    gate = table.gate()
+    row = next(row for row in gate.rows if row.rule == "branch")
+    assert (row.state, row.next) == ("failed", "contribbot open-pr area --up-to-date")
+    assert "ada:contribbot/area is 1 commits behind main" in row.seen
+    # Else nobody could attest, and so nobody could run what mends it.
+    assert gate.blocking == []
+
+
+def test_who_has_write_access_has_no_limit(table: Table) -> None:
+    two_open(table)
+    table.upstream.members["ada"] = "write"
+    assert table.row("open-prs").state == "passed"
+
+
+def test_offline_is_listed_and_asks_nothing(table: Table) -> None:
+    before = len(table.github.requests)
+    gate = judge(table.queue, "area", None)
+    unseen = {row.rule for row in gate.of(RowState.NOT_LOOKED_AT)}
+    assert unseen == {"issue-open", "template", "upstream", "open-prs", "duplicates"}
+    assert {row.rule for row in gate.blocking} == unseen
+    assert len(table.github.requests) == before
+
+
+def test_a_gate_takes_few_requests_and_the_second_fewer(table: Table) -> None:
+    assert (table.requests(), table.requests()) == (11, 5)
+
+
+def test_the_command_says_it_in_lines_and_as_json(table: Table) -> None:
+    done = table.run("gate", "area")
+    assert (done.exit_code, done.stderr) == (0, "")
+    for rule in RULES:
+        assert sum(line.startswith(f"{rule.name} ") for line in done.stdout.splitlines()) == 1
+    shown = table.run("gate", "area", "--json")
+    assert Gate.model_validate_json(shown.stdout, strict=False).patch == "area"
+    assert json.loads(shown.stdout)["rows"][0]["state"] == "passed"
+
+
+def test_without_github_the_rest_is_shown_and_the_end_is_3(table: Table) -> None:
+    done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
+    assert done.exit_code == 3
+    assert "sign-off    passed" in done.stdout
+    assert sum("not known" in line for line in done.stdout.splitlines()) == 6
+    assert table.run("gate", "area", "--offline").exit_code == 0
+
+
+def test_without_a_token_the_rest_is_shown_and_the_end_is_3(table: Table) -> None:
+    done = table.run("gate", "area", GITHUB_TOKEN="", PATH="/nonexistent:/usr/bin:/bin")
+    assert done.exit_code == 3
+    assert "log in with `gh auth login" in done.stdout
+    assert "sign-off    passed" in done.stdout
+
+
+def test_a_refused_token_is_not_known(table: Table) -> None:
+    done = table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36)
+    assert done.exit_code == 3
+    assert "x" * 36 not in done.output
+
+
+def test_what_failed_comes_before_what_is_not_known(table: Table) -> None:
+    no_test(table)
+    assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 1

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.looks import look_file
+from contribbot.github.limits import Waits
+from contribbot.model.gate import Gate, RowState
+from tests.contribute.gatetoy import Proved, Table, make_proved, make_table
+from tests.github.faults import WIRE_FAULTS, Fault, Faults
+from tests.github.handle import GitHub
+from tests.toy import AREA
+
+OTHERWISE = AREA.replace("return width + height", "return height * width")
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    return make_proved(tmp_path_factory.mktemp("proved"))
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
+    return make_table(proved.copy(tmp_path), github)
+
+
+#: What may pass when the request is made again, or only spoils this one answer.
+PASSING = [fault for fault in WIRE_FAULTS if fault.passing]
+LASTING = [fault for fault in WIRE_FAULTS if not fault.passing]
+#: Patient in number, not in time.
+WAITS = Waits(say=lambda _: None, sleep=lambda _: None, attempts=3, longest=10_000.0)
+
+
+def gates(table: Table, fault: Fault) -> Iterator[Gate]:
+    """Yield the gate with a fault at each of its requests in turn."""
+    table.github.state.rate_limits.update(core=100_000, search=100_000)
+    faults = Faults()
+    table.github.hooks.append(faults)
+    total = table.requests()
+    for number in range(1, total + 1):
+        look_file(table.queue, "area").unlink(missing_ok=True)
+        faults.arm(fault, number=number)
+        yield table.gate(waits=WAITS)
+        assert len(faults.struck) == number
+        faults.clear()
+
+
+@pytest.mark.parametrize("fault", PASSING, ids=str)
+def test_a_fault_that_passes_changes_nothing(table: Table, fault: Fault) -> None:
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
+    whole = [(row.rule, row.state) for row in table.gate().rows]
+    for gate in gates(table, fault):
+        assert [(row.rule, row.state) for row in gate.rows] == whole
+
+
+@pytest.mark.parametrize("fault", LASTING, ids=str)
+def test_a_fault_that_stays_is_never_a_pass(table: Table, fault: Fault) -> None:
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
+    whole = {row.rule: row.state for row in table.gate().rows}
+    for gate in gates(table, fault):
+        changed = [row for row in gate.rows if row.state is not whole[row.rule]]
+        assert all(row.state in {"not known", "failed", "for a person"} for row in changed), changed
+        assert gate.of(RowState.UNKNOWN) or gate.limits or changed
