@@ -29,7 +29,7 @@ def body(
     as_json: JsonOption = False,
 ) -> int:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
-    from contribbot.contribute.body import make_body  # noqa: PLC0415  start-up time
+    from contribbot.contribute.text.body import make_body  # noqa: PLC0415  start-up time
     from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
     from contribbot.report.body import note_lines  # noqa: PLC0415  start-up time

@@ -12,7 +12,7 @@ from contribbot.cli.shell import JsonOption, command, open_queue, print_json
 @command
 def follow(context: typer.Context, as_json: JsonOption = False) -> int:
     """Show where every pull request stands: CI by target, reviews, what is next for whom."""
-    from contribbot.contribute.follow import follow as look  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.follow import follow as look  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.report.follow import follow_lines  # noqa: PLC0415  start-up time
 

@@ -29,7 +29,7 @@ def gate(
     as_json: JsonOption = False,
 ) -> int:
     """Hold a patch against the upstream's rules, and look for duplicates."""
-    from contribbot.contribute.differing import (  # noqa: PLC0415  start-up time
+    from contribbot.contribute.gate.differing import (  # noqa: PLC0415  start-up time
         read_option,
         set_different,
     )

@@ -9,7 +9,7 @@ import typer
 from contribbot.cli.shell import JsonOption, command, open_queue, print_json
 
 if TYPE_CHECKING:
-    from contribbot.contribute.opened import Wanted
+    from contribbot.contribute.opening.opened import Wanted
     from contribbot.queue.load import Queue
 
 
@@ -41,7 +41,7 @@ def open_pr(
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
-    from contribbot.contribute.opened import Wanted  # noqa: PLC0415  start-up time
+    from contribbot.contribute.opening.opened import Wanted  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, *patches)
@@ -51,9 +51,9 @@ def open_pr(
 
 
 def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> None:
-    from contribbot.contribute.opened import Opened  # noqa: PLC0415  start-up time
-    from contribbot.contribute.opening import open_all  # noqa: PLC0415  start-up time
-    from contribbot.contribute.wiring import tools_for  # noqa: PLC0415  start-up time
+    from contribbot.contribute.opening.opened import Opened  # noqa: PLC0415  start-up time
+    from contribbot.contribute.opening.opening import open_all  # noqa: PLC0415  start-up time
+    from contribbot.contribute.opening.wiring import tools_for  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.github.rehearsal import Rehearsal  # noqa: PLC0415  start-up time
     from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time

@@ -21,8 +21,8 @@ def reply(
     ],
 ) -> int:
     """Answer in a review thread, as you, with your own text."""
-    from contribbot.contribute.reply import contribution_of, read_text  # noqa: PLC0415  start-up time
-    from contribbot.contribute.reply import reply as answer  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.reply import contribution_of, read_text  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.reply import reply as answer  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.journal import past_name  # noqa: PLC0415  start-up time
 

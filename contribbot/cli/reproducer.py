@@ -28,7 +28,7 @@ def reproducer(
     ] = None,
 ) -> int:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
-    from contribbot.contribute.reproducer import (  # noqa: PLC0415  start-up time
+    from contribbot.contribute.text.reproducer import (  # noqa: PLC0415  start-up time
         make_reproducer,
         write_reproducer,
     )

@@ -21,8 +21,8 @@ def retire(
     ] = "",
 ) -> int:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
-    from contribbot.contribute.retire import of_newest  # noqa: PLC0415  start-up time
-    from contribbot.contribute.retire import retire as take_out  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.retire import of_newest  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.retire import retire as take_out  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.journal import past_name  # noqa: PLC0415  start-up time
     from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time

@@ -19,8 +19,8 @@ def reviews(
     as_json: JsonOption = False,
 ) -> int:
     """Show the open review threads of a pull request, with the code, and what else was said."""
-    from contribbot.contribute.reply import contribution_of  # noqa: PLC0415  start-up time
-    from contribbot.contribute.threads import reviews as read  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.reply import contribution_of  # noqa: PLC0415  start-up time
+    from contribbot.contribute.following.threads import reviews as read  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.journal import past_name  # noqa: PLC0415  start-up time
     from contribbot.report.reviews import reviews_lines  # noqa: PLC0415  start-up time

@@ -11,9 +11,9 @@ from typing import Final
 
 from contribbot import process
 from contribbot.contribute.attest import attestation_file, basis_of, differences, refuse_blocked
-from contribbot.contribute.body import Body, make_body
-from contribbot.contribute.templates import rules_of
-from contribbot.contribute.updating import Text
+from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.text.body import Body, make_body
+from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import AttestationError, UsageError
 from contribbot.files import write_atomically
 from contribbot.model.attestation import Answer, Attestation, Attester, Basis

@@ -11,10 +11,10 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot import __version__
-from contribbot.contribute.body import RecordRef, make_body
 from contribbot.contribute.gate import judge
-from contribbot.contribute.templates import rules_of
-from contribbot.contribute.updating import Text
+from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.text.body import RecordRef, make_body
+from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import AttestationError, ContribbotError
 from contribbot.model.attestation import Attestation, Basis, FileDigest, json_digest
 from contribbot.model.gate import Gate, Row

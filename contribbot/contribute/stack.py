@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from contribbot.contribute.book import Book
-from contribbot.contribute.refusal import OpeningError
 from contribbot.contribute.state import state
+from contribbot.errors import OpeningError
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from contribbot.contribute.body import Body
-from contribbot.contribute.reproducer import Reproducer
+from contribbot.contribute.text.body import Body
+from contribbot.contribute.text.reproducer import Reproducer
 from contribbot.report.text import clean
 
 

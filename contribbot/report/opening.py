@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from contribbot.contribute.opened import Opened
+from contribbot.contribute.opening.opened import Opened
 from contribbot.model.base import Model
 from contribbot.report.text import clean
 

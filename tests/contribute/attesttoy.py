@@ -7,8 +7,8 @@ from pathlib import Path
 
 from contribbot.contribute.asking import ask_all, conclude, prepare
 from contribbot.contribute.attest import attestation_file, read
-from contribbot.contribute.body import make_body
-from contribbot.contribute.updating import Text
+from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.text.body import make_body
 from contribbot.model.attestation import Attestation, Attester
 from tests.contribute.gatetoy import Table
 

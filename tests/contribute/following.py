@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contribbot.contribute.follow import Following, follow
+from contribbot.contribute.following.follow import Following, follow
 from contribbot.github.client import Client
 from contribbot.model.follow import Followed
 from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent

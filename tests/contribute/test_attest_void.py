@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from contribbot.contribute.asking import ask_all, questions_of
 from contribbot.contribute.attest import changes, differences, read, require
-from contribbot.contribute.templates import rules_of
-from contribbot.contribute.updating import Text
+from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import AttestationError
 from contribbot.files import write_atomically
 from contribbot.model.attestation import Basis

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from contribbot.cli import body as command
 from contribbot.cli.shell import Settings
-from contribbot.contribute.body import Body, make_body
-from contribbot.contribute.templates import headings, rules_of, template_of
+from contribbot.contribute.text.body import Body, make_body
+from contribbot.contribute.text.templates import headings, rules_of, template_of
 from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, dig

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.refusal import OpeningError
-from contribbot.errors import UsageError
+from contribbot.errors import OpeningError, UsageError
 from tests.contribute.opening import WRITES, Desk, make_desk, put_series
 from tests.github.handle import GitHub
 from tests.lifetoy import BINARY, CRLF, LATIN, awkward, commit, three_commits

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute import duplicates
-from contribbot.contribute.differing import with_reasons
-from contribbot.contribute.looks import look_file
+from contribbot.contribute.gate import duplicates
+from contribbot.contribute.gate.differing import with_reasons
+from contribbot.contribute.gate.looks import look_file
 from contribbot.model.gate import Candidate, Gate
 from tests.contribute.gatetoy import (
     CHANGES,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.candidates import terms
-from contribbot.contribute.ours import ours_of
-from contribbot.contribute.patchids import patch_id
-from contribbot.contribute.touching import functions, read_diff, read_hunks, shared_functions
+from contribbot.contribute.gate.candidates import terms
+from contribbot.contribute.gate.ours import ours_of
+from contribbot.contribute.gate.patchids import patch_id
+from contribbot.contribute.gate.touching import functions, read_diff, read_hunks, shared_functions
 from contribbot.queue.load import load_queue
 
 CLASS = """\

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from contribbot.contribute.figures import gather
-from contribbot.contribute.grid import grid_of, not_run
-from contribbot.contribute.templates import rules_of
+from contribbot.contribute.text.figures import gather
+from contribbot.contribute.text.grid import grid_of, not_run
+from contribbot.contribute.text.templates import rules_of
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig

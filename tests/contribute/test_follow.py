@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from contribbot.contribute.threads import short_id
+from contribbot.contribute.following.threads import short_id
 from contribbot.errors import ExitCode
 from contribbot.github.token import Secret
 from contribbot.model.follow import FollowReport

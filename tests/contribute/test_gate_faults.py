@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.looks import look_file
+from contribbot.contribute.gate.looks import look_file
 from contribbot.github.limits import Waits
 from contribbot.model.gate import Gate, RowState
 from tests.contribute.gatetoy import Proved, Table, make_proved, make_table

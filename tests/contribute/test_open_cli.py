@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from contribbot.cli import open_pr as command
 from contribbot.cli.shell import Settings
 from contribbot.contribute import asking
-from contribbot.contribute.body import make_body
+from contribbot.contribute.text.body import make_body
 from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
 from tests.contribute.opening import WRITES
 from tests.github.handle import GitHub

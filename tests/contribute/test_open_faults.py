@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.refusal import OpeningError
 from contribbot.contribute.state import state
-from contribbot.errors import GitHubError
+from contribbot.errors import GitHubError, OpeningError
 from tests.contribute.opening import make_desk
 from tests.github.faults import KILL_AFTER, KILL_BEFORE, WIRE_FAULTS, Fault, Faults
 from tests.github.handle import GitHub

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from contribbot.contribute.opened import Opened, Wanted
-from contribbot.contribute.opening import open_all
-from contribbot.contribute.refusal import OpeningError
-from contribbot.contribute.updating import Text
-from contribbot.errors import GitHubError, NotProvedError, TokenError
+from contribbot.contribute.opening.opened import Opened, Wanted
+from contribbot.contribute.opening.opening import open_all
+from contribbot.contribute.opening.updating import Text
+from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
 from contribbot.model.patch import Patch
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.handle import GitHub

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.refusal import OpeningError
+from contribbot.contribute.opening.updating import range_text
 from contribbot.contribute.state import text_digest
-from contribbot.contribute.updating import range_text
+from contribbot.errors import OpeningError
 from contribbot.github.protocol import GitHub as GitHubProtocol
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from tests.contribute.opening import WRITES, Desk, make_desk

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from contribbot.contribute import reply as replying
-from contribbot.contribute.reply import Replied, reply, text_from
+from contribbot.contribute.following import reply as replying
+from contribbot.contribute.following.reply import Replied, reply, text_from
+from contribbot.contribute.following.threads import short_id
 from contribbot.contribute.state import state
-from contribbot.contribute.threads import short_id
 from contribbot.errors import GitHubError, UncertainError, UsageError
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.model.rules import GITHUB_LIMIT

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from contribbot.cli import reproducer as command
 from contribbot.cli.shell import Settings
-from contribbot.contribute.reproducer import make_reproducer, write_reproducer
+from contribbot.contribute.text.reproducer import make_reproducer, write_reproducer
 from contribbot.errors import NotProvedError, UsageError
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program

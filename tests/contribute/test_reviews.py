@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contribbot.contribute.threads import reviews, rows_of, short_id, threads_of
+from contribbot.contribute.following.threads import reviews, rows_of, short_id, threads_of
 from contribbot.model.discussion import ReviewComment
 from contribbot.model.follow import ReviewsReport
 from contribbot.report.reviews import reviews_lines

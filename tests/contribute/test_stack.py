@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.refusal import OpeningError
 from contribbot.contribute.stack import waits_for
+from contribbot.errors import OpeningError
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import journal
 from contribbot.queue.load import load_queue

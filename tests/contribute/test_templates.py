@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from contribbot import upstreams
-from contribbot.contribute.sections import BLOCKS
-from contribbot.contribute.templates import compare_with_live, headings, rules_of, template_of
+from contribbot.contribute.text.sections import BLOCKS
+from contribbot.contribute.text.templates import compare_with_live, headings, rules_of, template_of
 from contribbot.errors import QueueError
 from contribbot.model.rules import Rules, Template
 from contribbot.queue.load import load_queue

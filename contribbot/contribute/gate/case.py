@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeVar
 
-from contribbot.contribute.body import Body, make_body
-from contribbot.contribute.escape import clean, shortened
+from contribbot.contribute.gate.touching import Touch, read_files
 from contribbot.contribute.state import Contribution, state
-from contribbot.contribute.touching import Touch, read_files
+from contribbot.contribute.text.body import Body, make_body
+from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
 from contribbot.github.reading import Reader
 from contribbot.model.gate import Look, RowState

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from contribbot.contribute.gate.case import Case, Finding, failed, line, passed, person, refused
-from contribbot.contribute.templates import compare_with_live, template_of
+from contribbot.contribute.text.templates import compare_with_live, template_of
 from contribbot.errors import ContribbotError, NotFoundError
 
 _TABLE: Final = "[contribution] of patch.toml"

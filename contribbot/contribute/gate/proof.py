@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contribbot.contribute.body import Body
-from contribbot.contribute.figures import gather
 from contribbot.contribute.gate.case import Case, Finding, failed, passed, person, refused
+from contribbot.contribute.text.body import Body
+from contribbot.contribute.text.figures import gather
 from contribbot.errors import ContribbotError, NotProvedError
 from contribbot.life.evidence import asked, target_states
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from contribbot.contribute.gate import commits, content, proof, remote
 from contribbot.contribute.gate.case import Case, Finding, NotAskedError, line
-from contribbot.contribute.templates import rules_of
+from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import GitHubError, UsageError
 from contribbot.github.reading import Reader
 from contribbot.model.gate import Gate, Row, RowState

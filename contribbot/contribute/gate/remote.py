@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from contribbot.contribute import looks
 from contribbot.contribute.book import Book
-from contribbot.contribute.differing import is_reason
+from contribbot.contribute.gate import looks
 from contribbot.contribute.gate.case import Case, Finding, failed, passed, person, refused
-from contribbot.contribute.refusal import OpeningError
+from contribbot.contribute.gate.differing import is_reason
 from contribbot.contribute.stack import check_below
-from contribbot.errors import NotFoundError
+from contribbot.errors import NotFoundError, OpeningError
 from contribbot.model.gate import Candidate
 
 _SHOWN: Final = 5

@@ -1,0 +1,1 @@
+"""What becomes of a pull request, what is said there, and the answer."""

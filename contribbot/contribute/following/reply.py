@@ -1,0 +1,228 @@
+"""Answering in a review thread, as the person, with the person's own text and nothing else.
+
+A crash or a lost answer does not post twice: the journal says before the request what is
+meant and what was the last comment then, and whoever tries again looks behind it first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contribbot.contribute.following.threads import (
+    Thread,
+    line_of,
+    same_person,
+    some_ids,
+    threads_of,
+)
+from contribbot.contribute.state import Contribution, state
+from contribbot.errors import UncertainError, UsageError
+from contribbot.github.protocol import GitHub
+from contribbot.model.discussion import ReviewComment
+from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.model.rules import GITHUB_LIMIT
+from contribbot.queue import journal
+from contribbot.queue.load import Queue
+
+#: The kind of write (`IntentEvent.what`).
+REPLY: Final = "reply"
+_DIGEST: Final = 16
+#: Bytes that are read: more than any text that GitHub takes has.
+_BYTES: Final = 4 * GITHUB_LIMIT + 4
+
+
+@dataclass(frozen=True)
+class Replied:
+    """What was done.
+
+    Attributes:
+        thread: The thread.
+        url: The answer's page.
+        posted: Whether it was posted now; else it was there already.
+    """
+
+    thread: str
+    url: str
+    posted: bool
+
+
+def contribution_of(queue: Queue, name: str) -> Contribution:
+    """Return how far a patch is on GitHub, which must be a pull request.
+
+    Args:
+        queue: The queue.
+        name: The patch; it may have left the queue.
+
+    Raises:
+        UsageError: It has none that is known.
+    """
+    known = state(journal.read(queue.folder, name))
+    if known is None or not known.reference:
+        waits = known is not None and known.handed_off
+        hint = "a person was to open it: contribbot follow" if waits else "open it first"
+        raise UsageError(
+            f"{name}: no pull request of it is known",
+            hint=hint if waits else f"{hint}: contribbot open-pr {name}",
+        )
+    return known
+
+
+def read_text(file: Path) -> str:
+    """Read the text of an answer.
+
+    Args:
+        file: The file; `-` is standard input.
+
+    Raises:
+        UsageError: It cannot be read, or is not a text that GitHub takes.
+    """
+    try:
+        if str(file) == "-":
+            return text_from(sys.stdin.buffer.read(_BYTES), "standard input")
+        with file.open("rb") as opened:
+            return text_from(opened.read(_BYTES), str(file))
+    except OSError as error:
+        raise UsageError(
+            f"{file}: {error.strerror or error}", hint="name the file that holds your answer"
+        ) from error
+
+
+def text_from(content: bytes, place: str) -> str:
+    """Return the text of an answer.
+
+    Args:
+        content: What the file holds.
+        place: Where it is from, for messages.
+
+    Raises:
+        UsageError: It is not a text that GitHub takes.
+    """
+    too_long = UsageError(
+        f"{place}: more than the {GITHUB_LIMIT} characters that GitHub takes", hint="shorten it"
+    )
+    if len(content) >= _BYTES:
+        raise too_long
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{place}: not UTF-8 at byte {error.start}", hint="save it as UTF-8"
+        ) from None
+    if not text.strip():
+        raise UsageError(f"{place}: nothing is written there", hint="write the answer into it")
+    if len(text) > GITHUB_LIMIT:
+        raise too_long
+    odd = next((char for char in text if ord(char) < ord(" ") and char not in "\n\t\r"), None)
+    if odd is not None:
+        raise UsageError(
+            f"{place}: it holds the control character U+{ord(odd):04X}", hint="take it out"
+        )
+    return text
+
+
+def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Replied:
+    """Answer in a thread, once.
+
+    Args:
+        queue: The queue.
+        github: GitHub, with the person's token.
+        name: The patch.
+        thread: The short id of the thread.
+        text: The answer, as `text_from` returned it.
+
+    Raises:
+        UsageError: There is no such pull request or thread.
+        UncertainError: The answer to the request was lost, and no such reply is there.
+        GitHubError: It cannot be posted.
+        OSError: The journal cannot be written.
+    """
+    known = contribution_of(queue, name)
+    repository = known.reference.partition("#")[0]
+    meant = _meant(github, repository, known, name, thread)
+    me = github.me().login
+    stem = f"{known.reference} {thread} {_digest(text)} after "
+    begun = [one for one in known.open if one.what == REPLY and one.key.startswith(stem)]
+    for one in begun:
+        # A crash came between: it may be there.
+        there = _ours(meant, text, me, after=int(one.key.removeprefix(stem)))
+        if there is not None:
+            _done(queue, name, known, one.key, there)
+            return Replied(thread, line_of(there.html_url), posted=False)
+    last = meant.comments[-1]
+    if _says(last, text, me):
+        return Replied(thread, line_of(last.html_url), posted=False)
+    key = begun[-1].key if begun else f"{stem}{max(one.id for one in meant.comments)}"
+    if not begun:
+        event = IntentEvent(
+            time=journal.now(),
+            summary=f"about to answer in thread {thread} of {known.reference}",
+            what=REPLY,
+            key=key,
+            reference=known.reference,
+        )
+        journal.append(queue.folder, name, event)
+    try:
+        posted = github.reply(repository, known.number, meant.root, text)
+    except UncertainError:
+        again = _meant(github, repository, known, name, thread)
+        found = _ours(again, text, me, after=int(key.removeprefix(stem)))
+        if found is None:
+            raise
+        posted = found
+    _done(queue, name, known, key, posted)
+    return Replied(thread, line_of(posted.html_url), posted=True)
+
+
+def _meant(github: GitHub, repository: str, known: Contribution, name: str, thread: str) -> Thread:
+    """Return the thread that a person means.
+
+    Raises:
+        UsageError: There is none of that id.
+    """
+    found = threads_of(github.review_comments(repository, known.number), None)
+    for one in found:
+        if one.id == thread:
+            return one
+    there = some_ids(found)
+    raise UsageError(
+        f"{known.reference}: no thread {line_of(thread, 40)}",
+        hint=f"it has {there}; see contribbot reviews {name} --all"
+        if there
+        else "nobody has begun one; comments below the pull request are answered on its page",
+    )
+
+
+def _ours(thread: Thread, text: str, me: str, *, after: int) -> ReviewComment | None:
+    """Return our reply with that text behind a comment, if it is there."""
+    later: Sequence[ReviewComment] = [one for one in thread.comments if one.id > after]
+    return next((one for one in later if _says(one, text, me)), None)
+
+
+def _says(comment: ReviewComment, text: str, me: str) -> bool:
+    return same_person(comment.user, me) and _plain(comment.body) == _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Return a text as it survives the way to GitHub and back."""
+    return "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(_plain(text).encode()).hexdigest()[:_DIGEST]
+
+
+def _done(queue: Queue, name: str, known: Contribution, key: str, comment: ReviewComment) -> None:
+    event = DoneEvent(
+        time=journal.now(),
+        summary=f"answered in {known.reference}",
+        what=REPLY,
+        key=key,
+        reference=known.reference,
+        url=line_of(comment.html_url) or None,
+    )
+    journal.append(queue.folder, name, event)

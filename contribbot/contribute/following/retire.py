@@ -1,0 +1,254 @@
+"""Taking a patch out of the queue for a reason that is checked, its history kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
+
+from contribbot.contribute.following.landing import Fate, Landing, landing
+from contribbot.contribute.following.threads import line_of
+from contribbot.contribute.state import PULL, Contribution, state
+from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
+from contribbot.files import write_atomically
+from contribbot.github.protocol import Reader
+from contribbot.life import retire as life
+from contribbot.life.status import status_against
+from contribbot.model.behaviour import Need, Says
+from contribbot.model.history import RetiredEvent, VersionEvent
+from contribbot.model.patch import Patch
+from contribbot.model.status import PatchStatus, Text
+from contribbot.queue import edits, journal
+from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.transaction import transaction
+from contribbot.verify.pipeline import Options, Watcher
+
+#: Opens GitHub, when there is something to ask.
+Connect = Callable[[], AbstractContextManager[Reader]]
+#: Says what the upstream's newest release makes of a patch.
+Status = Callable[[Queue, str], PatchStatus]
+
+#: Where the reason is kept from before the patch goes until the journal has it.
+_REASON: Final = "reason.txt"
+_LONGEST: Final = 1000
+
+
+class RetiringError(ContribbotError):
+    """A patch that is still needed, as far as can be seen, is not taken out."""
+
+    exit_code = ExitCode.NO
+
+
+@dataclass(frozen=True)
+class Retired:
+    """What was done.
+
+    Attributes:
+        patch: The patch that left the queue.
+        why: The reason.
+        notes: What else a person should know.
+    """
+
+    patch: str
+    why: str
+    notes: tuple[str, ...] = ()
+
+
+def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: str = "") -> Retired:
+    """Take a patch out of the queue. Nothing is closed on GitHub.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+        connect: Opens GitHub.
+        status: Says what the upstream's newest release makes of it.
+        why: The person's reason; empty: one is looked for.
+
+    Raises:
+        UsageError: There is no such patch, or others depend on it.
+        RetiringError: No reason is found, and none was given.
+        GitHubError: What became of its pull request cannot be found out.
+        OSError: The history cannot be written.
+    """
+    given = _given(why)
+    if name not in queue.specs:
+        return _resumed(queue, name)
+    _refuse_dependents(queue, name)
+    patch = queue.patch(name)
+    known = state(journal.read(queue.folder, name))
+    if given:
+        notes = [f"{_open(known)} stays open: close it on its page"] if _open(known) else []
+        return _carry_out(queue, patch, given, tuple(notes))
+    reason = _of_pull(known, name, connect) if known is not None else ""
+    return _carry_out(queue, patch, reason or _of_release(queue, name, known, status))
+
+
+def _given(why: str) -> str:
+    """Return a person's reason, as a line.
+
+    Raises:
+        UsageError: It says nothing, or is no line.
+    """
+    if not why:
+        return ""
+    if not why.strip() or not why.isprintable() or len(why) > _LONGEST:
+        raise UsageError(
+            "--why: not a reason in one line of text", hint="say in a sentence why it goes"
+        )
+    return why.strip()
+
+
+def _open(known: Contribution | None) -> str:
+    """Return the pull request that is open as far as is known, or nothing."""
+    return known.reference if known is not None and known.reference and not known.ended else ""
+
+
+def _refuse_dependents(queue: Queue, name: str) -> None:
+    above = [one for one, spec in queue.specs.items() if name in spec.depends_on]
+    if above:
+        raise UsageError(
+            f"{name}: {', '.join(above)} {'depends' if len(above) == 1 else 'depend'} on it",
+            hint=f"retire {above[-1]} first, or take {name} out of its depends_on",
+        )
+
+
+def _of_pull(known: Contribution, name: str, connect: Connect) -> str:
+    """Return the reason that the pull request gives; nothing where it gives none.
+
+    Raises:
+        RetiringError: It is open, or was reverted.
+        GitHubError: It cannot be looked at.
+    """
+    if not known.reference:
+        if known.handed_off or any(one.what == PULL for one in known.open):
+            raise RetiringError(
+                f"{name}: a pull request from {known.branch} may be open, and is not known yet",
+                hint="run contribbot follow; or give a reason with --why",
+            )
+        return ""
+    found = _landing(known, connect)
+    if found is None:
+        raise RetiringError(
+            f"{name}: its pull request {known.reference} is open",
+            hint="wait until it is merged, or give a reason with --why; it is then left open",
+        )
+    if found.fate is Fate.REVERTED:
+        raise RetiringError(
+            f"{name}: {known.reference} was {found.words}",
+            hint="it is still needed; if it is not, give a reason with --why",
+        )
+    return f"{known.reference} {found.words}" if found.fate is not Fate.CLOSED else ""
+
+
+def _landing(known: Contribution, connect: Connect) -> Landing | None:
+    """Find out what became of a pull request; None: it is open."""
+    repository = known.reference.partition("#")[0]
+    with connect() as github:
+        pull = github.pull(repository, known.number).value
+        if pull.state == "open":
+            return None
+        branch = github.repository(repository).default_branch
+        return landing(github, repository, pull, branch)
+
+
+def _of_release(queue: Queue, name: str, known: Contribution | None, status: Status) -> str:
+    """Return the reason that the upstream's newest release gives.
+
+    Raises:
+        RetiringError: It gives none.
+    """
+    says = status(queue, name)
+    reason = _superseded(says)
+    if reason:
+        return f"superseded by {says.upstream} {says.against}: {line_of(reason, _LONGEST)}"
+    closed = f"{known.reference} was closed, and " if known and known.reference else ""
+    raise RetiringError(
+        f"{name}: {closed}{says.upstream} {says.against} still needs it, as far as can be seen"
+        f" ({line_of(says.text_why)})",
+        hint="give a reason with --why",
+    )
+
+
+def _superseded(says: PatchStatus) -> str:
+    """Return why a release needs a patch no more; nothing where it may still need it."""
+    if says.text is Text.UPSTREAM:
+        return says.text_why or "it has all of its text"
+    behaviour = says.behaviour
+    if behaviour is None or behaviour.verdict is not Need.SUPERSEDED:
+        return ""
+    # What could not be run here might say that it is still needed.
+    unheard = any(one.says is Says.CANNOT for one in behaviour.entries)
+    return "" if unheard else behaviour.why
+
+
+def of_newest(options: Options, watcher: Watcher) -> Status:
+    """Return what asks the upstream's newest release, and runs the patch's checks there.
+
+    Args:
+        options: How to run them.
+        watcher: Who looks on.
+    """
+
+    def ask(queue: Queue, name: str) -> PatchStatus:
+        upstream = queue.specs[name].upstream
+        report = status_against(
+            queue, [name], upstream=upstream, tag="newest", run=True, options=options,
+            watcher=watcher,
+        )  # fmt: skip
+        return report.patches[0]
+
+    return ask
+
+
+def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()) -> Retired:
+    """Take it out: the files in one step, and what they were is kept before.
+
+    Raises:
+        QueueError: The queue was changed meanwhile.
+        UsageError: Another patch has come to depend on it.
+    """
+    reason = journal.history_folder(queue.folder, patch.name) / "retired" / _REASON
+    with transaction(queue.folder) as change:
+        now = load_queue(queue.folder)
+        if patch.name not in now.specs or now.patch(patch.name) != patch:
+            raise QueueError(f"{patch.name} was changed meanwhile", hint="run the same again")
+        _refuse_dependents(now, patch.name)
+        # What goes is kept first: after the change it can be read nowhere any more.
+        life.keep(now, patch)
+        write_atomically(reason, why.encode())
+        life.take_out(change, patch)
+        stated = change.read("patches/queue.toml") or b""
+        change.write("patches/queue.toml", edits.remove_from_order(stated, patch.name))
+        change.commit()
+        life.note(queue, patch, why)
+        reason.unlink(missing_ok=True)
+    left = patch.folder
+    if left.exists():
+        notes = (*notes, f"{left} holds files that are not contribbot's, and stays")
+    return Retired(patch.name, why, notes)
+
+
+def _resumed(queue: Queue, name: str) -> Retired:
+    """Note a retirement that was cut off after the patch had gone.
+
+    Raises:
+        UsageError: There is no such patch, or it left the queue properly.
+    """
+    events = journal.read(queue.folder, name)
+    reason = journal.history_folder(queue.folder, name) / "retired" / _REASON
+    if not events:
+        raise no_such_patch(name, queue.specs)
+    with transaction(queue.folder):
+        events = journal.read(queue.folder, name)
+        kinds = (RetiredEvent, VersionEvent)
+        last = next((one for one in reversed(events) if isinstance(one, kinds)), None)
+        if not reason.is_file() or isinstance(last, RetiredEvent):
+            reason.unlink(missing_ok=True)
+            said = f": {line_of(last.why)}" if isinstance(last, RetiredEvent) else ""
+            raise UsageError(f"{name} has left the queue already{said}")
+        why = line_of(reason.read_text(encoding="utf-8"), _LONGEST)
+        event = RetiredEvent(time=journal.now(), summary=f"retired: {why}", why=why)
+        journal.append(queue.folder, name, event)
+        reason.unlink()
+    return Retired(name, why)

@@ -1,0 +1,90 @@
+"""What a look at a contribution is about, and what it saw."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from contribbot.contribute.following import lastlook
+from contribbot.contribute.state import Contribution
+from contribbot.github.protocol import Reader
+from contribbot.model.follow import Followed, Kept
+from contribbot.model.github import PullRequest
+from contribbot.model.rules import Rules
+
+
+class Upstreams:
+    """What many looks need of the same repositories, each asked for once.
+
+    Args:
+        github: Reads from GitHub.
+    """
+
+    def __init__(self, github: Reader) -> None:
+        self._github = github
+        self._lock = threading.Lock()
+        self._branches: dict[str, str] = {}
+
+    def default_branch(self, repository: str) -> str:
+        """Return the default branch of a repository."""
+        with self._lock:
+            if repository not in self._branches:
+                self._branches[repository] = self._github.repository(repository).default_branch
+            return self._branches[repository]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is looked at.
+
+    Attributes:
+        patch: The patch.
+        queued: Whether the queue still has it.
+        repository: The upstream's repository.
+        known: What the journal says.
+        rules: What the upstream asks, where that is known.
+        kept: The last look, where there was one.
+    """
+
+    patch: str
+    queued: bool
+    repository: str
+    known: Contribution
+    rules: Rules | None = None
+    kept: Kept | None = None
+
+    @property
+    def rules_digest(self) -> str:
+        """Digest of how CI is read."""
+        return lastlook.digest(self.rules.ci.model_dump_json() if self.rules else "")
+
+    def blank(self) -> Followed:
+        """Return what is known without asking."""
+        kept = self.kept.followed if self.kept else None
+        if kept is not None and kept.reference == self.known.reference:
+            return kept.model_copy(
+                update={"queued": self.queued, "new": (), "more": 0, "change": "", "error": ""}
+            )
+        return Followed(
+            patch=self.patch,
+            queued=self.queued,
+            repository=self.repository,
+            reference=self.known.reference,
+        )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look saw.
+
+    Attributes:
+        followed: Where the contribution stands.
+        kept: What is to be remembered; None: nothing.
+        pull: The pull request, where it was read.
+        word: What the journal calls its state; empty: nothing for the journal.
+    """
+
+    followed: Followed
+    kept: Kept | None = None
+    pull: PullRequest | None = None
+    word: str = ""

@@ -1,0 +1,280 @@
+"""Who else is at the same work: open and recently merged pull requests, compared with a patch.
+
+One look takes a bounded number of requests: at most 6 for lists, 10 searches (GitHub allows 30
+a minute), 10 for what the patch names; then one for the files of each of at most 40 pull
+requests (one for each further 100 files), and for the most alike of these at most 10 diffs,
+15 files of Python (with as many heads, where a search did not give them) and 10 lists of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from contribbot.contribute.gate.candidates import Found, harvest, in_order, mentions
+from contribbot.contribute.gate.ours import Ours
+from contribbot.contribute.gate.patchids import patch_id
+from contribbot.contribute.gate.touching import functions, read_hunks, shared_functions
+from contribbot.contribute.text.escape import clean, shortened
+from contribbot.errors import NotFoundError, RefusedError
+from contribbot.github.reading import Reader
+from contribbot.model.discussion import PullFile
+from contribbot.model.gate import Candidate, Look
+
+#: Days in which a merged pull request counts as recent.
+DAYS: Final = 90
+#: Pull requests whose files are compared.
+FILES_OF: Final = 40
+#: Of these, diffs that are read whole, files of Python that are parsed, and lists of events.
+DIFFS: Final = 10
+PARSED: Final = 15
+EVENTS: Final = 10
+_AT_ONCE: Final = 4
+_TOO_LARGE: Final = 406
+#: Weights of what two changes may have in common.
+_SAME_CHANGE: Final = 1000
+_SAME_COMMIT: Final = 500
+_NAMED: Final = 300
+_ISSUE: Final = 200
+_FUNCTION: Final = 40
+_FILE: Final = 10
+#: Names of one kind that a row shows, and characters of a title that are kept.
+_SHOWN: Final = 4
+_TITLE: Final = 200
+_LANDED: Final = frozenset({"closed", "merged"})
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What a pull request has in common with the patch.
+
+    Attributes:
+        found: The pull request.
+        files: Files that both touch.
+        functions: Functions that both change.
+        issue: Whether it names the issue.
+        alone: Whether it touches no file that the patch does not.
+        same: `whole` or `commit`: it is the same change; or empty.
+    """
+
+    found: Found
+    files: tuple[PullFile, ...]
+    functions: tuple[str, ...]
+    issue: bool
+    alone: bool
+    same: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is anything in common."""
+        return bool(self.files or self.issue or self.same or self.found.related)
+
+    @property
+    def weight(self) -> int:
+        """How much it is."""
+        same = {"whole": _SAME_CHANGE, "commit": _SAME_COMMIT, "": 0}[self.same]
+        return (
+            same
+            + (_NAMED if self.found.related else 0)
+            + (_ISSUE if self.issue else 0)
+            + _FUNCTION * len(self.functions)
+            + _FILE * len(self.files)
+        )
+
+
+def look(
+    github: Reader, ours: Ours, title: str, *, key: str, now: datetime, days: int = DAYS
+) -> Look:
+    """Look for pull requests that may be the same work.
+
+    Args:
+        github: Reads from GitHub.
+        ours: The patch.
+        title: Its title.
+        key: What the look depends on.
+        now: The time.
+        days: How far back merged ones count.
+
+    Raises:
+        GitHubError: There is no usable answer.
+    """
+    made = harvest(github, ours, now - timedelta(days=days))
+    ordered = in_order(ours, title, list(made.found.values()))
+    limits = [*ours.notes, *made.limits]
+    chosen = ordered[:FILES_OF]
+    if len(ordered) > len(chosen):
+        limits.append(f"the files of {len(chosen)} of {len(ordered)} pull requests were compared")
+    shared = [one for one in _compared(github, ours, chosen, limits) if one.counts]
+    shared.sort(key=_order)
+    shared = _landed(github, shared, limits)
+    shared = _same_change(github, ours, shared, limits)
+    shared = _parsed(github, ours, shared, limits)
+    shared.sort(key=_order)
+    return Look(
+        key=key,
+        time=now,
+        days=days,
+        seen=len(ordered),
+        looked_into=len(chosen),
+        candidates=tuple(_candidate(one, ours) for one in shared),
+        limits=tuple(shortened(one, _TITLE) for one in limits),
+    )
+
+
+def _order(one: _Shared) -> tuple[int, int]:
+    return (-one.weight, -one.found.number)
+
+
+def _compared(
+    github: Reader, ours: Ours, chosen: Sequence[Found], limits: list[str]
+) -> list[_Shared]:
+    """Compare the files of pull requests, four at a time."""
+
+    def files_of(one: Found) -> tuple[PullFile, ...]:
+        if one.repository.lower() != ours.repository.lower():
+            return ()  # its paths are another project's
+        try:
+            return github.pull_files(one.repository, one.number)
+        except NotFoundError as error:  # taken away meanwhile
+            limits.append(f"{one.reference}: its files could not be read: {error.message}")
+            return ()
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        listed = list(pool.map(files_of, chosen))
+    return [_shared(ours, one, files) for one, files in zip(chosen, listed, strict=True)]
+
+
+def _shared(ours: Ours, one: Found, files: Sequence[PullFile]) -> _Shared:
+    common = tuple(file for file in files if _path(ours, file))
+    return _Shared(
+        found=one,
+        files=common,
+        functions=_functions(ours, common, {}),
+        issue=mentions(ours.issue, ours.repository, one),
+        alone=bool(common) and len(common) == len(files),
+    )
+
+
+def _path(ours: Ours, file: PullFile) -> str:
+    """Return the path by which the patch knows a file of a pull request; or nothing."""
+    names = (file.filename, file.previous_filename or "")
+    return next((name for name in names if name in ours.touched), "")
+
+
+def _functions(
+    ours: Ours, files: Sequence[PullFile], contents: dict[str, bytes]
+) -> tuple[str, ...]:
+    found: list[str] = []
+    for file in files:
+        content = contents.get(file.filename)
+        theirs = functions(file.filename, read_hunks(file.patch or ""), content)
+        found += shared_functions(ours.touched[_path(ours, file)], theirs)
+    return tuple(dict.fromkeys(found))
+
+
+def _landed(github: Reader, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
+    """Leave out what was closed and did not land; bots land commits and then close."""
+    kept: list[_Shared] = []
+    left = EVENTS
+    for one in shared:
+        found = one.found
+        if found.state == "closed":
+            if left == 0:
+                limits.append(f"{found.reference} was closed; whether it landed was not looked at")
+                continue
+            left -= 1
+            events = github.issue_events(found.repository, found.number)
+            if any(event.event in _LANDED and event.commit_id for event in events):
+                found.state = "merged"
+            elif not found.related:
+                continue
+        kept.append(one)
+    return kept
+
+
+def _same_change(
+    github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]
+) -> list[_Shared]:
+    """Find those that are the same change, or one commit of it."""
+    made: list[_Shared] = []
+    left = DIFFS
+    for one in shared:
+        same = ""
+        # A diff with a file that the patch has not is another change.
+        if one.alone and left:
+            left -= 1
+            try:
+                theirs = patch_id(github.pull_diff(one.found.repository, one.found.number))
+            except RefusedError as error:
+                if error.status != _TOO_LARGE:
+                    raise
+                limits.append(f"{one.found.reference}: no diff: {error.message}")
+                theirs = ""
+            if theirs:
+                same = "commit" if theirs in ours.ids.commits else ""
+                same = "whole" if theirs == ours.ids.whole else same
+        made.append(replace(one, same=same))
+    return made
+
+
+def _parsed(github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
+    """Name functions by the syntax of the files themselves, where they are Python."""
+    made: list[_Shared] = []
+    left = PARSED
+    for one in shared:
+        wanted = [file for file in one.files if _is_python(file)][:left]
+        left -= len(wanted)
+        contents: dict[str, bytes] = {}
+        try:
+            head = one.found.head or (_head(github, one.found) if wanted else None)
+            for file in wanted if head else ():
+                content = github.file(head[0], file.filename, head[1]) if head else None
+                if content is not None:
+                    contents[file.filename] = content
+        except (NotFoundError, RefusedError) as error:
+            limits.append(f"{one.found.reference}: its files could not be read: {error.message}")
+        made.append(replace(one, functions=_functions(ours, one.files, contents)))
+    return made
+
+
+def _is_python(file: PullFile) -> bool:
+    return file.filename.endswith((".py", ".pyi")) and file.status != "removed" and bool(file.patch)
+
+
+def _head(github: Reader, found: Found) -> tuple[str, str] | None:
+    """Return where the files of a pull request lie that a search found."""
+    head = github.pull(found.repository, found.number).value.head
+    return (head.repository, head.sha) if head.repository else None
+
+
+def _candidate(one: _Shared, ours: Ours) -> Candidate:
+    found = one.found
+    says = [
+        *(["the same change (patch-id)"] if one.same == "whole" else []),
+        *(["one of the patch's commits (patch-id)"] if one.same == "commit" else []),
+        *(["named in `related`"] if found.related else []),
+        *([f"mentions {ours.issue}"] if one.issue else []),
+        *_some("functions", one.functions),
+        *_some("files", [file.filename for file in one.files]),
+    ]
+    return Candidate(
+        reference=found.reference,
+        title=found.title[:_TITLE],
+        author=clean(found.author) or "ghost",
+        state=found.state,
+        url=found.url,
+        in_common=tuple(says),
+        weight=one.weight,
+    )
+
+
+def _some(kind: str, names: Sequence[str]) -> list[str]:
+    """Say some names of one kind."""
+    if not names:
+        return []
+    shown = ", ".join(shortened(name, _TITLE) for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return [f"{kind if len(names) > 1 else kind[:-1]} {shown}{more}"]

@@ -1,0 +1,80 @@
+"""Looks for duplicates that are remembered for an hour, in the queue's local folder."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from contribbot.contribute.gate import duplicates
+from contribbot.contribute.gate.ours import Ours, ours_of
+from contribbot.files import write_atomically
+from contribbot.github.reading import Reader
+from contribbot.model.attestation import json_digest
+from contribbot.model.gate import Look
+from contribbot.queue.load import Queue
+from contribbot.verify.cache import tool_digest
+
+_FRESH: Final = timedelta(hours=1)
+
+
+def look_file(queue: Queue, name: str) -> Path:
+    """Return the file that remembers the last look for a patch's duplicates.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+    """
+    return queue.local / "duplicates" / f"{name}.json"
+
+
+def find(github: Reader, queue: Queue, name: str, *, server: str, now: datetime) -> Look:
+    """Look for a patch's duplicates, unless that was done within the hour.
+
+    Args:
+        github: Reads from GitHub.
+        queue: The queue.
+        name: The patch.
+        server: Which GitHub it is.
+        now: The time.
+
+    Raises:
+        GitHubError: There is no usable answer.
+    """
+    ours = ours_of(queue, name)
+    title = queue.specs[name].title
+    key = _key(ours, title, server)
+    path = look_file(queue, name)
+    with contextlib.suppress(OSError, ValidationError):
+        known = Look.model_validate_json(path.read_bytes())
+        # A time in the future is a clock that was wrong once.
+        if known.key == key and timedelta(0) <= now - known.time < _FRESH:
+            return known
+    found = duplicates.look(github, ours, title, key=key, now=now)
+    # That it cannot be remembered costs requests only.
+    with contextlib.suppress(OSError):
+        write_atomically(path, found.model_dump_json(indent=2).encode())
+    return found
+
+
+def _key(ours: Ours, title: str, server: str) -> str:
+    """Return a digest of all that a look depends on, but GitHub's state."""
+    return json_digest(
+        {
+            "tool": tool_digest(),
+            "server": server,
+            "repository": ours.repository,
+            "patch": ours.digest,
+            "title": title,
+            "touched": {path: sorted(names) for path, names in ours.touched.items()},
+            "whole": ours.ids.whole,
+            "issue": ours.issue,
+            "related": list(ours.related),
+            "own": sorted(ours.own),
+            "branches": sorted(ours.branches),
+            "days": duplicates.DAYS,
+        }
+    )

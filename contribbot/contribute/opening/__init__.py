@@ -1,0 +1,1 @@
+"""Branch and pull request: made, brought up to date, handed off."""

@@ -1,0 +1,58 @@
+"""Handing over to a person: the page on which a pull request is written already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from contribbot.contribute.opening.branch import Place
+from contribbot.files import write_atomically
+
+#: GitHub's server refuses longer addresses.
+_LONGEST: Final = 8000
+
+
+@dataclass(frozen=True)
+class Page:
+    """A prefilled compare page.
+
+    Attributes:
+        url: Its address.
+        body_file: The file with the body, where that is too long for an address; else None.
+    """
+
+    url: str
+    body_file: Path | None = None
+
+
+def compare_page(place: Place, branch: str, title: str, body: str, body_file: Path) -> Page:
+    """Return the page on which a person opens the pull request.
+
+    Args:
+        place: Where the branch is.
+        branch: The branch.
+        title: The title of the pull request.
+        body: Its body.
+        body_file: Where the body goes when it is too long for an address.
+    """
+    ends = f"{quote(place.tip.name)}...{quote(place.owner)}:{quote(branch)}"
+    start = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
+    query = {"expand": "1", "title": title, "body": body}
+    url = f"{start}?{urlencode(query, quote_via=quote)}"
+    if len(url) <= _LONGEST:
+        return Page(url)
+    del query["body"]
+    return Page(f"{start}?{urlencode(query, quote_via=quote)}", body_file)
+
+
+def write_body(page: Page, body: str) -> None:
+    """Write the body to its file, where the page does not have it.
+
+    Args:
+        page: The page.
+        body: The body.
+    """
+    if page.body_file is not None:
+        write_atomically(page.body_file, body.encode("utf-8"))

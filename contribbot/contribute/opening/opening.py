@@ -1,0 +1,195 @@
+"""Opening a pull request, or bringing it up to date: the same command does either.
+
+Before each write that must not happen twice the journal says what is meant, and after it
+that it is done. So a run that was cut off anywhere is resumed by the next: it looks at what
+GitHub has, and does what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from contribbot.contribute.book import Book
+from contribbot.contribute.opening.base import Target
+from contribbot.contribute.opening.branch import Place, make_commits, put_ref, refuse_foreign
+from contribbot.contribute.opening.carryover import Carried, carry_onto
+from contribbot.contribute.opening.opened import Job, Opened, Tools, Wanted
+from contribbot.contribute.opening.preconditions import (
+    fork_of,
+    look,
+    make_fork,
+    note_fork,
+    place_at,
+)
+from contribbot.contribute.opening.pulling import create, hand_off, note_pull, pull_of, update
+from contribbot.contribute.stack import check_below, digests_below
+from contribbot.contribute.state import BRANCH
+from contribbot.errors import OpeningError, UsageError
+from contribbot.locks import lock
+from contribbot.model.github import Account
+from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.model.patch import Patch
+from contribbot.queue import journal
+from contribbot.queue.load import Queue
+
+_SHORT: Final = 12
+
+
+def open_all(
+    queue: Queue,
+    names: Sequence[str],
+    tools: Tools,
+    wanted: Wanted,
+    *,
+    told: Callable[[Opened], None],
+) -> None:
+    """Open or update the pull requests of patches, each after what it depends on.
+
+    Args:
+        queue: The queue.
+        names: The patches, in the queue's order.
+        tools: What it needs.
+        wanted: What is asked for.
+        told: Is told of each that is done; the first that cannot be ends the run.
+
+    Raises:
+        OpeningError: Something stands in the way, and a person decides.
+        GitHubError: GitHub cannot be reached, or refuses.
+        UsageError: A patch has no commits, or does not apply to its own pin.
+    """
+    if wanted.dry_run:
+        opening = _Opening(queue, tools, wanted)
+        for name in names:
+            told(opening.open(name))
+        return
+    with lock(queue.local / "open-pr.lock", "opening pull requests"):
+        opening = _Opening(queue, tools, wanted)
+        for name in names:
+            told(opening.open(name))
+
+
+class _Opening:
+    """One run: what it has learned of upstreams and forks serves all its patches."""
+
+    def __init__(self, queue: Queue, tools: Tools, wanted: Wanted) -> None:
+        self._queue, self._tools, self._wanted = queue, tools, wanted
+        self._github = tools.github
+        self._book = Book(queue, dry=wanted.dry_run)
+        self._me: Account | None = None
+        self._places: dict[str, Place] = {}
+        self._rehearsed: set[str] = set()
+
+    def open(self, name: str) -> Opened:
+        """Open or update the pull request of a patch."""
+        patch = self._queue.patch(name)
+        if not patch.files:
+            raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
+        waits = check_below(self._queue, self._book, name, rehearsed=self._rehearsed)
+        text = self._tools.text(patch)
+        self._tools.attested(patch, text)
+        place, me = self._place(patch)
+        job = Job(
+            self._queue, self._tools, self._wanted, self._book, patch, text, place, me.login,
+            self._tools.branch(patch),
+        )  # fmt: skip
+        known = self._book.contribution(name)
+        _refuse_other_place(job)
+        was = self._github.ref(place.fork, job.branch)
+        pull = pull_of(job) if was is not None or known.fork or known.open else None
+        refuse_foreign(self._github, place, job.branch, was, known.heads)
+        if pull is not None:
+            # Before the branch moves: its readers know what it carries until then.
+            note_pull(job, pull)
+        opened = replace(self._branch(job, was), waits_for=tuple(waits.values()))
+        if self._wanted.dry_run:
+            self._rehearsed.add(name)
+        if self._wanted.handoff:
+            return hand_off(job, opened, pull)
+        return create(job, opened) if pull is None else update(job, opened, pull)
+
+    def _place(self, patch: Patch) -> tuple[Place, Account]:
+        """Find or make the fork, and find the upstream's newest commit; once an upstream."""
+        repository = patch.upstream.repository
+        if self._me is None or repository not in self._places:
+            grounds = look(self._github, repository, self._me)
+            fork = fork_of(grounds, self._github)
+            if fork is None:
+                fork = make_fork(
+                    self._github, grounds, self._book, patch.name, wait=self._tools.wait
+                )  # fmt: skip
+            else:
+                note_fork(self._book, patch.name, grounds, fork)
+            self._me = grounds.me
+            self._places[repository] = place_at(self._github, grounds, fork, self._tools.server)
+        return self._places[repository], self._me
+
+    def _branch(self, job: Job, was: str | None) -> Opened:
+        """See that the branch has the patch."""
+        patch, place = job.patch, job.place
+        known = self._book.contribution(patch.name)
+        done = Opened(
+            patch.name, place.upstream, place.fork, job.branch, place.tip.name, known.base,
+            known.head,
+        )  # fmt: skip
+        below = digests_below(self._queue, patch.name)
+        same = (known.digest, dict(known.below)) == (patch.digest, below)
+        if was is not None and was == known.head and same:
+            if known.base == place.tip.sha:
+                return done
+            if not self._wanted.up_to_date:
+                note = (
+                    f"it stands on {known.base[:_SHORT]}, and {place.tip.name} has moved on to"
+                    f" {place.tip.sha[:_SHORT]}; --up-to-date carries it there"
+                )
+                return replace(done, notes=(note,))
+        target = Target(self._github, place.upstream, place.tip)
+        carried = carry_onto(self._queue, patch.name, target, progress=self._tools.progress)
+        return self._push(job, replace(done, notes=carried.notes), was, carried)
+
+    def _push(self, job: Job, done: Opened, was: str | None, carried: Carried) -> Opened:
+        """Make the commits, and give them to the branch."""
+        patch, place = job.patch, job.place
+        commits = make_commits(self._github, place, carried)
+        head, version = commits[-1], self._book.version(patch)
+        said = f"{job.key} the commit {head[:_SHORT]} (v{version})"
+        intent = IntentEvent(
+            time=journal.now(),
+            summary=f"about to give {said}",
+            what=BRANCH,
+            key=job.key,
+            fork=place.fork,
+            branch=job.branch,
+            head=head,
+            base=place.tip.sha,
+            digest=patch.digest,
+            below=digests_below(self._queue, patch.name),
+            version=version,
+        )
+        ours = self._book.contribution(patch.name).heads
+        self._book.note(patch.name, intent)
+        put_ref(self._github, place, job.branch, head, was=was, ours=ours)
+        fields = intent.model_dump(exclude={"event", "time", "summary"})
+        event = DoneEvent(time=journal.now(), summary=f"gave {said}", **fields)
+        self._book.note(patch.name, event)
+        made = zip(commits, carried.commits, strict=True)
+        return replace(
+            done,
+            base=place.tip.sha,
+            head=head,
+            commits=tuple((commit, one.subject) for commit, one in made),
+            branch_was="made" if was is None else "kept" if was == head else "moved",
+        )
+
+
+def _refuse_other_place(job: Job) -> None:
+    """Refuse to open a second pull request from another branch or fork."""
+    known = job.book.contribution(job.patch.name)
+    before = f"{known.fork}:{known.branch}"
+    if known.reference and not known.ended and before.lower() != job.key.lower():
+        raise OpeningError(
+            f"{job.patch.name}: its pull request {known.reference} is open from {before}, and"
+            f" this would open a second one from {job.key}",
+            hint="use the same branch and account, or close that one and run contribbot follow",
+        )

@@ -1,0 +1,187 @@
+"""What must be so before anything is written: whose token, which upstream, which fork."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from contribbot.contribute.book import Book
+from contribbot.contribute.opening.branch import Place
+from contribbot.contribute.state import FORK
+from contribbot.errors import GitHubError, NotFoundError, OpeningError, UncertainError
+from contribbot.github.protocol import GitHub
+from contribbot.model.github import Account, Repository
+from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.queue import journal
+
+#: Seconds between looks at a fork that GitHub is making; it may take minutes.
+_WAITS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, *itertools.repeat(10.0, 28))
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """Whose token it is, and what is known of an upstream.
+
+    Attributes:
+        me: The account.
+        upstream: The upstream's repository.
+    """
+
+    me: Account
+    upstream: Repository
+
+
+def look(github: GitHub, repository: str, me: Account | None = None) -> Grounds:
+    """Look at an upstream.
+
+    Args:
+        github: Reads from GitHub.
+        repository: Its repository, `owner/name`.
+        me: Whose token it is, where that is known.
+
+    Raises:
+        OpeningError: It takes no pull requests.
+        NotFoundError: It is not there.
+    """
+    account = me or github.me()
+    upstream = github.repository(repository)
+    if upstream.archived or upstream.disabled:
+        what = "archived: its owners take no changes" if upstream.archived else "switched off"
+        raise OpeningError(
+            f"{upstream.full_name} is {what}",
+            hint="look on its page for where the project went, and change its repository in"
+            " upstreams/NAME.toml",
+        )
+    return Grounds(account, upstream)
+
+
+def fork_of(grounds: Grounds, github: GitHub) -> Repository | None:
+    """Return the account's fork, or the upstream where that is one's own; None: there is none.
+
+    Args:
+        grounds: What is known.
+        github: Reads from GitHub.
+
+    Raises:
+        OpeningError: A repository of that name is something else.
+    """
+    upstream, login = grounds.upstream, grounds.me.login
+    owner = upstream.full_name.partition("/")[0]
+    if owner.lower() == login.lower():
+        return upstream
+    try:
+        found = github.repository(_key(grounds))
+    except NotFoundError:
+        return None
+    if found.full_name.partition("/")[0].lower() != login.lower():
+        return None  # it moved to somebody else, and GitHub follows the old name
+    if not found.forked_from(upstream.full_name):
+        origin = found.parent.full_name if found.parent else "nothing"
+        raise OpeningError(
+            f"{found.full_name} is no fork of {upstream.full_name} (it is one of {origin}),"
+            " and stands where the fork would be",
+            hint=f"rename it on {found.html_url}/settings, and run this again",
+        )
+    if found.archived:
+        raise OpeningError(
+            f"{found.full_name}: your fork is archived",
+            hint=f"unarchive it on {found.html_url}/settings",
+        )
+    return found
+
+
+def make_fork(
+    github: GitHub,
+    grounds: Grounds,
+    book: Book,
+    patch: str,
+    *,
+    wait: Callable[[float], None] = time.sleep,
+) -> Repository:
+    """Fork an upstream, and wait until GitHub has made it.
+
+    Args:
+        github: Writes to GitHub.
+        grounds: What is known.
+        book: The journal.
+        patch: The patch that it is for.
+        wait: Waits so many seconds.
+
+    Raises:
+        GitHubError: GitHub does not make it.
+        OpeningError: What it made is something else.
+    """
+    name = grounds.upstream.full_name
+    key = _key(grounds)
+    book.note(
+        patch,
+        IntentEvent(time=journal.now(), summary=f"about to fork {name}", what=FORK, key=key),
+    )
+    try:
+        made: Repository | None = github.fork(name)
+    except UncertainError:
+        made = None
+    for pause in _WAITS:
+        found = fork_of(grounds, github)
+        if found is not None:
+            note_fork(book, patch, grounds, found)
+            return found
+        wait(pause)
+    if made is not None and made.full_name.lower() != key.lower():
+        # GitHub had a fork under another name.
+        raise OpeningError(
+            f"{made.full_name} is your fork of {name}, and {key} is looked for",
+            hint=f"rename it to {key.partition('/')[2]} on {made.html_url}/settings",
+        )
+    raise GitHubError(
+        f"{key}: GitHub is still making the fork", hint="run this again in some minutes"
+    )
+
+
+def note_fork(book: Book, patch: str, grounds: Grounds, fork: Repository) -> None:
+    """Note that a fork is there, where that was begun and is not noted yet.
+
+    Args:
+        book: The journal.
+        patch: The patch that it is for.
+        grounds: What is known.
+        fork: The fork.
+    """
+    if not book.contribution(patch).begun(FORK, _key(grounds)):
+        return
+    book.note(
+        patch,
+        DoneEvent(
+            time=journal.now(),
+            summary=f"forked {grounds.upstream.full_name} to {fork.full_name}",
+            what=FORK,
+            key=_key(grounds),
+            fork=fork.full_name,
+            url=fork.html_url,
+        ),
+    )
+
+
+def _key(grounds: Grounds) -> str:
+    """Return how the account's fork is called."""
+    return f"{grounds.me.login}/{grounds.upstream.full_name.partition('/')[2]}"
+
+
+def place_at(github: GitHub, grounds: Grounds, fork: Repository, server: str) -> Place:
+    """Return where a branch goes, with the upstream's newest commit.
+
+    Args:
+        github: Reads from GitHub.
+        grounds: What is known.
+        fork: Where the branch will be.
+        server: The page of the server.
+
+    Raises:
+        NotFoundError: The upstream has no such branch.
+    """
+    upstream = grounds.upstream
+    tip = github.branch(upstream.full_name, upstream.default_branch)
+    return Place(upstream.full_name, fork.full_name, tip, server)

@@ -1,0 +1,202 @@
+"""The pull request of a branch that is there: opened, brought up to date, or left to a person."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal
+
+from contribbot.contribute.opening.handoff import compare_page, write_body
+from contribbot.contribute.opening.opened import Job, Opened
+from contribbot.contribute.opening.updating import judge, post_range, range_text, update_text
+from contribbot.contribute.state import HANDOFF, PULL
+from contribbot.errors import QueueError, RefusedError, SourceError, UncertainError
+from contribbot.model.github import PullRequest
+from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
+from contribbot.queue import journal
+from contribbot.queue.rangediff import range_diff
+
+#: GitHub's answer when there is a pull request from the branch already.
+_UNPROCESSABLE: Final = 422
+
+
+def create(job: Job, opened: Opened) -> Opened:
+    """Open the pull request; one whose answer is lost is looked for, never sent again.
+
+    Args:
+        job: The patch.
+        opened: What was done so far.
+
+    Raises:
+        UncertainError: The answer was lost, and no such pull request is there.
+        RefusedError: GitHub refuses.
+    """
+    place = job.place
+    job.book.note(
+        job.patch.name,
+        IntentEvent(
+            time=journal.now(),
+            summary=f"about to open a pull request at {place.upstream} from {job.branch}",
+            what=PULL,
+            key=job.key,
+            fork=place.fork,
+            branch=job.branch,
+            text=job.text.digest,
+        ),
+    )
+    try:
+        pull = job.tools.github.create_pull(
+            place.upstream,
+            title=job.text.title,
+            body=job.text.body,
+            head=f"{place.owner}:{job.branch}",
+            base=place.tip.name,
+            draft=not job.wanted.ready,
+        )
+    except (UncertainError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.status != _UNPROCESSABLE:
+            raise
+        there = pull_of(job)
+        if there is None:
+            raise
+        pull = there
+    if job.wanted.dry_run:
+        # It has no number, and only a list that it would be in.
+        return replace(opened, url=pull.html_url, state=_state(pull), pull_was="opened")
+    note_pull(job, pull)
+    return replace(shown(job, opened, pull), pull_was="opened")
+
+
+def pull_of(job: Job) -> PullRequest | None:
+    """Return the open pull request of the branch; None where it never had one.
+
+    Args:
+        job: The patch.
+
+    Raises:
+        OpeningError: It had one, and that is closed or merged.
+    """
+    place = job.place
+    found = job.tools.github.pulls_from(place.upstream, place.owner, job.branch).value
+    return judge(found, repository=place.upstream)
+
+
+def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
+    """Bring the text of a pull request up to date, and tell what changed.
+
+    Args:
+        job: The patch.
+        opened: What was done so far.
+        pull: The pull request, as it was when it was looked at.
+
+    Raises:
+        GitHubError: GitHub cannot be reached, or refuses.
+    """
+    did = update_text(
+        job.tools.github, job.book, job.patch.name, pull, job.text, repository=job.place.upstream
+    )
+    done = replace(shown(job, opened, pull), pull_was=did)
+    if did == "edited":
+        note = "a person changed its title or body on GitHub: that was left as it is"
+        done = replace(done, notes=(*done.notes, note))
+    if job.wanted.ready and pull.draft:
+        note = f"it is a draft: mark it ready on its page, {pull.html_url}"
+        done = replace(done, notes=(*done.notes, note))
+    return _announce(job, done)
+
+
+def _announce(job: Job, done: Opened) -> Opened:
+    """Post what changed since the version that readers know, where that is owed."""
+    name = job.patch.name
+    known = job.book.contribution(name)
+    if not 0 < known.announced < known.version:
+        return done
+    try:
+        said = range_diff(job.queue, name, known.announced, progress=job.tools.progress)
+    except (QueueError, SourceError) as error:
+        note = f"no range-diff was posted: {error.message}"
+        return replace(done, notes=(*done.notes, note))
+    comment = range_text(name, known.announced, known.version, said.text)
+    url = post_range(
+        job.tools.github, job.book, name, known, comment,
+        repository=job.place.upstream, login=job.login,
+    )  # fmt: skip
+    return replace(done, comment=url)
+
+
+def hand_off(job: Job, opened: Opened, pull: PullRequest | None) -> Opened:
+    """Leave the pull request to a person.
+
+    Args:
+        job: The patch.
+        opened: What was done so far.
+        pull: The pull request, where there is one already.
+    """
+    if pull is not None:
+        note = "its title, body and comments were left to you (--handoff)"
+        return replace(shown(job, opened, pull), notes=(*opened.notes, note))
+    name, text = job.patch.name, job.text
+    file = job.queue.local / "handoff" / f"{name}.md"
+    page = compare_page(job.place, job.branch, text.title, text.body, file)
+    known = job.book.contribution(name)
+    if not job.wanted.dry_run:
+        write_body(page, text.body)
+    if not known.handed_off or text.digest not in known.texts:
+        job.book.note(
+            name,
+            DoneEvent(
+                time=journal.now(),
+                summary=f"{job.key} waits for a person to open its pull request",
+                what=HANDOFF,
+                key=job.key,
+                fork=job.place.fork,
+                branch=job.branch,
+                text=text.digest,
+            ),
+        )
+    return replace(opened, url=page.url, pull_was="handed off", body_file=page.body_file)
+
+
+def note_pull(job: Job, pull: PullRequest) -> None:
+    """Note a pull request, unless the journal knows it as it is.
+
+    Args:
+        job: The patch.
+        pull: The pull request.
+    """
+    known = job.book.contribution(job.patch.name)
+    reference, now = f"{job.place.upstream}#{pull.number}", _state(pull)
+    if (known.reference, known.state) == (reference, now):
+        return
+    what = "opened" if known.reference != reference else "is now"
+    job.book.note(
+        job.patch.name,
+        PullRequestEvent(
+            time=journal.now(),
+            summary=f"{reference} {what} {'a draft' if now == 'draft' else 'open'}",
+            reference=reference,
+            state=now,
+            fork=job.place.fork,
+            branch=job.branch,
+            head=known.head or None,
+            base=known.base or None,
+            digest=known.digest or None,
+            below=dict(known.below),
+            version=known.version or None,
+        ),
+    )
+
+
+def _state(pull: PullRequest) -> Literal["draft", "open"]:
+    return "draft" if pull.draft else "open"
+
+
+def shown(job: Job, opened: Opened, pull: PullRequest) -> Opened:
+    """Return what was done, with the pull request.
+
+    Args:
+        job: The patch.
+        opened: What was done so far.
+        pull: The pull request.
+    """
+    reference = f"{job.place.upstream}#{pull.number}"
+    return replace(opened, reference=reference, url=pull.html_url, state=_state(pull))

@@ -1,0 +1,225 @@
+"""Bringing a pull request that is there up to date: its text, and what changed since."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from contribbot.contribute.book import Book
+from contribbot.contribute.state import COMMENT, TEXT, Contribution, text_digest
+from contribbot.contribute.text.escape import fence
+from contribbot.errors import OpeningError, UncertainError
+from contribbot.github.protocol import GitHub
+from contribbot.model.github import PullRequest
+from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.queue import journal
+
+#: Lines and characters of a range-diff that a comment shows; GitHub takes 65,536 characters.
+_LINES: Final = 400
+_LONGEST: Final = 48_000
+#: The line of a pair of commits in a range-diff, whose ids name nothing that readers have.
+_PAIR: Final = re.compile(
+    r"^(?P<old> *(?:\d+|-)):  ?[0-9a-f-]+ (?P<sign>[=!<>]) (?P<new> *(?:\d+|-)):  ?[0-9a-f-]+ "
+)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a pull request says.
+
+    Attributes:
+        title: Its title.
+        body: Its body.
+    """
+
+    title: str
+    body: str
+
+    @property
+    def digest(self) -> str:
+        """The digest by which it is known again on GitHub."""
+        return text_digest(self.title, self.body)
+
+
+def judge(pulls: Sequence[PullRequest], *, repository: str) -> PullRequest | None:
+    """Return the open pull request of a branch; None where it never had one.
+
+    Args:
+        pulls: Those from the branch, newest first.
+        repository: The upstream's.
+
+    Raises:
+        OpeningError: It had one, and that is closed or merged.
+    """
+    for pull in pulls:
+        if pull.state == "open":
+            return pull
+    if not pulls:
+        return None
+    last = pulls[0]
+    reference = f"{repository}#{last.number}"
+    if last.merged_at is not None:
+        raise OpeningError(
+            f"{reference} is merged already", hint="take the patch out: contribbot retire"
+        )
+    raise OpeningError(
+        f"{reference}, the pull request of this branch, was closed",
+        hint=f"read there why ({last.html_url}); reopen it, or name another branch in"
+        " [contribution] of patch.toml",
+    )
+
+
+def update_text(
+    github: GitHub, book: Book, patch: str, pull: PullRequest, text: Text, *, repository: str
+) -> Literal["kept", "updated", "edited"]:
+    """Give a pull request its text, unless a person has written there.
+
+    Args:
+        github: Writes to GitHub.
+        book: The journal.
+        patch: The patch.
+        pull: The pull request, as it is now.
+        text: What it shall say.
+        repository: The upstream's.
+
+    Returns:
+        `kept` where it says that already, `updated`, or `edited` where a person changed it:
+        then it stays as it is.
+    """
+    now = text_digest(pull.title, pull.body)
+    known = book.contribution(patch)
+    reference = f"{repository}#{pull.number}"
+    done = DoneEvent(
+        time=journal.now(),
+        summary=f"updated the text of {reference}",
+        what=TEXT,
+        key=reference,
+        reference=reference,
+        text=text.digest,
+    )
+    if now == text.digest:
+        if known.begun(TEXT, reference):
+            book.note(patch, done)
+        return "kept"
+    if now not in known.texts:
+        return "edited"
+    book.note(
+        patch,
+        IntentEvent(
+            time=journal.now(),
+            summary=f"about to update the text of {reference}",
+            what=TEXT,
+            key=reference,
+            reference=reference,
+            text=text.digest,
+        ),
+    )
+    github.update_pull(repository, pull.number, title=text.title, body=text.body)
+    book.note(patch, done)
+    return "updated"
+
+
+def range_text(patch: str, old: int, new: int, range_diff: str) -> str:
+    """Return the comment that shows what changed between two versions.
+
+    Args:
+        patch: The patch.
+        old: The version that readers know.
+        new: The one that is there now.
+        range_diff: What git range-diff says.
+    """
+    rows = [_PAIR.sub(r"\g<old> \g<sign> \g<new> ", row) for row in range_diff.splitlines()]
+    count = min(len(rows), _LINES)
+    shown = fence("\n".join(rows), language="diff", lines=count)
+    while len(shown.encode()) > _LONGEST and count > 1:
+        count //= 2
+        shown = fence("\n".join(rows), language="diff", lines=count)
+    if len(shown.encode()) > _LONGEST:
+        shown = fence("(its lines are too long to show)")
+    return (
+        f"{_marker(patch, old, new)}\nWhat changed from v{old} to v{new} (`git range-diff`):\n\n"
+        f"<details><summary>range-diff</summary>\n\n{shown}\n\n</details>\n"
+    )
+
+
+def _marker(patch: str, old: int, new: int) -> str:
+    """Return the line by which a comment of ours is known again."""
+    return f"<!-- contribbot: range-diff of {patch}, v{old} to v{new} -->"
+
+
+def post_range(
+    github: GitHub,
+    book: Book,
+    patch: str,
+    known: Contribution,
+    comment: str,
+    *,
+    repository: str,
+    login: str,
+) -> str:
+    """Comment on what changed since the version that readers know, once.
+
+    Args:
+        github: Writes to GitHub.
+        book: The journal.
+        patch: The patch.
+        known: How far it is; `announced` is what readers know, `version` what is there.
+        comment: What `range_text` returned.
+        repository: The upstream's.
+        login: Who comments.
+
+    Returns:
+        The comment's page.
+
+    Raises:
+        UncertainError: The answer was lost, and no such comment is there.
+    """
+    key = f"{known.reference} v{known.announced}..v{known.version}"
+    marker = comment.partition("\n")[0]
+    url = ""
+    if known.begun(COMMENT, key):
+        # A crash came between: it may be there.
+        url = _find(github, known.number, marker, repository=repository, login=login)
+    else:
+        book.note(
+            patch,
+            IntentEvent(
+                time=journal.now(),
+                summary=f"about to comment on {known.reference}: what is new in v{known.version}",
+                what=COMMENT,
+                key=key,
+                reference=known.reference,
+                version=known.version,
+            ),
+        )
+    if not url:
+        try:
+            url = github.create_comment(repository, known.number, comment).html_url
+        except UncertainError:
+            url = _find(github, known.number, marker, repository=repository, login=login)
+            if not url:
+                raise
+    book.note(
+        patch,
+        DoneEvent(
+            time=journal.now(),
+            summary=f"commented on {known.reference}: what is new in v{known.version}",
+            what=COMMENT,
+            key=key,
+            reference=known.reference,
+            version=known.version,
+            url=url,
+        ),
+    )
+    return url
+
+
+def _find(github: GitHub, number: int, marker: str, *, repository: str, login: str) -> str:
+    """Return the page of our comment, or nothing."""
+    for one in github.comments(repository, number):
+        first = one.body.replace("\r\n", "\n").partition("\n")[0]
+        if first == marker and (one.user or "").lower() == login.lower():
+            return one.html_url
+    return ""

@@ -1,0 +1,49 @@
+"""What opening a pull request uses, put together: the body, the attestation, the branch's name."""
+
+from __future__ import annotations
+
+import os
+
+from contribbot.contribute.attest import require
+from contribbot.contribute.opening.opened import Tools
+from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.text.body import make_body
+from contribbot.github.protocol import GitHub
+from contribbot.model.patch import Patch
+from contribbot.queue.load import Queue
+from contribbot.sources import Progress
+
+
+def tools_for(queue: Queue, github: GitHub, *, progress: Progress) -> Tools:
+    """Return what opening the pull requests of a queue uses.
+
+    Args:
+        queue: The queue.
+        github: GitHub, or a rehearsal.
+        progress: Who is told how far the download of a pin is.
+    """
+
+    def text(patch: Patch) -> Text:
+        made = make_body(queue, patch.name)
+        return Text(made.title, made.text)
+
+    def attested(patch: Patch, written: Text) -> None:
+        require(queue, patch, written)
+
+    return Tools(
+        github=github,
+        text=text,
+        attested=attested,
+        branch=branch_of,
+        server=os.environ.get("GITHUB_SERVER_URL") or "https://github.com",
+        progress=progress,
+    )
+
+
+def branch_of(patch: Patch) -> str:
+    """Return the name of a patch's branch.
+
+    Args:
+        patch: The patch.
+    """
+    return patch.spec.contribution.branch or f"contribbot/{patch.name}"

@@ -1,0 +1,227 @@
+"""The blocks that sections are filled with: one function each, and the table of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Final
+
+from contribbot.contribute.text import speed, tables
+from contribbot.contribute.text.escape import code, fence, plain, prose
+from contribbot.contribute.text.tables import Context
+from contribbot.model.patch import Patch
+from contribbot.model.rules import Block, Rules, Tick
+
+#: What Markdown knows only at the start of a line.
+_BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
+#: Claims that are worth a line, at most.
+_CLAIMS: Final = 8
+
+
+def words(context: Context) -> list[str]:
+    """Return what the person says in their own words."""
+    text = context.figures.patch.spec.contribution.words
+    return [prose(text)] if text else []
+
+
+def problem(context: Context) -> list[str]:
+    """Return what is wrong."""
+    return [prose(context.figures.patch.spec.problem)]
+
+
+def cause(context: Context) -> list[str]:
+    """Return why."""
+    return _led("**Root cause.**", context.figures.patch.spec.root_cause)
+
+
+def solution(context: Context) -> list[str]:
+    """Return what the patch does about it."""
+    return _led("**Change.**", context.figures.patch.spec.solution)
+
+
+def issue(context: Context) -> list[str]:
+    """Return the issue that it fixes, so that GitHub closes it."""
+    patch = context.figures.patch
+    reference = patch.spec.contribution.issue
+    if reference is None:
+        return []
+    return [f"Fixes {reference.removeprefix(patch.upstream.repository)}"]
+
+
+def waits(context: Context) -> list[str]:
+    """Return the pull requests that must be merged first."""
+    first = context.figures.waits
+    return [f"Stacked on {', '.join(first)}, to be merged first."] if first else []
+
+
+def related(context: Context) -> list[str]:
+    """Return what else a reader should know."""
+    spec = context.figures.patch.spec
+    told = {spec.contribution.issue, *spec.contribution.different}
+    left = [one for one in spec.related if one not in told]
+    return [f"Related: {', '.join(left)}"] if left else []
+
+
+def duplicates(context: Context) -> list[str]:
+    """Return why it is no duplicate of what others do."""
+    different = context.figures.patch.spec.contribution.different
+    if not different:
+        return []
+    lines = [
+        f"- {reference}: {' '.join(prose(why).split())}" for reference, why in different.items()
+    ]
+    return ["**Not a duplicate of:**", "\n".join(lines)]
+
+
+def docs(context: Context) -> list[str]:
+    """Return what becomes of the documentation."""
+    text = context.figures.patch.spec.contribution.docs
+    return _led("**Documentation**:", text) if text else []
+
+
+def disclosure(context: Context) -> list[str]:
+    """Return how AI was used."""
+    text = context.figures.patch.spec.contribution.ai
+    return _led("**Use of AI.**", text) if text else []
+
+
+def _led(title: str, text: str) -> list[str]:
+    """Return prose behind a title; below it, where it begins with a list or a block."""
+    shown = prose(text)
+    if _BLOCK.match(shown):
+        return [title, shown]
+    return [f"{title} {shown}"]
+
+
+def breaking(context: Context) -> list[str]:
+    """Return what stops working for users."""
+    contribution = context.figures.patch.spec.contribution
+    text = prose(contribution.breaking) if contribution.breaking else ""
+    if not (text and contribution.ai and context.rules.ai.contained):
+        return [text] if text else []
+    # A quote is how text by a machine is kept apart where no heading says so.
+    return ["\n".join(f"> {row}".rstrip() for row in ("(machine-written)", "", *text.splitlines()))]
+
+
+def claims(context: Context) -> list[str]:
+    """Return what the change was shown to do, a line each."""
+    figures = context.figures
+    # A fault that is not there to be found, such as a missing file, is no claim.
+    lines = [
+        f"- {code(one.name)}: {one.count('base', 'failed')} tests fail without the change and "
+        f"pass with it, on {one.result.target} ({one.labels})"
+        for one in figures.of("reproduce")
+        if one.red and not about_the_test(figures.patch, one.name)
+    ]
+    lines += [
+        f"- {code(one.name)} on {one.result.target}: {plain(one.summary)} ({one.labels})"
+        for one in figures.of("compile")
+        if one.red
+    ]
+    lines += [
+        f"- {code(one.name)} on {one.result.target}: {plain(one.summary)} ({one.labels})"
+        for one in figures.of("numerics")
+    ]
+    fast = {entry.name for entry in figures.patch.spec.bench if entry.at_least >= 1}
+    lines += [
+        f"- {code(one.name)} {speed.device(one)}: {plain(one.summary)} ({one.labels})"
+        for one in figures.of("bench")
+        if one.name in fast
+    ]
+    left = len(lines) - _CLAIMS
+    more = [f"- and {left} more, under Validation"] if left > 0 else []
+    return ["\n".join([*lines[:_CLAIMS], *more])] if lines else []
+
+
+def about_the_test(patch: Patch, name: str) -> bool:
+    """Say whether a check fails on the base only for want of the patch's own test.
+
+    Args:
+        patch: The patch.
+        name: The check.
+    """
+    reason = next((one.reason for one in patch.spec.checks if one.name == name), "")
+    return "does not exist" in reason or "has no test_" in reason
+
+
+def commands(context: Context) -> list[str]:
+    """Return the commands that run it all again, and the tests that the change adds."""
+    patch = context.figures.patch
+    touched = test_files(patch, context.rules)
+    lines = [
+        f"contribbot verify {patch.name}",
+        *(["# the tests that this change adds or touches"] if touched else []),
+        *(f"python -m pytest {shlex.quote(file)}" for file in touched),
+    ]
+    return [fence("\n".join(lines), language="sh")]
+
+
+def test_files(patch: Patch, rules: Rules) -> list[str]:
+    """Return the tests in the upstream's tree that a patch touches.
+
+    Args:
+        patch: The patch.
+        rules: The upstream's rules.
+    """
+    folders = (*rules.tests, *patch.upstream.tests)
+    return [
+        path
+        for path in patch.spec.files
+        if any(path.startswith(f"{folder}/") for folder in folders)
+        and PurePosixPath(path).name.startswith("test_")
+    ]
+
+
+def evaluation(context: Context) -> list[str]:
+    """Say that no model was evaluated: no record of contribbot holds such a thing."""
+    del context
+    return ["Model evaluation: **not run**."]
+
+
+def checklist(context: Context) -> list[str]:
+    """Return the checklist; only what is known is ticked."""
+    rows = [
+        f"- [{'x' if _ticked(context, item.tick) else ' '}] {item.text}"
+        for item in context.section.items
+    ]
+    return ["\n".join(rows)] if rows else []
+
+
+def _ticked(context: Context, tick: Tick) -> bool:
+    patch = context.figures.patch
+    if tick == "ai":
+        return bool(patch.spec.contribution.ai)
+    if tick == "tests":
+        return bool(test_files(patch, context.rules))
+    if tick == "benchmarks":
+        return bool(context.figures.of("bench"))
+    return tick == "docs" and bool(patch.spec.contribution.docs)
+
+
+#: A function for each block.
+BLOCKS: Final[dict[Block, Callable[[Context], list[str]]]] = {
+    "words": words,
+    "problem": problem,
+    "cause": cause,
+    "solution": solution,
+    "waits": waits,
+    "related": related,
+    "issue": issue,
+    "claims": claims,
+    "commands": commands,
+    "tests": tables.tests,
+    "numerics": tables.numerics,
+    "compile": tables.compiled,
+    "witness": tables.witness,
+    "speed": speed.speed,
+    "grid": tables.grid,
+    "evaluation": evaluation,
+    "duplicates": duplicates,
+    "breaking": breaking,
+    "ai": disclosure,
+    "checklist": checklist,
+    "records": tables.records,
+    "docs": docs,
+}

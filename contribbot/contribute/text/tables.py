@@ -1,0 +1,250 @@
+"""Blocks of figures: tests, numbers, code, and where each figure is from."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+
+from contribbot.contribute.text.escape import cell, code, plain
+from contribbot.contribute.text.figures import Figures, Seen, Source, other_release
+from contribbot.contribute.text.grid import COLUMNS, grid_of
+from contribbot.model.rules import Rules, Section
+from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.words import number, times
+
+#: Characters of a failure's message, by how short the text must be.
+_MESSAGE: Final = (120, 90, 60, 0)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a block is made from.
+
+    Attributes:
+        figures: The evidence.
+        rules: The upstream's rules.
+        section: The section that it stands in.
+        level: How short it must be: 0 is long.
+    """
+
+    figures: Figures
+    rules: Rules
+    section: Section
+    level: int
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a Markdown table as one paragraph; nothing without rows.
+
+    Args:
+        head: Titles of the columns. A column with nothing in it is left out.
+        rows: Cells, as Markdown.
+    """
+    used = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    lines = [
+        "| " + " | ".join(row[place] for place in used) + " |" for row in (head, *rows) if used
+    ]
+    return ["\n".join([lines[0], "|---" * len(used) + "|", *lines[1:]])] if rows else []
+
+
+def tests(context: Context) -> list[str]:
+    """Return what the checks did without the change and with it."""
+    found = context.figures.of("hipify", "build", "reproduce")
+    red, green = ([one for one in found if one.red is wanted] for wanted in (True, False))
+    if context.level < len(_MESSAGE) - 2:
+        red, green = [*red, *green], []
+    rows = [
+        (code(one.name), one.result.target, _before(one, context.level), _after(one), one.labels)
+        for one in red
+    ]
+    if green:
+        labels = ", ".join(source.label for source in _sources(context, green))
+        on = ", ".join(dict.fromkeys(one.result.target for one in green))
+        total = sum(one.count("patched", "passed") for one in green)
+        rows.append((f"{len(green)} more", on, f"{total} pass", f"{total} pass", labels))
+    shown = table(("check", "on", "without the change", "with it", "record"), rows)
+    return [_base(context), *shown] if shown else []
+
+
+def _base(context: Context) -> str:
+    """Say what `without the change` means."""
+    figures = context.figures
+    patch = figures.patch
+    below = " with " + ", ".join(map(code, figures.below)) + " below" if figures.below else ""
+    return f"Without the change: {patch.upstream.repository} at {code(patch.pin.tag)}{below}."
+
+
+def _before(one: Seen, level: int) -> str:
+    """Say what the base did."""
+    if not one.red:
+        return _counted(one, "base")
+    failed = one.count("base", "failed")
+    said = f"{failed} fail" if one.result.stage == "reproduce" else "fails"
+    message = next(one.messages(), "")
+    limit = _MESSAGE[level]
+    return f"{said}: {cell(message, limit=limit)}" if message and limit else said
+
+
+def _after(one: Seen) -> str:
+    if one.result.stage == "hipify":
+        return plain(one.summary)
+    return _counted(one, "patched")
+
+
+def _counted(one: Seen, side: str) -> str:
+    if one.result.stage != "reproduce":
+        return "builds" if one.result.stage == "build" else "passes"
+    skipped = one.count(side, "skipped")
+    return f"{one.count(side, 'passed')} pass" + (f", {skipped} skipped" if skipped else "")
+
+
+def _sources(context: Context, seen: Sequence[Seen]) -> list[Source]:
+    return [one for one in context.figures.sources if any(one in each.sources for each in seen)]
+
+
+def numerics(context: Context) -> list[str]:
+    """Return how far results are from float64, against a reference of the same precision."""
+    lines = []
+    judged = False
+    for one in context.figures.of("numerics"):
+        ratio, worst = _worst(one, "patched"), _worst(one, "base")
+        judged = judged or "same-precision" in one.summary
+        text = f"- {code(one.name)} on {one.result.target}, {plain(one.summary)} ({one.labels})"
+        if context.level == 0:
+            said = [
+                f"{side}: {found}"
+                for side, found in (("with it", ratio), ("without", worst))
+                if found
+            ]
+            text += "".join(f"\n  - worst {line}" for line in said)
+        lines.append(text)
+    if not lines:
+        return []
+    meaning = (
+        "Errors are against float64, as multiples of the error that the same precision makes on "
+        "the same input."
+    )
+    return [*([meaning] if judged else []), "\n".join(lines)]
+
+
+def _worst(one: Seen, side: str) -> str | None:
+    """Describe the finite result of a side that errs most; None where none errs beyond 1."""
+    ranked: list[tuple[float, CellRecord, OutputRecord]] = []
+    cells = one.table("cells").get(side)
+    for raw in cells if isinstance(cells, list) else []:
+        try:
+            found = CellRecord.model_validate(raw)
+        except ValidationError:
+            continue  # a record of another version; the one line still says what came of it
+        ranked += [
+            (output.ratio, found, output) for output in found.outputs if output.ratio is not None
+        ]
+    if not ranked:
+        return None
+    ratio, where, output = max(ranked, key=lambda row: row[0])
+    if ratio <= 1:
+        return None
+    return (
+        f"{code(where.cell, limit=80)}, {code(output.name, limit=40)}: max abs error "
+        f"{number(output.max_abs)}, the reference's {number(output.reference_abs)} "
+        f"({times(ratio)} times)"
+    )
+
+
+def compiled(context: Context) -> list[str]:
+    """Return what the compiler made for each AMD target."""
+    found = context.figures.of("compile")
+    if not found:
+        return []
+    rows = []
+    told = ""
+    for one in found:
+        before = _compiled_before(one, context.level)
+        again = "the same" if before == told and one.red else before
+        told = before
+        rows.append((code(one.name), one.result.target, again, plain(one.summary), one.labels))
+    tools = dict.fromkeys(
+        f"{code(str(made.get('name', '')))} with the headers {code(str(made.get('headers', '')))}"
+        if made.get("headers")
+        else code(str(made.get("name", "")))
+        for made in (one.table("toolchain") for one in found)
+        if made
+    )
+    head = ("kernels", "for", "without the change", "with it (before -> after)", "record")
+    how = f"Compiled by {', '.join(tools)}; this is code that was read, not run." if tools else ""
+    return [*([how] if how else []), *table(head, rows)]
+
+
+def _compiled_before(one: Seen, level: int) -> str:
+    if not one.red:
+        return "compiles"
+    message, limit = next(one.messages(), "").replace("<tree>/", ""), _MESSAGE[level]
+    return f"fails: {cell(message, limit=limit)}" if message and limit else "fails"
+
+
+def witness(context: Context) -> list[str]:
+    """Return how many of the added statements ran."""
+    said = []
+    for one in context.figures.of("witness"):
+        details = one.result.details
+        said.append(
+            f"{details.get('executed')} of {details.get('added')} on {one.result.target} "
+            f"({one.labels})"
+        )
+    return (
+        [f"Added Python statements that ran, tests not counted: {'; '.join(said)}."] if said else []
+    )
+
+
+def grid(context: Context) -> list[str]:
+    """Return targets against what ran on them."""
+    rows = grid_of(context.figures, context.rules)
+    head = ("target", *(title for title, _, _ in COLUMNS))
+    return table(head, [(", ".join(row.targets), *(one.text for one in row.cells)) for row in rows])
+
+
+def records(context: Context) -> list[str]:
+    """Return where each figure is from, and the command that shows it again."""
+    lines = [_record(source) for source in context.figures.sources]
+    return ["Records, in the queue that this patch is kept in:", "\n".join(lines)]
+
+
+def _record(source: Source) -> str:
+    statement = source.record.statement
+    assert statement is not None  # noqa: S101  gather takes only records that can be read
+    details = statement.predicate.contribbot
+    machine = details.machine
+    gpus = [
+        code(name) + (f" x{len(list(same))}" if len(machine.gpus) > 1 else "")
+        for name, same in itertools.groupby(gpu.name for gpu in machine.gpus)
+    ]
+    cuda = {
+        str(table_.get("CUDA_VERSION"))
+        for table_ in (one.details.get("accelerator") for one in source.stages)
+        if isinstance(table_, dict) and table_.get("CUDA_VERSION") and gpus
+    }
+    over = {other_release(one) for one in source.stages} - {""}
+    parts = [
+        f"processor {code(machine.cpu)}",
+        ", ".join(gpus) or "no GPU",
+        *(f"CUDA {plain(version)}" for version in sorted(cuda)),
+        *([f"ROCm {plain(machine.rocm)}"] if machine.rocm else []),
+        *(
+            f"{name} {plain(machine.packages[name])}"
+            for name in ("torch", "triton")
+            if name in machine.packages
+        ),
+        plain(machine.python),
+        *(
+            f"the tree's Python files over {plain(one)}, not the pin's release"
+            for one in sorted(over)
+        ),
+    ]
+    return (
+        f"- {source.label}: {code(source.file)}, seal {code(statement.seal[:12])}, "
+        f"{details.finished:%Y-%m-%d}: {', '.join(parts)}. Again: {code(details.command)}"
+    )
