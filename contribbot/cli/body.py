@@ -26,16 +26,21 @@ def body(
             "--output", "-o", metavar="FILE", help="The file.", show_default="standard output"
         ),
     ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not ask GitHub for the template as it is now.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
     from contribbot.contribute.text.body import make_body  # noqa: PLC0415  start-up time
+    from contribbot.contribute.text.live import live_reader  # noqa: PLC0415  start-up time
     from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
     from contribbot.report.body import note_lines  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, patch)
-    made = make_body(queue, select(queue, [patch])[0], version=template)
+    read_live = None if offline else live_reader(queue.local / "github")
+    made = make_body(queue, select(queue, [patch])[0], version=template, read_live=read_live)
     if output is not None:
         write_atomically(output, made.text.encode())
     if as_json:

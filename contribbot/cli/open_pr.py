@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contribbot.cli.shell import JsonOption, command, open_queue, print_json
+from contribbot.errors import UsageError
 
 if TYPE_CHECKING:
     from contribbot.contribute.opening.opened import Wanted
@@ -20,7 +21,7 @@ def open_pr(
         list[str], typer.Argument(metavar="PATCH...", help="Names of patches, or their folders.")
     ],
     ready: Annotated[
-        bool, typer.Option("--ready", help="Open it for review, and not as a draft.")
+        bool, typer.Option("--ready", help="For review, and no draft; marks a draft ready.")
     ] = False,
     handoff: Annotated[
         bool,
@@ -44,6 +45,11 @@ def open_pr(
     from contribbot.contribute.opening.opened import Wanted  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
+    if ready and handoff:
+        raise UsageError(
+            "--handoff leaves the pull request to you, and --ready says how to open it",
+            hint="give one of them; the page asks whether it is a draft",
+        )
     queue = open_queue(context, *patches)
     wanted = Wanted(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
     _run(queue, select(queue, patches), wanted, as_json=as_json)
@@ -75,7 +81,10 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
     lines = Lines(console(stderr=True))
     with connect(None if wanted.dry_run else queue.local / "github") as client, lines.shown():
         rehearsal = Rehearsal(client.caller)
-        tools = tools_for(queue, rehearsal if wanted.dry_run else client, progress=lines.download())
+        tools = tools_for(
+            queue, rehearsal if wanted.dry_run else client, web=client.server.web,
+            progress=lines.download(),
+        )  # fmt: skip
         try:
             open_all(queue, names, tools, wanted, told=told)
         finally:

@@ -140,4 +140,5 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
 
 def print_json(model: BaseModel) -> None:
     """Write one JSON document to standard output, and nothing else."""
-    typer.echo(model.model_dump_json(indent=2, by_alias=True))
+    # JSON is UTF-8, whatever the terminal speaks.
+    typer.echo(model.model_dump_json(indent=2, by_alias=True).encode())

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
+from contribbot.model.history import (
+    DoneEvent,
+    Event,
+    IntentEvent,
+    PullRequestEvent,
+    RetiredEvent,
+    VersionEvent,
+)
 
 #: Kinds of writes (`IntentEvent.what`).
 FORK: Final = "fork"
@@ -75,24 +82,41 @@ class Contribution:
         return any((one.what, one.key) == (what, key) for one in self.open)
 
 
-def state(events: Sequence[Event]) -> Contribution | None:
+def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
     """Fold a journal into where its contribution stands.
+
+    Another patch under the name of one that was retired has nothing to do with the pull
+    request of that one, unless that is open still.
 
     Args:
         events: The journal, oldest first.
+        digest: Of the patch as it is in the queue now; empty: not known, or not there.
 
     Returns:
         None where nothing was ever begun on GitHub.
     """
     found: Contribution | None = None
+    last, retired = "", False
     for event in events:
-        if isinstance(event, IntentEvent):
+        if isinstance(event, VersionEvent):
+            found = _anew(found) if retired and found else found
+            last, retired = event.digest, False
+        elif isinstance(event, RetiredEvent):
+            retired = True
+        elif isinstance(event, IntentEvent):
             found = _intent(found or Contribution(), event)
         elif isinstance(event, DoneEvent):
             found = _done(found or Contribution(), event)
         elif isinstance(event, PullRequestEvent):
             found = _pull(found or Contribution(), event)
-    return found
+    return _anew(found) if found and retired and digest and digest != last else found
+
+
+def _anew(was: Contribution) -> Contribution:
+    """Forget the pull request of a patch that was retired; its branch stays known as ours."""
+    if was.reference and not was.ended:
+        return was
+    return replace(was, reference="", state="", handed_off=False, announced=0)
 
 
 def text_digest(title: str, body: str) -> str:

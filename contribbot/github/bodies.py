@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic import JsonValue
 
 from contribbot.model.gitdata import NewCommit, Person, TreeChange
 
 _TYPES = {"040000": "tree", "160000": "commit"}
+#: Moves a branch that has the commit that is named; REST cannot ask for that.
+MOVE: Final = """
+mutation($repository: ID!, $name: GitRefname!, $old: GitObjectID!, $new: GitObjectID!) {
+  updateRefs(input: {
+    repositoryId: $repository
+    refUpdates: [{name: $name, beforeOid: $old, afterOid: $new, force: true}]
+  }) { clientMutationId }
+}
+"""
+READY: Final = """
+mutation($pull: ID!) {
+  markPullRequestReadyForReview(input: {pullRequestId: $pull}) { pullRequest { isDraft } }
+}
+"""
+
+
+def move_variables(repository_id: str, branch: str, *, old: str, new: str) -> dict[str, JsonValue]:
+    """Return the variables of `MOVE`."""
+    return {"repository": repository_id, "name": f"refs/heads/{branch}", "old": old, "new": new}
 
 
 def tree_body(base_tree: str | None, changes: Sequence[TreeChange]) -> dict[str, JsonValue]:

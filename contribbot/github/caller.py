@@ -95,6 +95,23 @@ class Caller:
             address = same_server(answer.headers.get("location", ""), self.server.api, answer.what)
         raise GitHubError(f"GET {path}: GitHub redirects in a circle")
 
+    def location(self, path: str) -> str:
+        """Return where GitHub redirects to, which may be another server: nothing is sent there.
+
+        Args:
+            path: See `get`.
+
+        Raises:
+            GitHubError: It redirects nowhere, or see `get`.
+        """
+        answer = self._fetch(path, {}, conditional=False)
+        if answer.status not in _REDIRECTS:
+            self._success(answer)
+        where = answer.headers.get("location", "")
+        if not where:
+            raise GitHubError(f"{answer.what}: GitHub names no address to fetch it from")
+        return where
+
     def pages(
         self, path: str, query: Mapping[str, str], *, conditional: bool = False, most: int = _PAGES
     ) -> Iterator[Answer]:

@@ -149,11 +149,11 @@ class GitReads(Part):
                 found[one] = self._blob(repository, one)
         return found
 
-    def file(self, repository: str, path: str, ref: str) -> bytes | None:
+    def file(self, repository: str, path: str, ref: str = "") -> bytes | None:
         """See `Reader.file`."""
         where = f"{slug(repository)}/contents/{part(path, slashes=True)}"
         try:
-            answer = self._caller.get(where, {"ref": ref}, conditional=True)
+            answer = self._caller.get(where, {"ref": ref} if ref else None, conditional=True)
         except NotFoundError:
             return None
         if answer.body.lstrip().startswith(b"["):

@@ -105,6 +105,20 @@ class GitHub(Reader, Protocol):
         """
         ...
 
+    def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
+        """Move a branch, forced, if it still has the commit that it is thought to have.
+
+        Whether it moved is not said: GitHub may refuse it (only GraphQL can ask for it), or
+        the branch has another commit by now. Look with `ref`.
+
+        Args:
+            repository_id: The repository's `node_id`.
+            branch: The branch.
+            old: The commit that it must have.
+            new: The commit that it gets.
+        """
+        ...
+
     def create_pull(
         self, repository: str, *, title: str, body: str, head: str, base: str, draft: bool
     ) -> PullRequest:
@@ -134,6 +148,15 @@ class GitHub(Reader, Protocol):
         base: str | None = None,
     ) -> PullRequest:
         """Change a pull request; what is None stays."""
+        ...
+
+    def mark_ready(self, repository: str, pull: PullRequest) -> bool:
+        """Mark a draft ready for review; return whether it is, as GraphQL may be refused.
+
+        Args:
+            repository: Where it is.
+            pull: The draft.
+        """
         ...
 
     def create_comment(self, repository: str, number: int, text: str) -> Comment:

@@ -24,6 +24,7 @@ from contribbot.model.discussion import (
 from contribbot.model.github import Fetched, PullRequest, Said
 
 _DIFF: Final = "application/vnd.github.v3.diff"
+_PATCH: Final = "application/vnd.github.v3.patch"
 #: Results of one search.
 _MOST: Final = 100
 #: Pages of 100 review threads.
@@ -141,6 +142,11 @@ class PullReads(Part):
         """See `Reader.pull_diff`."""
         path = f"{slug(repository)}/pulls/{number:d}"
         return self._caller.get(path, accept=_DIFF, conditional=True).body
+
+    def pull_commits(self, repository: str, number: int) -> bytes:
+        """See `Reader.pull_commits`."""
+        path = f"{slug(repository)}/pulls/{number:d}"
+        return self._caller.get(path, accept=_PATCH, conditional=True).body
 
     def issue(self, repository: str, number: int) -> Issue:
         """See `Reader.issue`."""

@@ -67,8 +67,11 @@ class Reader(Protocol):
         """
         ...
 
-    def file(self, repository: str, path: str, ref: str) -> bytes | None:
-        """Return a file at a branch or commit, or None where there is no such file."""
+    def file(self, repository: str, path: str, ref: str = "") -> bytes | None:
+        """Return a file at a branch or commit, or None where there is no such file.
+
+        Without `ref` it is the one of the default branch.
+        """
         ...
 
     def commit(self, repository: str, sha: str) -> Commit:
@@ -123,6 +126,14 @@ class Reader(Protocol):
 
         Raises:
             RefusedError: It is too large for GitHub to show (406).
+        """
+        ...
+
+    def pull_commits(self, repository: str, number: int) -> bytes:
+        """Return the commits of a pull request one after the other, as `git format-patch` does.
+
+        Raises:
+            RefusedError: They are too large for GitHub to show (406).
         """
         ...
 

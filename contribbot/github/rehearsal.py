@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
-from contribbot.github.bodies import commit_body, tree_body
+from contribbot.github.bodies import MOVE, READY, commit_body, move_variables, tree_body
 from contribbot.github.caller import Caller, part, slug
 from contribbot.github.git_reads import GitReads
 from contribbot.github.objects import blob_id, commit_id, tree_id
@@ -47,6 +47,8 @@ class _Memory:
 
     refs: dict[tuple[str, str], str] = field(default_factory=dict)
     forks: dict[str, Repository] = field(default_factory=dict)
+    #: Names of repositories, by their ids in GraphQL.
+    names: dict[str, str] = field(default_factory=dict)
     #: Where a tree was read: the fork may not have it, or not be there yet.
     trees: dict[str, str] = field(default_factory=dict)
     #: The folders of trees that were made here.
@@ -71,7 +73,10 @@ class Rehearsal(GitReads, PullReads):
     def repository(self, repository: str) -> Repository:
         """See `Reader.repository`; a fork that was rehearsed is there."""
         known = self._memory.forks.get(repository.lower())
-        return known if known is not None else super().repository(repository)
+        if known is None:
+            known = super().repository(repository)
+            self._memory.names[known.node_id] = known.full_name
+        return known
 
     def ref(self, repository: str, branch: str) -> str | None:
         """See `Reader.ref`; a branch that was rehearsed is there."""
@@ -97,7 +102,7 @@ class Rehearsal(GitReads, PullReads):
             update={
                 "full_name": name, "html_url": f"{self._caller.server.web}/{name}", "fork": True,
                 "parent": origin, "source": upstream.source or origin,
-                "permissions": Permissions(push=True),
+                "permissions": Permissions(push=True), "node_id": "",
             }
         )  # fmt: skip
         self._memory.forks[name.lower()] = made
@@ -175,6 +180,16 @@ class Rehearsal(GitReads, PullReads):
             f"move the branch {branch} of {repository} to {sha[:12]}{', forced' if force else ''}",
         )
 
+    def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
+        """See `GitHub.move_ref`; a repository that was not looked at has no such id."""
+        repository = self._memory.names[repository_id]
+        self._memory.refs[repository.lower(), branch] = new
+        variables = move_variables(repository_id, branch, old=old, new=new)
+        self._plan(
+            "POST", "/graphql", {"query": MOVE, "variables": variables},
+            f"move the branch {branch} of {repository} to {new[:12]}, if it has {old[:12]}",
+        )  # fmt: skip
+
     def create_pull(
         self, repository: str, *, title: str, body: str, head: str, base: str, draft: bool
     ) -> PullRequest:
@@ -187,6 +202,7 @@ class Rehearsal(GitReads, PullReads):
         self._plan("POST", path, content, f"open {kind} of {head} to {repository}: {title}")
         owner, _, branch = head.rpartition(":")
         fork = f"{owner or repository.partition('/')[0]}/{repository.partition('/')[2]}"
+        head_sha = self._memory.refs.get((fork.lower(), branch), UNKNOWN)
         now = datetime.now(UTC)
         return PullRequest(
             number=0,
@@ -194,7 +210,7 @@ class Rehearsal(GitReads, PullReads):
             title=title,
             body=body,
             draft=draft,
-            head=Side(ref=branch, sha=self._known(fork, branch), repository=fork),
+            head=Side(ref=branch, sha=head_sha, repository=fork),
             base=Side(ref=base, sha=UNKNOWN, repository=repository),
             html_url=f"{self._caller.server.web}/{repository}/pulls",
             created_at=now,
@@ -220,6 +236,14 @@ class Rehearsal(GitReads, PullReads):
             update={key: value for key, value in content.items() if key != "base"}
         )
 
+    def mark_ready(self, repository: str, pull: PullRequest) -> bool:
+        """See `GitHub.mark_ready`."""
+        self._plan(
+            "POST", "/graphql", {"query": READY, "variables": {"pull": pull.node_id}},
+            f"mark {repository}#{pull.number} ready for review",
+        )  # fmt: skip
+        return True
+
     def create_comment(self, repository: str, number: int, text: str) -> Comment:
         """See `GitHub.create_comment`."""
         path = f"{slug(repository)}/issues/{number:d}/comments"
@@ -241,9 +265,6 @@ class Rehearsal(GitReads, PullReads):
 
     def _plan(self, method: str, path: str, body: Mapping[str, JsonValue], summary: str) -> None:
         self.planned.append(Planned(method, path, body, " ".join(summary.split())))
-
-    def _known(self, repository: str, branch: str) -> str:
-        return self._memory.refs.get((repository.lower(), branch), UNKNOWN)
 
     def _tree(self, repository: str, base: str | None, changes: Mapping[str, TreeChange]) -> str:
         """Work out the id of a tree with changes, folder by folder."""

@@ -8,6 +8,7 @@ changes nothing, or when the server cannot have got the request; else nobody kno
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ log: Final = logging.getLogger(__name__)
 
 _SERVER_ERRORS: Final = range(500, 600)
 _CONFLICT: Final = 409
-#: Seconds of the longest pause between two attempts, and about as many of chance.
+#: Seconds of the longest pause between two attempts.
 _LONGEST: Final = 20.0
 #: What GitHub says of a fork whose objects it is still copying.
 _COPYING: Final = "git repository is empty"
@@ -83,11 +84,16 @@ def persist(what: str, send: Callable[[], Answer], kind: Kind, waits: Waits) -> 
         error = state.outcome.exception() if state.outcome else None
         log.warning("%s: %s; trying again", what, error)
 
+    def pause(state: tenacity.RetryCallState) -> float:
+        # Ours: tenacity's own of this kind renamed its arguments in 9.2.
+        grown = waits.first * 2.0 ** min(state.attempt_number - 1, 60)
+        # Chance keeps several contribbots from coming back all at once.
+        return min(grown + random.uniform(0, waits.first), _LONGEST)  # noqa: S311  no secret
+
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(again),
         stop=tenacity.stop_after_attempt(waits.attempts),
-        # Chance keeps several contribbots from coming back all at once.
-        wait=tenacity.wait_exponential_jitter(waits.first, _LONGEST, jitter=waits.first),
+        wait=pause,
         sleep=waits.sleep,
         before_sleep=announce,
         reraise=True,

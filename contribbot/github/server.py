@@ -62,11 +62,13 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
         raise UsageError(
             f"{_VARIABLE}: a name or password in it would be sent and logged", hint=_HINT
         )
+    # Without query and fragment: some put a token there.
+    shown = parts._replace(query="", fragment="").geturl()
     if not host or parts.query or parts.fragment or not said.isprintable() or " " in said:
-        raise UsageError(f"{_VARIABLE}: not the URL of an API: {said!r}", hint=_HINT)
+        raise UsageError(f"{_VARIABLE}: not the URL of an API: {shown!r}", hint=_HINT)
     if parts.scheme != "https" and not (parts.scheme == "http" and _loopback(host)):
         raise UsageError(
-            f"{_VARIABLE}={said}: without https everybody on the way could read the token",
+            f"{_VARIABLE}={shown}: without https everybody on the way could read the token",
             hint=_HINT,
         )
     api = f"{parts.scheme}://{_place(host, port)}{parts.path.rstrip('/')}"

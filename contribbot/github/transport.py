@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import ItemsView, Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -146,6 +147,7 @@ class Link:
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.INFO)
         self._secret = secret
+        self._server = urlsplit(server.api).netloc
         self._requester = Requester(
             auth=Auth.Token(secret.reveal()),
             base_url=server.api,
@@ -200,7 +202,7 @@ class Link:
         except WireError as error:
             fault = error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            fault = _fault(error)
+            fault = _fault(error, self._server)
         else:
             carrier = self._carrier
             log.debug("%s: %d in %.2f s", what, carrier.status, time.monotonic() - started)
@@ -222,28 +224,28 @@ class Link:
 #: the server may have got the request, and whether it may be better next time.
 _FAULTS: Final[tuple[tuple[type[BaseException], str, bool, bool], ...]] = (
     (requests.exceptions.ProxyError, "the proxy does not let it through", False, True),
-    (requests.exceptions.ConnectTimeout, "no connection in time", False, True),
+    (requests.exceptions.ConnectTimeout, "no connection to {server} in time", False, True),
     (requests.exceptions.ChunkedEncodingError, "the answer is cut short", True, True),
     (requests.exceptions.ContentDecodingError, "the answer is garbled", True, True),
     (requests.exceptions.InvalidURL, "the request cannot be sent", False, False),
     (requests.exceptions.InvalidHeader, "the request cannot be sent", False, False),
     (requests.exceptions.InvalidSchema, "the request cannot be sent", False, False),
-    (urllib3.exceptions.NameResolutionError, "its name is not known here", False, True),
-    (urllib3.exceptions.NewConnectionError, "it cannot be reached", False, True),
+    (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here", False, True),
+    (urllib3.exceptions.NewConnectionError, "{server} cannot be reached", False, True),
     (requests.exceptions.Timeout, "no answer in time", True, True),
     (urllib3.exceptions.TimeoutError, "no answer in time", True, True),
     (TimeoutError, "no answer in time", True, True),
 )
 
 
-def _fault(error: BaseException) -> WireError:
-    """Word what a library says of a connection."""
+def _fault(error: BaseException, server: str) -> WireError:
+    """Word what a library says of a connection to a server."""
     inside = _causes(error)
     if any("CERTIFICATE_VERIFY_FAILED" in str(one) for one in inside):
         return WireError("its certificate is not trusted", acted=False, passing=False)
     for kind, why, acted, passing in _FAULTS:
         if any(isinstance(one, kind) for one in inside):
-            return WireError(why, acted=acted, passing=passing)
+            return WireError(why.format(server=server), acted=acted, passing=passing)
     return WireError("the connection broke")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import AliasPath, Field, JsonValue, TypeAdapter
 
 from contribbot.errors import GitHubError, RefusedError
 from contribbot.github.base import ONCE, REPEATED, STORED, Part
-from contribbot.github.bodies import commit_body, tree_body
+from contribbot.github.bodies import MOVE, READY, commit_body, move_variables, tree_body
 from contribbot.github.caller import part, slug
 from contribbot.github.git_reads import GitReads
 from contribbot.github.objects import blob_id
@@ -27,6 +27,19 @@ _AT_ONCE: Final = 4
 
 class _Made(Said):
     sha: ObjectId
+
+
+class _Ready(Said):
+    """What came of it; a part that GraphQL refuses is null."""
+
+    draft: Annotated[
+        bool,
+        Field(
+            validation_alias=AliasPath(
+                "data", "markPullRequestReadyForReview", "pullRequest", "isDraft"
+            )
+        ),
+    ] = True
 
 
 class Writes(Part):
@@ -90,6 +103,11 @@ class Writes(Part):
         path = f"{slug(repository)}/git/refs/heads/{part(branch, slashes=True)}"
         self._caller.send("PATCH", path, {"sha": sha, "force": force}, REPEATED)
 
+    def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
+        """See `GitHub.move_ref`."""
+        # A second one finds another commit there, and changes nothing.
+        self._graphql(MOVE, move_variables(repository_id, branch, old=old, new=new))
+
     def create_pull(
         self, repository: str, *, title: str, body: str, head: str, base: str, draft: bool
     ) -> PullRequest:
@@ -115,6 +133,12 @@ class Writes(Part):
         path = f"{slug(repository)}/pulls/{number:d}"
         answer = self._caller.send("PATCH", path, content, REPEATED)
         return self._caller.read(answer, TypeAdapter(PullRequest))
+
+    def mark_ready(self, repository: str, pull: PullRequest) -> bool:
+        """See `GitHub.mark_ready`."""
+        del repository  # GraphQL knows it by the pull request's id
+        answer = self._graphql(READY, {"pull": pull.node_id}) if pull.node_id else None
+        return answer is not None and not self._caller.read(answer, TypeAdapter(_Ready)).draft
 
     def create_comment(self, repository: str, number: int, text: str) -> Comment:
         """See `GitHub.create_comment`."""

@@ -41,6 +41,8 @@ def take_out(change: Transaction, patch: Patch) -> None:
         change.delete(f"{folder}/{file.name}")
     for file in patch.support:
         change.delete(f"{folder}/checks/{file.name}")
+    # `contribbot new` puts it there, so that git keeps the folder.
+    change.delete(f"{folder}/checks/.gitkeep")
 
 
 def note(queue: Queue, patch: Patch, why: str) -> None:

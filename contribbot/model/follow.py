@@ -108,7 +108,8 @@ class Followed(Model):
         why: What else is to be said of the state, or empty.
         base: The branch that it goes to.
         mergeable: Whether it merges without a conflict.
-        behind: Commits of the base that the branch lacks; none: not known.
+        behind: Commits of the base that the branch lacked when it was compared; none: not known.
+        compared: When it was compared.
         ci: What CI says, a target each.
         other: What the jobs say that are for no target; none: there are none.
         start: How CI is started, for a person; empty where all of it has started.
@@ -136,6 +137,7 @@ class Followed(Model):
     base: str = ""
     mergeable: Literal["yes", "no", "not known"] = "not known"
     behind: int | None = None
+    compared: Time | None = None
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""

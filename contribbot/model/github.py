@@ -115,6 +115,7 @@ class Repository(Said):
         parent: What it was forked from.
         source: The first repository of its network.
         permissions: What the token's account may do there, where said.
+        node_id: Its id in GraphQL.
     """
 
     full_name: RepositoryName
@@ -128,6 +129,7 @@ class Repository(Said):
     parent: Origin | None = None
     source: Origin | None = None
     permissions: Permissions | None = None
+    node_id: str = ""
 
     def forked_from(self, upstream: str) -> bool:
         """Return whether it is a fork in the network of a repository (case does not matter)."""

@@ -19,6 +19,8 @@ def follow_lines(report: FollowReport) -> list[str]:
         lines += _lines(one)
     if report.without:
         lines.append(f"nothing on GitHub yet: {', '.join(report.without)}")
+    if not lines:
+        lines.append("nothing to follow: no pull request of this queue is open")
     return [clean(line).rstrip() for line in lines]
 
 
@@ -51,10 +53,7 @@ def _open_rows(one: Followed) -> list[str]:
         "no": f"conflicts with {one.base}",
         "not known": f"GitHub has not said whether it merges with {one.base}",
     }[one.mergeable]
-    behind = {None: "", 0: ", up to date with it"}.get(one.behind)
-    if behind is None:
-        behind = f", {one.behind} commit{'' if one.behind == 1 else 's'} behind it"
-    rows = [merges + behind]
+    rows = [merges + _behind(one)]
     every = [*one.ci, *([one.other] if one.other else [])]
     rows.append(f"CI: {'; '.join(map(_ci, every)) if every else 'no jobs have started'}")
     if one.start:
@@ -63,6 +62,15 @@ def _open_rows(one: Followed) -> list[str]:
     verdict = "not reviewed yet" if one.decision == "none" else f"{one.decision}{by}"
     rows.append(f"{verdict}; threads: {_threads(one.threads)}")
     return rows
+
+
+def _behind(one: Followed) -> str:
+    if one.behind is None:
+        return ""
+    count = f"{one.behind} commit{'' if one.behind == 1 else 's'} behind it"
+    # It is not asked for each time, and the base moves on.
+    when = f" on {one.compared:%Y-%m-%d %H:%M} UTC" if one.compared is not None else ""
+    return f"; {count if one.behind else 'up to date with it'}{when}"
 
 
 def _ci(one: TargetCi) -> str:

@@ -151,7 +151,8 @@ def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
     lines += [f"  {commit[:_SHORT]} {subject}" for commit, subject in opened.commits]
     lines.append(f"  {_pull(opened, would)}")
     if opened.body_file is not None:
-        lines.append(f"  the body is too long for that address: paste it from {opened.body_file}")
+        there = "it would be in" if dry else "paste it from"
+        lines.append(f"  the body is too long for that address: {there} {opened.body_file}")
     if opened.waits_for:
         lines.append(f"  it waits for {', '.join(opened.waits_for)}")
     if opened.comment:
@@ -162,6 +163,8 @@ def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
 
 def _pull(opened: Opened, would: str) -> str:
     if opened.pull_was == "handed off":
+        if would:
+            return f"no pull request would be opened: you would open it on {opened.url}"
         return f"no pull request yet: open it on {opened.url}"
     kind = "draft pull request" if opened.state == "draft" else "pull request"
     if opened.pull_was == "edited":

@@ -1,7 +1,22 @@
-"""The local GitHub, for all tests of contributions."""
+"""What the tests of contributions share: the local GitHub, and patches that were proved once."""
 
 from __future__ import annotations
 
+import pytest
+
+from tests.contribute.gatetoy import Proved, make_proved, make_verified
 from tests.github.conftest import github
 
 __all__ = ["github"]
+
+
+@pytest.fixture(scope="session")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    """A patch that its gate lets through; copy it to change it."""
+    return make_proved(tmp_path_factory.mktemp("proved"))
+
+
+@pytest.fixture(scope="session")
+def verified(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    """The toy's plain patch, without rules or template; copy it to change it."""
+    return make_verified(tmp_path_factory.mktemp("verified"))

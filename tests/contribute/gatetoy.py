@@ -15,6 +15,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from contribbot.cli import attest as attest_command
+from contribbot.cli import body as body_command
 from contribbot.cli import gate as gate_command
 from contribbot.cli.shell import Settings
 from contribbot.contribute.gate import judge
@@ -120,11 +121,23 @@ class Proved:
 
 def make_proved(root: Path, changes: dict[str, str | bytes] | None = None) -> Proved:
     """Make it; this runs the checks for real."""
+    toy = Toy(root / "toy")
+    put_patch(toy, changes or CHANGES)
+    return _verify(toy, root)
+
+
+def make_verified(root: Path) -> Proved:
+    """Make the toy's plain patch and prove it; this runs the checks for real."""
+    toy = Toy(root / "toy")
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return _verify(toy, root)
+
+
+def _verify(toy: Toy, root: Path) -> Proved:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(root / "cache"))
         patch.setenv("HOME", str(root))
-        toy = Toy(root / "toy")
-        put_patch(toy, changes or CHANGES)
         ran = Program(toy.queue)("verify", "area")
         assert ran.code == 0, ran.err
     return Proved(toy, root / "cache")
@@ -192,8 +205,9 @@ class Table:
         }
 
     def run(self, *args: str, **env: str) -> Result:
-        """Run `gate` or `attest` as a user does."""
+        """Run `body`, `gate` or `attest` as a user does."""
         app = typer.Typer()
+        app.command("body")(body_command.body)
         app.command("gate")(gate_command.gate)
         app.command("attest")(attest_command.attest)
         settings = Settings(queue=self.toy.queue, debug=False)

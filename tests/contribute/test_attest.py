@@ -35,11 +35,6 @@ main.main()
 LATE = 30.0
 
 
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
-
-
 @pytest.fixture
 def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
     return make_table(proved.copy(tmp_path), github)

@@ -19,15 +19,10 @@ from contribbot.model.gate import RowState
 from contribbot.model.rules import Question
 from tests.conftest import Program
 from tests.contribute.attesttoy import attested, file, posted
-from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
+from tests.contribute.gatetoy import Proved, Table, edit, make_table
 from tests.github.handle import GitHub
 
 PATCH = "patches/area/0001-change.patch"
-
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import describe
+from tests.contribute.gatetoy import Proved
 from tests.contribute.snapshots import assert_snapshot
 from tests.toy import Toy, one_check
 
@@ -134,16 +136,29 @@ def test_pytorch_gets_machine_text_below_its_own_heading_and_asks_for_a_person()
     assert "> (machine-written)" in body.text
 
 
-def proved(toy: Toy, program: Program, patch: bytes | None = None) -> Queue:
-    toy.put_patch(patch=patch)
-    toy.put_queue(["area"])
-    assert program("verify", "area").code in {0, 1}
-    return load_queue(toy.queue)
+@pytest.mark.parametrize("case", REAL)
+def test_what_was_compiled_for_amd_is_nowhere_said_as_if_it_had_run_there(case: str) -> None:
+    kernels = {dig(one, "details", "check") for one in stages(case) if one["stage"] == "compile"}
+    rows = [
+        row
+        for row in real(case).text.splitlines()
+        if any(row[2:].startswith(f"`{one}`") for one in kernels)
+    ]
+    assert all(" on gfx" not in row for row in rows), rows
+    for row in rows:
+        assert row.startswith("| ") or " compiled for gfx" in row, row
 
 
-def test_a_toy_says_what_failed_and_what_passes(toy: Toy, program: Program) -> None:
-    describe(toy)
-    body = make_body(proved(toy, program), "area")
+@pytest.fixture
+def known(toy: Toy, verified: Proved) -> Toy:
+    """The toy with its patch, which was proved before."""
+    shutil.copytree(verified.toy.queue, toy.queue, dirs_exist_ok=True)
+    return toy
+
+
+def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
+    describe(known)
+    body = make_body(load_queue(known.queue), "area")
     red = next(row for row in body.text.splitlines() if row.startswith("| `red` |"))
     assert red == "| `red` | cpu | 2 fail: `AssertionError: assert 5 == 6` | 2 pass | R1 |"
     assert "| gfx942 | **not run** |" in body.text
@@ -160,17 +175,15 @@ def test_a_toy_says_what_failed_and_what_passes(toy: Toy, program: Program) -> N
         ("## What\n## Tested\x1b[31m\n", ("no `## Shown` any more", "`## Tested`, which is new")),
     ],
 )
-def test_a_changed_template_is_told(
-    toy: Toy, program: Program, live: str, said: tuple[str, ...]
-) -> None:
-    describe(toy)
+def test_a_changed_template_is_told(known: Toy, live: str, said: tuple[str, ...]) -> None:
+    describe(known)
     asked = []
 
     def read(repository: str, path: str) -> str:
         asked.append((repository, path))
         return live
 
-    lines = make_body(proved(toy, program), "area", read_live=read).live
+    lines = make_body(load_queue(known.queue), "area", read_live=read).live
     assert asked == [("example/toy", ".github/pull_request_template.md")]
     assert len(lines) == len(said)
     assert all(part in line for part, line in zip(said, lines, strict=True))
@@ -224,49 +237,46 @@ def assert_inert(text: str) -> None:
         ("</details> `</b>`", "&lt;/details> `</b>`"),
     ],
 )
-def test_prose_stays_in_its_section(toy: Toy, program: Program, prose: str, shown: str) -> None:
-    describe(toy)
-    proved(toy, program)
-    path = toy.queue / "patches/area/patch.toml"
+def test_prose_stays_in_its_section(known: Toy, prose: str, shown: str) -> None:
+    describe(known)
+    path = known.queue / "patches/area/patch.toml"
     text = path.read_text().replace('problem = "Areas are sums."', f"problem = {json.dumps(prose)}")
     path.write_text(text)
-    body = make_body(load_queue(toy.queue), "area").text
+    body = make_body(load_queue(known.queue), "area").text
     assert f"\n\n{shown}\n\n**Root cause.**" in body
     assert headings(body) == ["## What", "## Shown"]
 
 
-def test_an_open_fence_in_prose_is_closed(toy: Toy, program: Program) -> None:
-    describe(toy)
-    proved(toy, program)
-    path = toy.queue / "patches/area/patch.toml"
+def test_an_open_fence_in_prose_is_closed(known: Toy) -> None:
+    describe(known)
+    path = known.queue / "patches/area/patch.toml"
     path.write_text(path.read_text().replace('"A times."', '"""\n```c\n## x\n"""'))
-    body = make_body(load_queue(toy.queue), "area").text
+    body = make_body(load_queue(known.queue), "area").text
     assert "**Change.**\n\n```c\n## x\n```\n\n" in body
     assert headings(body) == ["## What", "## Shown"]
 
 
-def test_a_text_that_cannot_be_made_short_is_refused(toy: Toy, program: Program) -> None:
-    describe(toy, budget=500)
-    queue = proved(toy, program)
+def test_a_text_that_cannot_be_made_short_is_refused(known: Toy) -> None:
+    describe(known, budget=500)
+    queue = load_queue(known.queue)
     with pytest.raises(QueueError, match=r"patch\.toml: the text .* the rules of toy allow 500"):
         make_body(queue, "area")
 
 
-def test_githubs_limit_is_named(toy: Toy, program: Program) -> None:
-    describe(toy, budget=60_000)
-    proved(toy, program)
-    path = toy.queue / "patches/area/patch.toml"
+def test_githubs_limit_is_named(known: Toy) -> None:
+    describe(known, budget=60_000)
+    path = known.queue / "patches/area/patch.toml"
     path.write_text(path.read_text().replace("Areas are sums.", "long " * 14_000))
     with pytest.raises(QueueError, match="GitHub takes 65,536"):
-        make_body(load_queue(toy.queue), "area")
+        make_body(load_queue(known.queue), "area")
 
 
-def test_long_lists_become_counts_before_it_is_refused(toy: Toy, program: Program) -> None:
-    describe(toy)
-    queue = proved(toy, program)
+def test_long_lists_become_counts_before_it_is_refused(known: Toy) -> None:
+    describe(known)
+    queue = load_queue(known.queue)
     long = make_body(queue, "area")
-    describe(toy, budget=long.characters - 1)
-    short = make_body(load_queue(toy.queue), "area")
+    describe(known, budget=long.characters - 1)
+    short = make_body(load_queue(known.queue), "area")
     assert short.characters < long.characters
     assert "| 1 more | cpu | 1 pass | 1 pass | R1 |" in short.text
 
@@ -285,25 +295,25 @@ def test_without_evidence_there_is_no_text(toy: Toy) -> None:
     refused(toy, "^area: no fresh evidence$")
 
 
-def test_stale_evidence_is_none(toy: Toy, program: Program) -> None:
-    describe(toy)
-    proved(toy, program)
-    path = toy.queue / "patches/area/checks/test_same.py"
+def test_stale_evidence_is_none(known: Toy) -> None:
+    describe(known)
+    path = known.queue / "patches/area/checks/test_same.py"
     path.write_text(path.read_text() + "\n")
-    refused(toy, r"^area: no fresh evidence: evidence/area/\S+: the checks have changed since$")
+    refused(known, r"^area: no fresh evidence: evidence/area/\S+: the checks have changed since$")
 
 
-def test_an_edited_record_is_refused(toy: Toy, program: Program) -> None:
-    describe(toy)
-    proved(toy, program)
-    record = next((toy.queue / "evidence/area").glob("*.json"))
+def test_an_edited_record_is_refused(known: Toy) -> None:
+    describe(known)
+    record = next((known.queue / "evidence/area").glob("*.json"))
     record.write_text(record.read_text().replace("2 tests", "9 tests"))
-    refused(toy, "does not match its seal")
+    refused(known, "does not match its seal")
 
 
 def test_what_failed_is_refused(toy: Toy, program: Program) -> None:
     describe(toy)
-    proved(toy, program, toy.format_patch({"src/toy/area.py": "square = None\n"}))
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": "square = None\n"}))
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 1
     refused(toy, "^area: (red|same) failed on cpu, says evidence/area/")
 
 
@@ -332,11 +342,11 @@ def test_an_unfinished_patch_is_refused(toy: Toy, before: str, after: str, match
     refused(toy, match)
 
 
-def test_no_rules_no_template_no_patch(toy: Toy, program: Program) -> None:
-    queue = proved(toy, program)
+def test_no_rules_no_template_no_patch(known: Toy) -> None:
+    queue = load_queue(known.queue)
     with pytest.raises(QueueError, match="toy: no rules for contributions are known"):
         make_body(queue, "area")
-    describe(toy)
+    describe(known)
     with pytest.raises(UsageError, match="toy: no template 2") as caught:
         make_body(queue, "area", version="2")
     assert caught.value.hint == "there are: 1"
@@ -344,39 +354,59 @@ def test_no_rules_no_template_no_patch(toy: Toy, program: Program) -> None:
         make_body(queue, "volume")
 
 
-def test_proof_knows_nothing_of_the_contribution(toy: Toy, program: Program) -> None:
-    describe(toy)
-    proved(toy, program)
-    path = toy.queue / "patches/area/patch.toml"
+def test_proof_knows_nothing_of_the_contribution(known: Toy, program: Program) -> None:
+    describe(known)
+    path = known.queue / "patches/area/patch.toml"
     path.write_text(
         path.read_text()
         + '\n[contribution]\nissue = "example/toy#7"\nai = "By a machine."\nwords = "I like it."\n'
         + 'docs = "none needed: no docs."\n[contribution.different]\n"example/toy#8" = "It adds."\n'
     )
     assert program("evidence", "check").code == 0
-    text = make_body(load_queue(toy.queue), "area").text
+    text = make_body(load_queue(known.queue), "area").text
     for part in ("Fixes #7\n", "- [x] AI\n", "I like it.", "- example/toy#8: It adds.\n"):
         assert part in text
 
 
-def test_the_command_prints_the_text_alone_and_writes_a_file(
-    toy: Toy, program: Program, tmp_path: Path
-) -> None:
-    describe(toy)
-    body = make_body(proved(toy, program), "area")
+@pytest.mark.parametrize(
+    ("ai", "used"),
+    [
+        ("None.", False), ("No AI was used.", False), ("none: typed by hand", False),
+        ("not used", False), ("None of it was typed by hand.", True), ("It drafted all.", True),
+    ],
+)  # fmt: skip
+def test_ai_is_ticked_only_where_it_was_used(known: Toy, ai: str, used: bool) -> None:
+    describe(known)
+    rules = known.queue / "upstreams/contributing/toy.toml"
+    rules.write_text(rules.read_text() + "\n[ai]\ncontained = true\n")
+    template = known.queue / "upstreams/templates/toy/1.toml"
+    template.write_text(
+        template.read_text().replace('"words", "ai"]', '"words", "ai", "breaking"]')
+    )
+    path = known.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text() + f'\n[contribution]\nai = "{ai}"\nbreaking = "Nothing."\n')
+    text = make_body(load_queue(known.queue), "area").text
+    assert ("- [x] AI\n" in text, "- [ ] AI\n" in text) == (used, not used)
+    assert ("(machine-written)" in text) is used
+    assert f"**Use of AI.** {ai}\n" in text
+
+
+def test_the_command_prints_the_text_alone_and_writes_a_file(known: Toy, tmp_path: Path) -> None:
+    describe(known)
+    body = make_body(load_queue(known.queue), "area")
     app = typer.Typer()
     app.command()(command.body)
-    settings = Settings(queue=toy.queue, debug=False)
-    done = CliRunner().invoke(app, ["area"], obj=settings)
+    settings = Settings(queue=known.queue, debug=False)
+    done = CliRunner().invoke(app, ["area", "--offline"], obj=settings)
     assert (done.exit_code, done.stdout) == (0, body.text)
     assert "not compared with the live template" in done.stderr
-    shown = CliRunner().invoke(app, ["area", "--json"], obj=settings)
+    shown = CliRunner().invoke(app, ["area", "--offline", "--json"], obj=settings)
     assert Body.model_validate_json(shown.stdout, strict=False) == body
     target = tmp_path / "out" / "body.md"
-    written = CliRunner().invoke(app, ["area", "--output", str(target)], obj=settings)
+    written = CliRunner().invoke(app, ["area", "--offline", "-o", str(target)], obj=settings)
     assert (written.exit_code, written.stdout) == (0, "")
     assert target.read_text(encoding="utf-8") == body.text
-    (toy.queue / "evidence/area").rename(toy.queue / "gone")
-    none = CliRunner().invoke(app, ["area"], obj=settings)
+    (known.queue / "evidence/area").rename(known.queue / "gone")
+    none = CliRunner().invoke(app, ["area", "--offline"], obj=settings)
     assert (none.exit_code, none.stdout) == (1, "")
     assert "contribbot verify area" in none.stderr

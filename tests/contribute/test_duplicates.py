@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.gate import duplicates
+from contribbot.contribute.gate import duplicates, samechange
 from contribbot.contribute.gate.differing import with_reasons
 from contribbot.contribute.gate.looks import look_file
 from contribbot.model.gate import Candidate, Gate
@@ -18,7 +18,6 @@ from tests.contribute.gatetoy import (
     Proved,
     Table,
     edit,
-    make_proved,
     make_table,
 )
 from tests.github.handle import GitHub
@@ -32,11 +31,6 @@ OTHERWISE = AREA.replace("return width + height", "return height * width")
 BESIDE = AREA.replace("return base * height / 2", "return 0.5 * base * height")
 
 SQUARED = AREA.replace("return side * side", "return side**2")
-
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
 
 
 @pytest.fixture
@@ -92,6 +86,46 @@ def test_a_squash_and_one_commit_of_several_are_known_again(with_pin: Table) -> 
         "the same change (patch-id)",
         "one of the patch's commits (patch-id)",
     ]
+
+
+def commits(table: Table, branch: str, *changes: dict[str, bytes | None]) -> None:
+    """Let the other person open a pull request of several commits."""
+    fork = table.github.state.repository("bob/toy") or table.github.fork(
+        table.upstream, table.other
+    )
+    for number, change in enumerate(changes, start=1):
+        table.github.commit(fork, branch, change, f"Step {number}\n", who=table.other)
+    table.github.pull(table.upstream, fork, branch, title="A series", user=table.other)
+
+
+def test_the_same_change_as_one_commit_of_a_larger_pull_request_is_known_again(
+    with_pin: Table,
+) -> None:
+    table = with_pin
+    same: dict[str, bytes | None] = {path: text.encode() for path, text in SAME.items()}
+    commits(table, "series", {"docs/x.md": b"x\n"}, same, {"docs/y.md": b"y\n"})
+    assert said(table) == [
+        (2, ("a commit of it is the same change (patch-id)", "functions rectangle, test_area",
+             "files src/toy/area.py, tests/test_area.py")),
+    ]  # fmt: skip
+
+
+def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(with_pin: Table) -> None:
+    table, toy = with_pin, with_pin.toy
+    more = toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
+    (toy.queue / "patches/area/0002-more.patch").write_bytes(more)
+    same: dict[str, bytes | None] = {path: text.encode() for path, text in SAME.items()}
+    commits(table, "series", same, {"docs/y.md": b"y\n"})
+    assert said(table)[0][1][0] == "one of the patch's commits (patch-id)"
+
+
+def test_what_was_not_compared_whole_is_said(
+    with_pin: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samechange, "SERIES", 1)
+    with_pin.pull("beside", {"src/toy/area.py": BESIDE})
+    with_pin.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=with_pin.github.add_user("eve"))
+    assert "the commits of 1 of 2 pull requests were compared" in with_pin.gate().limits
 
 
 def test_without_the_pin_functions_are_those_of_the_hunks_and_it_is_said(table: Table) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from contribbot.contribute.gate.candidates import terms
 from contribbot.contribute.gate.ours import ours_of
-from contribbot.contribute.gate.patchids import patch_id
+from contribbot.contribute.gate.patchids import patch_id, patch_ids
 from contribbot.contribute.gate.touching import functions, read_diff, read_hunks, shared_functions
 from contribbot.queue.load import load_queue
 
@@ -62,6 +62,14 @@ def test_patch_ids_do_not_care_for_places_and_nonsense_has_none() -> None:
     diff = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -%d +%d @@\n-a\n+b\n"
     assert patch_id(diff % (1, 1)) == patch_id(b"From: me\n\n" + diff % (9, 9)) != ""
     assert patch_id(b"<html>") == patch_id(b"") == ""
+
+
+def test_the_ids_of_a_series_are_those_of_its_commits() -> None:
+    diff = b"diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+%s\n"
+    mail = b"From %s Mon Sep 17 00:00:00 2001\nFrom: me\nSubject: x\n\n---\n\n%s-- \n2.0\n\n"
+    series = b"".join(mail % (sha * 40, diff % new) for sha, new in ((b"1", b"b"), (b"2", b"c")))
+    assert patch_ids(series) == (patch_id(diff % b"b"), patch_id(diff % b"c"))
+    assert patch_ids(b"<html>") == patch_ids(b"") == ()
 
 
 def test_a_deleted_and_a_moved_file_are_touched() -> None:

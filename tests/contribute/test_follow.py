@@ -5,17 +5,20 @@ import os
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 
 import pytest
 
+from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.threads import short_id
 from contribbot.errors import ExitCode
 from contribbot.github.token import Secret
-from contribbot.model.follow import FollowReport
+from contribbot.model.follow import FollowReport, ThreadCount
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.queue import journal, versions
 from contribbot.queue.edits import remove_from_order
 from contribbot.report.follow import follow_lines
+from tests.conftest import Program
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
     ALL_FAULTS,
@@ -98,6 +101,49 @@ def test_statuses_count_like_check_runs(post: Post) -> None:
     assert [one.state for one in post.one().ci] == ["running", "failed"]
     add_status(state, upstream, pull.head_sha, post.reviewer, "success", context="ci/mi300-a")
     assert [one.state for one in post.one().ci] == ["passed", "failed"]
+
+
+def test_a_failed_job_that_is_started_again_is_seen(post: Post) -> None:
+    post.open()
+    post.pass_ci()
+    post.run("MI300: kernels", "failure")
+    assert post.one().ci[0].state == "failed"
+    # Nothing of the pull request itself tells of it.
+    post.run("MI300: kernels", "success")
+    assert post.one().ci[0].state == "passed"
+    _, requests = post.asked()
+    assert [one.path for one in requests] == ["/repos/example/toy/pulls/1"]
+
+
+def test_how_far_it_is_behind_is_told_with_the_time_of_the_comparison(post: Post) -> None:
+    post.open()
+    post.pass_ci()
+    first = post.one()
+    assert first.compared is not None
+    kept = lastlook.load(post.queue, "area")
+    assert kept is not None
+    earlier = first.model_copy(update={"compared": first.compared - timedelta(days=3)})
+    lastlook.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
+    found = post.look()
+    said = f"; up to date with it on {earlier.compared:%Y-%m-%d %H:%M} UTC"
+    assert any(one.endswith(said) for one in follow_lines(found.report))
+
+
+def test_what_another_patch_stands_on_is_not_said_to_go(toy: Toy, github: GitHub) -> None:
+    post = make_post(toy, github, "low", "high")
+    content = (toy.queue / "patches/high/0001-change.patch").read_bytes()
+    toy.put_patch("high", patch=content, extra='depends_on = ["low"]')
+    github.merge(post.open("low"), "squash")
+    (step,) = post.one("low").next
+    assert step.what.startswith("move the pin to a release that has it")
+    assert step.what.endswith("high stands on it")
+
+
+def test_where_all_have_left_it_says_that_there_is_nothing(post: Post) -> None:
+    assert text_of(post) == "nothing on GitHub yet: area"
+    (post.toy.queue / "patches/area/patch.toml").unlink()
+    post.toy.put_queue([])
+    assert text_of(post).startswith("nothing to follow")
 
 
 def test_a_conflict_and_commits_behind_are_the_persons_next_step(post: Post) -> None:
@@ -286,6 +332,25 @@ def test_without_graphql_it_says_that_it_does_not_know_what_is_resolved(post: Po
     assert "1 open, 0 answered (GitHub does not say which are resolved)" in text
 
 
+def test_a_refusal_of_graphql_is_remembered_for_the_run(toy: Toy, github: GitHub) -> None:
+    names = ("one", "two", "three")
+    post = make_post(toy, github, *names)
+    for name in names:
+        pull = post.open(name)
+        add_review_comment(github.state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
+        post.pass_ci(name)
+    post.faults.arm(NOT_FOUND, path="/graphql", times=0)
+    found, requests = post.asked()
+    assert [one.threads.known for one in found.report.contributions] == [False] * 3
+    assert sum(one.path == "/graphql" for one in requests) == 1
+    # With nothing new: one request each, and one question whether GraphQL answers by now.
+    again, requests = post.asked()
+    assert len(requests) == 3 + 1
+    assert [one.threads.open for one in again.report.contributions] == [1] * 3
+    post.faults.clear()
+    assert post.one("two").threads == ThreadCount(open=1)
+
+
 def test_one_that_cannot_be_read_keeps_nobody_from_the_others(toy: Toy, github: GitHub) -> None:
     post = make_post(toy, github, "one", "two", "three")
     for name in ("one", "two", "three"):
@@ -326,6 +391,7 @@ def test_a_person_who_opened_it_after_a_hand_off_is_found(post: Post) -> None:
     post.pulls["area"] = pull
     found = post.one()
     assert (found.state, found.reference, found.change) == ("open", "example/toy#1", "not opened")
+    assert post.events()[-1].summary == "example/toy#1 was opened by a person; it is open"
     assert post.states() == ["open"]
     assert post.one().change == ""
     assert post.states() == ["open"]
@@ -336,6 +402,8 @@ def test_one_whose_opening_was_cut_off_is_found(post: Post) -> None:
     post.github.pull(post.upstream, post.fork, "contribbot/area", title="Mine")
     assert post.one().reference == "example/toy#1"
     assert post.states() == ["open"]
+    # contribbot opened it, and lost the answer.
+    assert post.events()[-1].summary == "example/toy#1 was opened; it is open"
 
 
 def test_a_change_of_state_goes_into_the_journal_once(post: Post) -> None:
@@ -354,6 +422,11 @@ def test_a_change_of_state_goes_into_the_journal_once(post: Post) -> None:
     assert post.one().state == "merged"
     post.look()
     assert post.states() == ["draft", "open", "closed", "open", "merged"]
+    said = [one.summary.partition(" ")[2] for one in post.events()[-4:]]
+    commit = post.one().commit[:12]
+    assert said == [
+        "is open", "was closed without being merged", "is open again", f"was merged as {commit}"
+    ]  # fmt: skip
 
 
 def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
@@ -529,6 +602,18 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(
     assert child.returncode == ExitCode.MACHINE
     assert "could not be looked at" in out
     assert post.token not in out + err + str(Secret(post.token))
+
+
+def test_a_terminal_that_cannot_show_it_shows_what_it_can(post: Post) -> None:
+    post.open(title="A fix \N{GRINNING FACE}")
+    env = {"GITHUB_API_URL": post.github.base, "GITHUB_TOKEN": post.token, "PYTHONUTF8": "0"}
+    program = Program(post.toy.queue, {**env, "PYTHONIOENCODING": "iso-8859-1:strict"})
+    told = program("follow")
+    assert (told.code, told.err) == (0, "")
+    assert "\\U0001f600" in told.out
+    said = program("follow", "--json")
+    (one,) = FollowReport.model_validate_json(said.out).contributions
+    assert one.title == "A fix \N{GRINNING FACE}"
 
 
 def test_a_lost_connection_is_tried_again(post: Post) -> None:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from contribbot.contribute.gate import RULES, judge
+from contribbot.github import client
+from contribbot.github.limits import Waits
 from contribbot.model.gate import Gate, RowState
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import journal
@@ -17,7 +20,6 @@ from tests.contribute.gatetoy import (
     Proved,
     Table,
     edit,
-    make_proved,
     make_table,
 )
 from tests.github.handle import GitHub
@@ -27,11 +29,6 @@ from tests.toy import FIXED
 PATCH = "patches/area/0001-change.patch"
 NO_DOCS = '"none needed: nothing that users see."'
 RULES_FILE = "upstreams/contributing/toy.toml"
-
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
 
 
 @pytest.fixture
@@ -106,6 +103,7 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("sign-off", "passed", "not asked for", rules("sign_off = true", "")),
     ("ai-trailer", "failed", "no trailer says so", resigned("Assisted-by: A model", "By a model.")),
     ("ai-trailer", "passed", "does not say", toml('"A machine drafted it."', '"None."')),
+    ("ai-trailer", "passed", "in the commit", toml('"A machine', '"None by hand: it')),
     ("issue", "failed", "wants a linked issue", toml('issue = "example/toy#1"', "")),
     ("issue-open", "failed", "there is no example/toy#77", toml("toy#1", "toy#77")),
     ("issue-open", "for a person", "is closed", close_issue),
@@ -117,6 +115,8 @@ CASES: list[tuple[str, str, str, Callable[[Table], None]]] = [
     ("targets", "failed", "cpu (missing)", no_records),
     ("body", "failed", "the rules of toy allow 500", rules("[body]", "[body]\nbudget = 500")),
     ("template", "for a person", "`## New`, which is new", new_template),
+    ("labels", "for a person", "rocm; one more", toml('ai = "A', 'labels = ["one more"]\nai = "A')),
+    ("labels", "passed", "not asked for", rules('labels = ["rocm"]', "")),
     ("docs", "failed", "names no file", toml(NO_DOCS, '"docs/a.md"')),
     ("docs", "passed", "tests/test_area.py", toml(NO_DOCS, '"tests/test_area.py"')),
     ("upstream", "failed", "example/toy is archived", archived),
@@ -218,7 +218,11 @@ def test_the_command_says_it_in_lines_and_as_json(table: Table) -> None:
     assert json.loads(shown.stdout)["rows"][0]["state"] == "passed"
 
 
-def test_without_github_the_rest_is_shown_and_the_end_is_3(table: Table) -> None:
+def test_without_github_the_rest_is_shown_and_the_end_is_3(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many attempts as ever, without the pauses between them.
+    monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None))
     done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
     assert done.exit_code == 3
     assert "sign-off    passed" in done.stdout

@@ -8,17 +8,12 @@ import pytest
 from contribbot.contribute.gate.looks import look_file
 from contribbot.github.limits import Waits
 from contribbot.model.gate import Gate, RowState
-from tests.contribute.gatetoy import Proved, Table, make_proved, make_table
+from tests.contribute.gatetoy import Proved, Table, make_table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults
 from tests.github.handle import GitHub
 from tests.toy import AREA
 
 OTHERWISE = AREA.replace("return width + height", "return height * width")
-
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
 
 
 @pytest.fixture

@@ -116,8 +116,18 @@ def test_a_hand_off_prints_the_page(table: Table) -> None:
     assert table.upstream.pulls() == []
 
 
+def test_the_page_is_on_the_server_that_the_branch_is_on(table: Table) -> None:
+    attest(table)
+    ran = run(table, "area", "--handoff", "--dry-run", GITHUB_SERVER_URL="")
+    assert ran.exit_code == 0, ran.output
+    # Of a company's own server nothing goes into an address of github.com.
+    assert f" {table.github.base}/example/toy/compare/main...ada:" in ran.stdout
+    assert "github.com" not in ran.stdout
+
+
 def test_an_unknown_patch_and_a_wrong_token_have_their_exit_codes(table: Table) -> None:
     assert run(table, "nothing").exit_code == 2
+    assert run(table, "area", "--ready", "--handoff").exit_code == 2
     attest(table)
     wrong = {"GITHUB_TOKEN": "ghp_nobodys"}
     ran = run(table, "area", **wrong)

@@ -75,7 +75,9 @@ def test_an_archived_fork(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("polls", [0, 3])
-def test_a_missing_fork_is_made_and_waited_for(toy: Toy, github: GitHub, polls: int) -> None:
+def test_a_missing_fork_is_made_and_waited_for(
+    toy: Toy, github: GitHub, polls: int, caplog: pytest.LogCaptureFixture
+) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
     desk = make_desk(toy, github, fork=False)
@@ -84,6 +86,7 @@ def test_a_missing_fork_is_made_and_waited_for(toy: Toy, github: GitHub, polls: 
     desk.assert_as_am()
     assert github.count("POST", "/forks") == 1
     assert desk.fork.parent is desk.upstream
+    assert caplog.text.count("GitHub is making the fork ada/toy: waiting up to") == bool(polls)
     assert [event.event for event in desk.events()[:2]] == ["intent", "done"]
 
 

@@ -10,6 +10,7 @@ from contribbot.errors import OpeningError
 from contribbot.github.protocol import GitHub as GitHubProtocol
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from tests.contribute.opening import WRITES, Desk, make_desk
+from tests.github.faults import FORBIDDEN, Faults
 from tests.github.handle import GitHub
 from tests.toy import FIXED, Toy
 
@@ -146,7 +147,7 @@ def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) 
         name = "Sam Stranger"
     change(desk)
     before = len(desk.github.requests)
-    with pytest.raises(OpeningError, match="contribbot did not make") as raised:
+    with pytest.raises(OpeningError, match=r"did not make|nobody noted") as raised:
         desk.open(up_to_date=True)
     assert theirs[:12] in raised.value.message
     assert name in raised.value.message
@@ -209,16 +210,35 @@ def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: D
     assert len(desk.pulls()) == 1
 
 
-def test_ready_is_no_draft_and_a_draft_says_where_to_press(desk: Desk) -> None:
+def test_ready_is_no_draft(desk: Desk) -> None:
     (done,) = desk.open(ready=True)
     assert (done.state, desk.pulls()[0].draft) == ("open", False)
 
 
-def test_a_draft_is_made_ready_by_the_person(desk: Desk) -> None:
+def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
     desk.open()
+    (would,), planned = desk.rehearse(ready=True)
+    assert [one.summary for one in planned] == ["mark example/toy#1 ready for review"]
+    assert "would be marked ready" in " ".join(would.notes)
+    assert desk.pulls()[0].draft
+    (done,) = desk.open(ready=True)
+    assert (done.state, desk.pulls()[0].draft) == ("open", False)
+    assert "marked it ready for review" in " ".join(done.notes)
+    last = desk.events()[-1]
+    assert isinstance(last, PullRequestEvent)
+    assert last.state == "open"
+    again = desk.requests(lambda: desk.open(ready=True))
+    assert not any(one.method in WRITES for one in again)
+
+
+def test_a_draft_that_github_keeps_a_draft_says_where_to_press(desk: Desk) -> None:
+    desk.open()
+    faults = Faults()
+    desk.github.hooks.append(faults)
+    faults.arm(FORBIDDEN, path="^/graphql$")
     (done,) = desk.open(ready=True)
     assert "mark it ready on its page" in " ".join(done.notes)
-    assert done.state == "draft"
+    assert (done.state, desk.pulls()[0].draft) == ("draft", True)
 
 
 def test_the_journal_says_what_was_meant_before_it_says_what_is(desk: Desk) -> None:
@@ -233,11 +253,17 @@ def test_the_journal_says_what_was_meant_before_it_says_what_is(desk: Desk) -> N
     ]  # fmt: skip
 
 
-def test_a_lost_journal_recognises_its_own_commits(desk: Desk) -> None:
+def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:
     desk.open()
     (desk.toy.queue / "history" / "area" / "journal.jsonl").unlink()
-    with pytest.raises(OpeningError, match="contribbot did not make"):
+    with pytest.raises(OpeningError, match=r"has a commit .* nothing in history/area") as raised:
         desk.open()
+    assert "bring history/area back" in raised.value.hint
+    assert "delete the branch there" in raised.value.hint
+    # And that is a way.
+    desk.fork.git.git("update-ref", "-d", "refs/heads/contribbot/area")
+    desk.open()
+    desk.assert_as_am()
 
 
 def test_a_range_diff_stays_in_its_fence_and_in_bounds() -> None:

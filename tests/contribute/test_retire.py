@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,11 +9,14 @@ import pytest
 
 from contribbot.contribute.following.retire import Retired, RetiringError, Status, of_newest, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
+from contribbot.model.behaviour import Behaviour, Entry, Says
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.status import PatchStatus, Text
 from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.versions import record
 from contribbot.report.live import Lines, console
 from contribbot.verify.pipeline import Options
+from tests.conftest import Program
 from tests.contribute.following import AREA, Post, make_github, make_post, tree_of
 from tests.contribute.test_follow import close_it, start
 from tests.github.faults import SERVER_ERROR
@@ -21,7 +25,7 @@ from tests.github.state_social import add_event
 from tests.kills import Case, at_each_step
 from tests.life.conftest import releases
 from tests.toy import AREA as BROKEN
-from tests.toy import Toy
+from tests.toy import FIXED, Toy
 
 __all__ = ["releases"]
 
@@ -31,14 +35,16 @@ def post(toy: Toy, github: GitHub) -> Post:
     return make_post(toy, github)
 
 
-def needed(text: Text = Text.CLEAN, why: str = "applies exactly") -> Status:
+def needed(
+    text: Text = Text.CLEAN, why: str = "applies exactly", behaviour: Behaviour | None = None
+) -> Status:
     """Say of a patch what a release makes of it, without looking."""
 
     def ask(queue: Queue, name: str) -> PatchStatus:
         del queue
         return PatchStatus(
             patch=name, upstream="toy", pin="v1.0", against="v9", text=text, text_why=why,
-            behaviour=None, evidence=(), contribution="", due=(), versions=0,
+            behaviour=behaviour, evidence=(), contribution="", due=(), versions=0,
         )  # fmt: skip
 
     return ask
@@ -285,3 +291,79 @@ def test_the_program_retires_what_was_merged(post: Post) -> None:
     _, err = child.communicate(timeout=120)
     assert child.returncode == 2
     assert "has left the queue already" in err
+
+
+def test_what_new_put_there_does_not_stay(post: Post) -> None:
+    # `contribbot new` writes it, so that git keeps the empty folder.
+    post.toy.put("patches/area/checks/.gitkeep", b"")
+    assert take_out(post, why="No more.").notes == ()
+    assert_retired(post, "No more.")
+
+
+def test_a_work_tree_that_is_open_is_told_of_and_stays(post: Post) -> None:
+    assert Program(post.toy.queue)("edit", "area").code == 0
+    tree = post.toy.queue / ".contribbot/edit/area"
+    (note,) = take_out(post, why="No more.").notes
+    assert note == f"its work tree {tree} stays open: contribbot edit --abort area"
+    assert tree.is_dir()
+    assert Program(post.toy.queue)("edit", "--abort", "area").code == 0
+    assert not tree.exists()
+
+
+def test_a_new_patch_of_that_name_does_not_go_for_the_old_ones_pull_request(
+    post: Post, refused: Refused
+) -> None:
+    post.github.merge(post.open(), "squash")
+    take_out(post)
+    content = post.toy.format_patch({AREA: FIXED.replace("area = ", "it = ")})
+    post.toy.put_patch(patch=content)
+    post.toy.put_queue(["area"])
+    for _ in range(2):
+        assert "still needs it" in refused().message
+        report = post.look().report
+        assert (report.contributions, report.without) == ((), ("area",))
+        record(post.queue, "area", before=None, after=post.queue.patch("area"), why="refresh")
+
+
+def test_the_same_patch_put_back_still_has_its_pull_request(post: Post) -> None:
+    post.github.merge(post.open(), "squash")
+    kept = tree_of(post.toy.queue / "patches")
+    why = take_out(post).why
+    for path, content in kept.items():
+        post.toy.put(f"patches/{path}", content)
+    assert take_out(post).why == why
+
+
+def test_what_is_open_is_known_again_when_its_patch_comes_back(post: Post) -> None:
+    pull = post.open()
+    kept = tree_of(post.toy.queue / "patches")
+    take_out(post, why="We take another way.")
+    for path, content in kept.items():
+        post.toy.put(f"patches/{path}", content)
+    assert post.one().reference == f"example/toy#{pull.number}"
+
+
+def test_what_the_release_does_is_told_where_its_text_says_nothing(refused: Refused) -> None:
+    red = Entry(label="check red", target="cpu", says=Says.FAILS, reason="AssertionError: 5")
+    does = Behaviour(patch="area", pin="v9", entries=(red,))
+    said = refused(status=needed(why="", behaviour=does)).message
+    assert said.endswith("still needs it, as far as can be seen (check red still fails as stated:"
+                         " AssertionError: 5)")  # fmt: skip
+    assert "(" not in refused(status=needed(why="")).message
+
+
+def test_records_of_what_left_the_queue_are_no_fault(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_patch("other")
+    toy.put_queue(["area", "other"])
+    assert program("verify", "--all").code == 0
+    assert program("retire", "area", "--why", "no longer wanted").code == 0
+    ran = program("evidence", "check")
+    assert ran.code == 0, ran.out
+    assert "retired   evidence/area/" in ran.out
+    assert "about area, which left the queue" in ran.out
+    # A record with the name of a patch that never was stays foreign.
+    kept = next((toy.queue / "evidence" / "area").iterdir())
+    shutil.rmtree(toy.queue / "history" / "area")
+    ran = program("evidence", "check")
+    assert (ran.code, f"foreign   evidence/area/{kept.name}" in ran.out) == (1, True)

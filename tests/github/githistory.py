@@ -47,6 +47,12 @@ def diff(git: BareRepository, old: str, new: str) -> bytes:
                    "--dst-prefix=b/", old, new)  # fmt: skip
 
 
+def series(git: BareRepository, base: str, head: str) -> bytes:
+    """Return the commits that head has and base has not, as the media type `patch` has them."""
+    return git.git("format-patch", "--stdout", "--no-color", "--no-ext-diff", "--src-prefix=a/",
+                   "--dst-prefix=b/", f"{base}..{head}")  # fmt: skip
+
+
 def changes(git: BareRepository, old: str, new: str) -> list[FileChange]:
     """Return the files that differ between two commits or trees, in git's order."""
     numbers = git.git("diff", "-M", "-z", "--numstat", old, new).decode().split("\0")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, cast
 from pydantic import JsonValue
 
 from tests.github.connections import Arguments, Node, RefusalError
-from tests.github.nodes import mutation_root, query_root
+from tests.github.mutations import mutation_root
+from tests.github.nodes import query_root
 from tests.github.schema import github_schema
 from tests.github.wire import Answer, GitHubFault, Json, Request, UnmodelledError, route
 

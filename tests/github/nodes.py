@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.github.anchors import current_line
 from tests.github.connections import Arguments, Node, RefusalError, connection
-from tests.github.state import PUSHERS, Pull, Repository, ReviewComment, User, node_id
+from tests.github.state import Pull, Repository, ReviewComment, User, node_id
 from tests.github.wire import Request, UnmodelledError
 
 #: Bytes of a blob that GitHub gives as text at most.
@@ -52,49 +52,6 @@ def query_root(request: Request) -> Node:
     return {"repository": find, "rateLimit": limits, "viewer": _person(request.signed_in())}
 
 
-def mutation_root(request: Request) -> Node:
-    """Return what a mutation starts from."""
-
-    def settle(arguments: Arguments, *, resolved: bool) -> Node:
-        asked = arguments.within("input")
-        asked.only("threadId", "clientMutationId")
-        thread_id = asked.text("threadId")
-        for pull, root in _roots(request):
-            if _thread_id(root) != thread_id:
-                continue
-            if request.user is not pull.issue.user and not _may_write(pull, request.user):
-                words = f"{request.signed_in().login} does not have the correct permissions"
-                raise RefusalError("FORBIDDEN", words)
-            (pull.resolved.add if resolved else pull.resolved.discard)(root.id)
-            return {
-                "clientMutationId": asked.text("clientMutationId"),
-                "thread": _thread(pull, root),
-            }
-        raise RefusalError(
-            "NOT_FOUND", f"Could not resolve to a node with the global id of '{thread_id}'"
-        )
-
-    return {
-        "resolveReviewThread": lambda arguments: settle(arguments, resolved=True),
-        "unresolveReviewThread": lambda arguments: settle(arguments, resolved=False),
-    }
-
-
-def _may_write(pull: Pull, who: User | None) -> bool:
-    return pull.base.permission(who) in PUSHERS
-
-
-def _roots(request: Request) -> list[tuple[Pull, ReviewComment]]:
-    """Return the first comments of all threads that the user may see."""
-    return [
-        (pull, root)
-        for repository in request.state.repositories.values()
-        if repository.permission(request.user) is not None
-        for pull in repository.pulls()
-        for root in threads(pull)
-    ]
-
-
 def _person(one: User) -> Node:
     return {
         "__typename": one.kind,
@@ -112,7 +69,7 @@ def _repository(one: Repository) -> Node:
         if issue is None or issue.pull is None:
             words = f"Could not resolve to a PullRequest with the number of {number}."
             raise RefusalError("NOT_FOUND", words)
-        return _pull(issue.pull)
+        return pull_node(issue.pull)
 
     return {
         "__typename": "Repository",
@@ -162,7 +119,8 @@ def _blob(content: bytes) -> Node:
     }
 
 
-def _pull(one: Pull) -> Node:
+def pull_node(one: Pull) -> Node:
+    """Return a pull request."""
     return {
         "__typename": "PullRequest",
         "id": node_id("PullRequest", one.id),
@@ -173,7 +131,7 @@ def _pull(one: Pull) -> Node:
         "isDraft": one.draft,
         "headRefOid": one.head_sha,
         "reviewThreads": lambda arguments: connection(
-            arguments, [_thread(one, root) for root in threads(one)]
+            arguments, [thread_node(one, root) for root in threads(one)]
         ),
     }
 
@@ -183,16 +141,18 @@ def threads(pull: Pull) -> list[ReviewComment]:
     return [one for one in pull.review_comments if one.reply_to is None]
 
 
-def _thread_id(root: ReviewComment) -> str:
+def thread_id(root: ReviewComment) -> str:
+    """Return the id of the thread that a comment began."""
     return node_id("PullRequestReviewThread", root.id)
 
 
-def _thread(pull: Pull, root: ReviewComment) -> Node:
+def thread_node(pull: Pull, root: ReviewComment) -> Node:
+    """Return the thread that a comment began."""
     line = current_line(pull, root)
     said = [one for one in pull.review_comments if root in {one, one.reply_to}]
     return {
         "__typename": "PullRequestReviewThread",
-        "id": _thread_id(root),
+        "id": thread_id(root),
         "isResolved": root.id in pull.resolved,
         "isCollapsed": root.id in pull.resolved,
         "isOutdated": line is None,

@@ -21,11 +21,12 @@ class Patience:
     slept: list[float] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def waits(self, longest: float = 900.0, attempts: int = 3) -> Waits:
+    def waits(self, longest: float = 900.0, attempts: int = 3, first: float = 1.0) -> Waits:
         """Return what the client takes."""
         return Waits(
-            say=self.said.append, sleep=self.slept.append, longest=longest, attempts=attempts
-        )
+            say=self.said.append, sleep=self.slept.append, longest=longest, attempts=attempts,
+            first=first,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -179,7 +179,9 @@ def get_pull(request: Request) -> Answer:
         raw = githistory.diff(pull.base.git, part, pull.head_sha)
         return Answer(raw=raw, headers={"Content-Type": kind})
     if wants(request, "patch"):
-        raise UnmodelledError(f"GET {request.path} as a patch")
+        kind = "application/vnd.github.v3.patch; charset=utf-8"
+        raw = githistory.series(pull.base.git, pull.base_sha, pull.head_sha)
+        return Answer(raw=raw, headers={"Content-Type": kind})
     judged = pulling.mergeable(request.state, pull)
     return Answer(json=render_pull.full_pull(request.state, pull, request.user, judged))
 

@@ -110,6 +110,7 @@ def test_blobs_in_one_request_where_they_are_text(world: World, ours: Client) ->
 def test_files(world: World, ours: Client) -> None:
     assert ours.file("org/tool", "src/naïve name.py", "main") == FILES["src/naïve name.py"]
     assert ours.file("org/tool", "data.bin", world.tip()) == FILES["data.bin"]
+    assert ours.file("org/tool", "data.bin") == FILES["data.bin"]
     assert ours.file("org/tool", "none", "main") is None
     assert ours.file("org/tool", "src", "main") is None
 
@@ -240,6 +241,9 @@ def test_pull_requests_from_first_to_last(world: World, ours: Client) -> None:
     assert [one.filename for one in files] == ["src/core.py"]
     diff = ours.pull_diff("org/tool", made.number)
     assert diff.startswith(b"diff --git a/src/core.py b/src/core.py\n")
+    commits = ours.pull_commits("org/tool", made.number)
+    assert commits.startswith(f"From {made.head.sha} ".encode())
+    assert diff.partition(b"\n@@")[2].partition(b"\n")[2] in commits
     assert ours.issue("org/tool", made.number).is_pull_request
     found = ours.search_issues("repo:org/tool is:pr Sum in:title")
     assert [one.number for one in found.items] == [made.number]

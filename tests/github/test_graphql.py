@@ -142,6 +142,29 @@ def test_threads_are_resolved_outdated_and_come_in_pages(scene: Scene) -> None:
     assert dig(refused, "errors", 0, "type") == "FORBIDDEN"
 
 
+MOVE = """mutation($repository: ID!, $old: GitObjectID!, $new: GitObjectID!) {
+  updateRefs(input: {repositoryId: $repository, refUpdates: [
+    {name: "refs/heads/again", beforeOid: $old, afterOid: $new, force: true}]}) {
+    clientMutationId } }"""
+
+
+def test_a_branch_moves_only_from_what_it_is_said_to_have(scene: Scene) -> None:
+    old, new = scene.pull.base_sha, scene.pull.head_sha
+    scene.fork.git.set_ref("refs/heads/again", old)
+    name, owner = scene.fork.name, scene.fork.owner.login
+    found = ask(scene, f'{{ repository(owner: "{owner}", name: "{name}") {{ id }} }}')
+    fork = dig(found, "data", "repository", "id")
+    refused = ask(scene, MOVE, {"repository": fork, "old": new, "new": old})
+    assert dig(refused, "errors", 0, "type") == "UNPROCESSABLE"
+    other = scene.github.add_user("passer-by")
+    refused = ask(scene, MOVE, {"repository": fork, "old": old, "new": new}, who=other)
+    assert dig(refused, "errors", 0, "type") == "FORBIDDEN"
+    assert scene.fork.git.ref("refs/heads/again") == old
+    done = ask(scene, MOVE, {"repository": fork, "old": old, "new": new})
+    assert dig(done, "data", "updateRefs", "clientMutationId") is None
+    assert scene.fork.git.ref("refs/heads/again") == new
+
+
 def test_who_asks_and_how_often(scene: Scene) -> None:
     query = "{ viewer { login } rateLimit { limit remaining used cost resetAt } }"
     found = dig(ask(scene, query), "data")

@@ -130,6 +130,15 @@ def test_a_fault_that_stays_is_final(scene: Scene) -> None:
     assert patience.slept[0] < patience.slept[1] < patience.slept[2] < 40
 
 
+def test_pauses_grow_from_the_first_and_are_bounded(scene: Scene) -> None:
+    scene.faults.arm(f.UNAVAILABLE, times=0)
+    patience = Patience()
+    with author(scene, patience.waits(attempts=9, first=0.25)) as ours, pytest.raises(GitHubError):
+        ours.me()
+    for number, pause in enumerate(patience.slept):
+        assert min(0.25 * 2**number, 20) <= pause <= min(0.25 * 2**number + 0.25, 20)
+
+
 def test_a_fork_that_is_being_copied_is_waited_for(scene: Scene) -> None:
     scene.faults.arm(f.CONFLICT, path="git/blobs", times=2)
     with author(scene) as ours:

@@ -60,6 +60,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "pull": lambda ours: ours.pull("upstream/project", 1),
     "blobs": lambda ours: ours.blobs("upstream/project", ["1" * 40]),
     "create_blob": lambda ours: ours.create_blob("author/project", b"x"),
+    "move_ref": lambda ours: ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40),
     "create_pull": lambda ours: ours.create_pull(
         "upstream/project", title="T", body="B", head="author:fix", base="main", draft=True
     ),

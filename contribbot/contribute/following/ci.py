@@ -19,6 +19,8 @@ _NAMED: Final = 5
 _GOOD: Final = frozenset({"success"})
 #: Ended, and nothing was tried.
 _IDLE: Final = frozenset({"skipped", "neutral"})
+#: How a target stands of which no more is to be expected.
+_OVER: Final = frozenset({"passed", "not run"})
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,16 @@ def by_target(
 
 
 def has_ended(found: Sequence[TargetCi], other: TargetCi | None) -> bool:
-    """Return whether no job runs, and each target had one: nothing more is to be expected.
+    """Return whether no job runs or has failed, and each target had one: no more is expected.
+
+    What failed is often started again, and nothing of the pull request tells of that.
 
     Args:
         found: One a target.
         other: The jobs of none.
     """
     every = [*found, *([other] if other else [])]
-    return bool(every) and not any(one.running or one.state == "not started" for one in every)
+    return bool(every) and all(one.state in _OVER and not one.running for one in every)
 
 
 def _together(target: str, jobs: Sequence[_Job]) -> TargetCi:

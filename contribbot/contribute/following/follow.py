@@ -15,6 +15,7 @@ from typing import Final
 
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.looking import Look
+from contribbot.contribute.following.noting import note
 from contribbot.contribute.following.subject import Seen, Subject, Upstreams
 from contribbot.contribute.following.threads import line_of
 from contribbot.contribute.state import PULL, Contribution, state
@@ -22,8 +23,7 @@ from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import ExitCode, GitHubError
 from contribbot.github.protocol import Reader
 from contribbot.model.follow import Followed, FollowReport, Kept
-from contribbot.model.github import PullRequest
-from contribbot.model.history import Event, PullRequestEvent, VersionEvent
+from contribbot.model.history import Event, VersionEvent
 from contribbot.model.rules import Rules
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
@@ -88,7 +88,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
             for subject, seen in zip(
                 subjects, pool.map(lambda one: _look(github, upstreams, one), subjects), strict=True
             ):
-                change = _note(queue, subject, seen)
+                change = note(queue, subject.patch, seen.sight) if seen.sight else ""
                 told.append(seen.followed.model_copy(update={"change": change}))
                 if seen.kept is not None:
                     looks[subject.patch] = seen.kept
@@ -110,8 +110,8 @@ def subjects_of(queue: Queue) -> list[Subject]:
     found = []
     for name in (*queue.specs, *_past(queue)):
         events = journal.read(queue.folder, name)
-        known = state(events)
         queued = name in queue.specs
+        known = state(events, digest=queue.patch(name).digest if queued else "")
         if known is None or not _is_followed(known, queued=queued):
             continue
         upstream = queue.specs[name].upstream if queued else _upstream(events)
@@ -121,7 +121,8 @@ def subjects_of(queue: Queue) -> list[Subject]:
         )
         if repository:
             rules, kept = _rules(queue, upstream), lastlook.load(queue, name)
-            found.append(Subject(name, queued, repository, known, rules, kept))
+            above = tuple(one for one, spec in queue.specs.items() if name in spec.depends_on)
+            found.append(Subject(name, queued, repository, known, rules, kept, above))
     return found
 
 
@@ -162,46 +163,3 @@ def _look(github: Reader, upstreams: Upstreams, subject: Subject) -> Seen:
     except GitHubError as error:
         said = f"{error.message}; {error.hint}" if error.hint else error.message
     return Seen(subject.blank().model_copy(update={"error": line_of(said, 600)}))
-
-
-def _note(queue: Queue, subject: Subject, seen: Seen) -> str:
-    """Write a change of state to the journal, and return what the state was before it.
-
-    Raises:
-        OSError: The journal cannot be written.
-    """
-    if not seen.word or seen.pull is None:
-        return ""
-    reference = seen.followed.reference or f"{subject.repository}#{seen.pull.number}"
-    with journal.held(queue.folder):
-        # Read anew: another contribbot may have noted it while this one looked.
-        now = state(journal.read(queue.folder, subject.patch)) or Contribution()
-        if now.reference and now.reference != reference:
-            return ""
-        if (now.reference, now.state) == (reference, seen.word):
-            return ""
-        journal.append_held(queue.folder, subject.patch, _event(reference, now, seen, seen.pull))
-    return now.state or "not opened"
-
-
-def _event(reference: str, was: Contribution, seen: Seen, pull: PullRequest) -> PullRequestEvent:
-    """Return the event for a change of state."""
-    found = seen.followed
-    words = {
-        "draft": "a draft",
-        "merged": found.why or "merged",
-        "reverted": found.why,
-        "closed": found.why or "closed without being merged",
-    }.get(seen.word, seen.word)
-    again = " again" if was.ended and seen.word in {"draft", "open"} else ""
-    return PullRequestEvent(
-        time=journal.now(),
-        summary=f"{reference} is {words}{again}"
-        if was.reference
-        else f"{reference} was opened by a person; it is {words}",
-        reference=reference,
-        state=seen.word,
-        fork=was.fork or None,
-        branch=was.branch or None,
-        head=pull.head.sha,
-    )

@@ -10,6 +10,7 @@ from typing import Final
 from contribbot.contribute.following import ci, lastlook
 from contribbot.contribute.following.landing import Fate, Landing, landing
 from contribbot.contribute.following.nextsteps import steps
+from contribbot.contribute.following.noting import Sight
 from contribbot.contribute.following.subject import Seen, Subject, Upstreams
 from contribbot.contribute.following.talk import Talk, counted, decision, listen
 from contribbot.contribute.following.threads import line_of
@@ -96,7 +97,7 @@ class Look:
         if pull.state == "open":
             return self._open(pull, now, kept, same=same)
         if same and kept is not None and kept.done and now.state == "closed":
-            return Seen(self._settled(now), kept, pull, "closed")
+            return Seen(self._settled(now), kept, _sight(now, pull, "closed"))
         return self._ended(pull, now, kept)
 
     def _open(self, pull: PullRequest, now: Followed, kept: Kept | None, *, same: bool) -> Seen:
@@ -107,9 +108,10 @@ class Look:
                 "mergeable": {True: "yes", False: "no", None: "not known"}[pull.mergeable],
             }
         )
+        # GitHub does not always say by `base.sha` that the base moved: what is told has a time.
         if kept is None or not same or kept.base != pull.base.sha:
             behind = self.github.compare(self.subject.repository, pull.base.ref, pull.head.sha)
-            now = now.model_copy(update={"behind": behind.behind_by})
+            now = now.model_copy(update={"behind": behind.behind_by, "compared": _now()})
         # Other rules read other things out of the same jobs.
         rules = self.subject.rules_digest
         done = same and kept is not None and kept.done and kept.rules == rules
@@ -121,11 +123,13 @@ class Look:
             now = self._history(pull, now)
         elif not now.threads.known and now.threads.open + now.threads.answered:
             # GitHub refused to say: perhaps not for good.
-            threads = counted(self.github, self.subject.repository, pull)
-            now = now.model_copy(update={"threads": threads})
+            told = self.upstreams.review_threads(self.subject.repository, pull.number)
+            if told is not None:
+                threads = counted(self.github, self.subject.repository, pull, told)
+                now = now.model_copy(update={"threads": threads})
         now = self._settled(now)
         word = "draft" if pull.draft else "open"
-        return Seen(now, self._keep(pull, now, talk, done=done), pull, word)
+        return Seen(now, self._keep(pull, now, talk, done=done), _sight(now, pull, word))
 
     def _ci(self, pull: PullRequest, now: Followed) -> tuple[Followed, bool]:
         repository, rules = self.subject.repository, self.subject.rules
@@ -140,19 +144,21 @@ class Look:
         return told, ci.has_ended(found, other)
 
     def _talk(self, pull: PullRequest, now: Followed, talk: Talk) -> tuple[Followed, Talk]:
-        heard = listen(self.github, self.subject.repository, pull, talk)
+        repository = self.subject.repository
+        told = self.upstreams.review_threads(repository, pull.number)
+        heard = listen(self.github, repository, pull, talk, told)
         says, by = decision(heard.reviews, pull.user or "")
-        told = now.model_copy(
+        now = now.model_copy(
             update={
                 "threads": heard.threads,
                 "decision": says,
                 "by": by,
                 "new": heard.new,
                 "more": heard.more,
-                "looked": datetime.now(UTC).replace(microsecond=0),
+                "looked": _now(),
             }
         )
-        return told, heard.talk
+        return now, heard.talk
 
     def _history(self, pull: PullRequest, now: Followed) -> Followed:
         """Tell of an open one that it had been merged: some projects reopen what they revert."""
@@ -182,7 +188,8 @@ class Look:
         )
         now = self._settled(now)
         word = "merged" if state == "landed" else state
-        return Seen(now, self._keep(pull, now, talk, done=found.sure), pull, word)
+        kept = self._keep(pull, now, talk, done=found.sure)
+        return Seen(now, kept, _sight(now, pull, word))
 
     def _landing(self, pull: PullRequest) -> Landing:
         repository = self.subject.repository
@@ -197,7 +204,8 @@ class Look:
 
     def _settled(self, now: Followed) -> Followed:
         """Add what is next."""
-        return now.model_copy(update={"next": steps(now, self.subject.rules)})
+        told = steps(now, self.subject.rules, above=self.subject.above)
+        return now.model_copy(update={"next": told})
 
     def _kept(self) -> Kept | None:
         """Return the last look, if it was at this pull request."""
@@ -218,6 +226,14 @@ class Look:
             done=done,
             followed=now.model_copy(update={"new": (), "more": 0, "change": ""}),
         )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+def _sight(now: Followed, pull: PullRequest, word: str) -> Sight:
+    return Sight(now.reference, word, now.why, pull.head.sha)
 
 
 def _events_digest(events: Sequence[IssueEvent]) -> str:

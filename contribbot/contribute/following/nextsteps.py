@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from contribbot.model.follow import Followed, Step
 from contribbot.model.rules import Rules
 
 _YOU = "you"
 
 
-def steps(found: Followed, rules: Rules | None) -> tuple[Step, ...]:
+def steps(found: Followed, rules: Rules | None, *, above: Sequence[str] = ()) -> tuple[Step, ...]:
     """Return what is next, what concerns the person first.
 
     Args:
         found: Where the contribution stands.
         rules: What the upstream asks, where that is known.
+        above: The patches of the queue that depend on it.
     """
     if found.state in {"draft", "open"}:
         return tuple(_of_open(found, rules))
-    return tuple(Step(who=_YOU, what=one) for one in _of_ended(found))
+    return tuple(Step(who=_YOU, what=one) for one in _of_ended(found, above))
 
 
-def _of_ended(found: Followed) -> list[str]:
+def _of_ended(found: Followed, above: Sequence[str]) -> list[str]:
     name = found.patch
     if found.state == "not opened":
         return [f"open the pull request on GitHub, or with contribbot open-pr {name}"]
     if not found.queued:
         return []
     if found.state in {"merged", "landed"}:
-        return [f"take it out of the queue: contribbot retire {name}"]
+        stand = f"{', '.join(above)} {'stands' if len(above) == 1 else 'stand'} on it"
+        moved = f"move the pin to a release that has it (contribbot rebase): {stand}"
+        return [moved if above else f"take it out of the queue: contribbot retire {name}"]
     if found.state == "reverted":
         return [f"read why {found.reverted[:12]} took it back"]
     if found.state == "closed":

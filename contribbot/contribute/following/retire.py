@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from contribbot.contribute.following.landing import Fate, Landing, landing
+from contribbot.contribute.following.noting import Sight, note
 from contribbot.contribute.following.threads import line_of
 from contribbot.contribute.state import PULL, Contribution, state
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
@@ -16,12 +17,14 @@ from contribbot.github.protocol import Reader
 from contribbot.life import retire as life
 from contribbot.life.status import status_against
 from contribbot.model.behaviour import Need, Says
+from contribbot.model.github import PullRequest
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.patch import Patch
 from contribbot.model.status import PatchStatus, Text
 from contribbot.queue import edits, journal
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
+from contribbot.queue.worktree import find_tree
 from contribbot.verify.pipeline import Options, Watcher
 
 #: Opens GitHub, when there is something to ask.
@@ -76,11 +79,11 @@ def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: st
         return _resumed(queue, name)
     _refuse_dependents(queue, name)
     patch = queue.patch(name)
-    known = state(journal.read(queue.folder, name))
+    known = state(journal.read(queue.folder, name), digest=patch.digest)
     if given:
         notes = [f"{_open(known)} stays open: close it on its page"] if _open(known) else []
         return _carry_out(queue, patch, given, tuple(notes))
-    reason = _of_pull(known, name, connect) if known is not None else ""
+    reason = _of_pull(queue, known, name, connect) if known is not None else ""
     return _carry_out(queue, patch, reason or _of_release(queue, name, known, status))
 
 
@@ -109,11 +112,12 @@ def _refuse_dependents(queue: Queue, name: str) -> None:
     if above:
         raise UsageError(
             f"{name}: {', '.join(above)} {'depends' if len(above) == 1 else 'depend'} on it",
-            hint=f"retire {above[-1]} first, or take {name} out of its depends_on",
+            hint=f"retire {above[-1]} first; or move the pin to a release that has {name}"
+            " (contribbot rebase), and take it out of depends_on",
         )
 
 
-def _of_pull(known: Contribution, name: str, connect: Connect) -> str:
+def _of_pull(queue: Queue, known: Contribution, name: str, connect: Connect) -> str:
     """Return the reason that the pull request gives; nothing where it gives none.
 
     Raises:
@@ -127,7 +131,7 @@ def _of_pull(known: Contribution, name: str, connect: Connect) -> str:
                 hint="run contribbot follow; or give a reason with --why",
             )
         return ""
-    found = _landing(known, connect)
+    pull, found = _landing(known, connect)
     if found is None:
         raise RetiringError(
             f"{name}: its pull request {known.reference} is open",
@@ -138,18 +142,22 @@ def _of_pull(known: Contribution, name: str, connect: Connect) -> str:
             f"{name}: {known.reference} was {found.words}",
             hint="it is still needed; if it is not, give a reason with --why",
         )
-    return f"{known.reference} {found.words}" if found.fate is not Fate.CLOSED else ""
+    if found.fate is Fate.CLOSED:
+        return ""
+    # Nobody follows what has left: this is the last that the journal hears of it.
+    note(queue, name, Sight(known.reference, "merged", found.words, pull.head.sha))
+    return f"{known.reference} {found.words}"
 
 
-def _landing(known: Contribution, connect: Connect) -> Landing | None:
-    """Find out what became of a pull request; None: it is open."""
+def _landing(known: Contribution, connect: Connect) -> tuple[PullRequest, Landing | None]:
+    """Find out what became of a pull request, and return it too; None: it is open."""
     repository = known.reference.partition("#")[0]
     with connect() as github:
         pull = github.pull(repository, known.number).value
         if pull.state == "open":
-            return None
+            return pull, None
         branch = github.repository(repository).default_branch
-        return landing(github, repository, pull, branch)
+        return pull, landing(github, repository, pull, branch)
 
 
 def _of_release(queue: Queue, name: str, known: Contribution | None, status: Status) -> str:
@@ -165,9 +173,17 @@ def _of_release(queue: Queue, name: str, known: Contribution | None, status: Sta
     closed = f"{known.reference} was closed, and " if known and known.reference else ""
     raise RetiringError(
         f"{name}: {closed}{says.upstream} {says.against} still needs it, as far as can be seen"
-        f" ({line_of(says.text_why)})",
+        f"{_reason(says)}",
         hint="give a reason with --why",
     )
+
+
+def _reason(says: PatchStatus) -> str:
+    """Return what was seen of it in a release, in brackets; nothing where that is all in order."""
+    told = [line_of(says.text_why)] if says.text_why else []
+    if says.behaviour is not None and says.behaviour.why:
+        told.append(line_of(says.behaviour.why))
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def _superseded(says: PatchStatus) -> str:
@@ -223,6 +239,10 @@ def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()
         change.commit()
         life.note(queue, patch, why)
         reason.unlink(missing_ok=True)
+    tree = find_tree(queue, patch.name)
+    if tree is not None:
+        here = f"its work tree {tree.path} stays open: contribbot edit --abort {patch.name}"
+        notes = (*notes, here)
     left = patch.folder
     if left.exists():
         notes = (*notes, f"{left} holds files that are not contribbot's, and stays")

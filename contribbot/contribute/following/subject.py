@@ -6,10 +6,11 @@ import threading
 from dataclasses import dataclass
 
 from contribbot.contribute.following import lastlook
+from contribbot.contribute.following.noting import Sight
 from contribbot.contribute.state import Contribution
 from contribbot.github.protocol import Reader
+from contribbot.model.discussion import ReviewThread
 from contribbot.model.follow import Followed, Kept
-from contribbot.model.github import PullRequest
 from contribbot.model.rules import Rules
 
 
@@ -24,6 +25,8 @@ class Upstreams:
         self._github = github
         self._lock = threading.Lock()
         self._branches: dict[str, str] = {}
+        self._asking = threading.Lock()
+        self._threads: dict[str, bool] = {}
 
     def default_branch(self, repository: str) -> str:
         """Return the default branch of a repository."""
@@ -31,6 +34,18 @@ class Upstreams:
             if repository not in self._branches:
                 self._branches[repository] = self._github.repository(repository).default_branch
             return self._branches[repository]
+
+    def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
+        """Return which threads are resolved; None where GraphQL is refused, asked once a run."""
+        with self._asking:
+            if repository not in self._threads:
+                # The first answer says for all whether there is any.
+                found = self._github.review_threads(repository, number)
+                self._threads[repository] = found is not None
+                return found
+        return (
+            self._github.review_threads(repository, number) if self._threads[repository] else None
+        )
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,7 @@ class Subject:
         known: What the journal says.
         rules: What the upstream asks, where that is known.
         kept: The last look, where there was one.
+        above: The patches of the queue that depend on it.
     """
 
     patch: str
@@ -52,6 +68,7 @@ class Subject:
     known: Contribution
     rules: Rules | None = None
     kept: Kept | None = None
+    above: tuple[str, ...] = ()
 
     @property
     def rules_digest(self) -> str:
@@ -80,11 +97,9 @@ class Seen:
     Attributes:
         followed: Where the contribution stands.
         kept: What is to be remembered; None: nothing.
-        pull: The pull request, where it was read.
-        word: What the journal calls its state; empty: nothing for the journal.
+        sight: What is for the journal, where that does not know it; None: nothing was read.
     """
 
     followed: Followed
     kept: Kept | None = None
-    pull: PullRequest | None = None
-    word: str = ""
+    sight: Sight | None = None

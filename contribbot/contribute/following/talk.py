@@ -16,7 +16,7 @@ from contribbot.contribute.following.threads import (
     threads_of,
 )
 from contribbot.github.protocol import Reader
-from contribbot.model.discussion import Comment, Review
+from contribbot.model.discussion import Comment, Review, ReviewThread
 from contribbot.model.follow import Remark, ThreadCount
 from contribbot.model.github import PullRequest
 
@@ -64,7 +64,13 @@ class Heard:
     more: int
 
 
-def listen(github: Reader, repository: str, pull: PullRequest, talk: Talk) -> Heard:
+def listen(
+    github: Reader,
+    repository: str,
+    pull: PullRequest,
+    talk: Talk,
+    told: Sequence[ReviewThread] | None,
+) -> Heard:
     """Ask what was said.
 
     Comments are asked for from the time up to which they are known; what comes again
@@ -75,6 +81,7 @@ def listen(github: Reader, repository: str, pull: PullRequest, talk: Talk) -> He
         repository: Where the pull request is.
         pull: It.
         talk: How far the talk is known.
+        told: What GitHub says of its threads, where it does.
 
     Raises:
         GitHubError: It cannot be read.
@@ -83,7 +90,6 @@ def listen(github: Reader, repository: str, pull: PullRequest, talk: Talk) -> He
     reviews = github.reviews(repository, pull.number)
     lines = github.review_comments(repository, pull.number)
     comments = github.comments(repository, pull.number, talk.until)
-    told = github.review_threads(repository, pull.number)
     threads = threads_of(lines, told)
     ids = {one.id: thread.id for thread in threads for one in thread.comments}
     seen: dict[str, str] = {}
@@ -146,20 +152,22 @@ def count(threads: Sequence[Thread], author: str, *, known: bool) -> ThreadCount
     )
 
 
-def counted(github: Reader, repository: str, pull: PullRequest) -> ThreadCount:
+def counted(
+    github: Reader, repository: str, pull: PullRequest, told: Sequence[ReviewThread]
+) -> ThreadCount:
     """Ask which threads there are, and nothing else.
 
     Args:
         github: Reads from GitHub.
         repository: Where the pull request is.
         pull: It.
+        told: What GitHub says of its threads.
 
     Raises:
         GitHubError: It cannot be read.
     """
-    told = github.review_threads(repository, pull.number)
     threads = threads_of(github.review_comments(repository, pull.number), told)
-    return count(threads, pull.user or "", known=told is not None)
+    return count(threads, pull.user or "", known=True)
 
 
 def decision(reviews: Sequence[Review], author: str) -> tuple[Decision, tuple[str, ...]]:

@@ -7,12 +7,11 @@ from typing import Final
 
 from contribbot import process
 from contribbot.contribute.gate.case import Case, Finding, failed, passed
+from contribbot.contribute.text.sections import ai_used
 from contribbot.store.mail import Mail
 from contribbot.store.repository import git_environment
 
 _SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>\s*$", re.MULTILINE)
-#: How `ai` begins where none was used, as `docs` begins where none is needed.
-NONE: Final = re.compile(r"(?i)none\b|no ai\b|not used\b")
 
 
 def title(case: Case) -> Finding:
@@ -42,10 +41,10 @@ def sign_off(case: Case) -> Finding:
 
 def ai_trailer(case: Case) -> Finding:
     """Where AI was used, each commit has the trailer that the upstream asks for."""
-    pattern, used = case.rules.ai.trailer, case.patch.spec.contribution.ai
+    pattern = case.rules.ai.trailer
     if not pattern:
         return passed("not asked for")
-    if not used or NONE.match(used.strip()):
+    if not ai_used(case.patch.spec.contribution):
         return passed("[contribution] does not say that AI was used")
     lacking = [
         name

@@ -133,7 +133,12 @@ def labels(case: Case) -> Finding:
     """The pull request gets its labels."""
     wanted = [*case.rules.labels, *case.patch.spec.contribution.labels]
     told = [*wanted, *([case.rules.label_hint] if case.rules.label_hint else [])]
-    return person("; ".join(dict.fromkeys(told))) if told else passed("not asked for")
+    if not told:
+        return passed("not asked for")
+    return person(
+        "; ".join(dict.fromkeys(told)),
+        "set them once it is open, or ask someone with write access; contribbot sets none",
+    )
 
 
 def lint(case: Case) -> Finding:

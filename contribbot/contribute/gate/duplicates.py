@@ -2,8 +2,9 @@
 
 One look takes a bounded number of requests: at most 6 for lists, 10 searches (GitHub allows 30
 a minute), 10 for what the patch names; then one for the files of each of at most 40 pull
-requests (one for each further 100 files), and for the most alike of these at most 10 diffs,
-15 files of Python (with as many heads, where a search did not give them) and 10 lists of events.
+requests (one for each further 100 files), and for the most alike of these at most 10 for their
+commits and 10 for the sum of these, 15 files of Python (with as many heads, where a search did
+not give them) and 10 lists of events.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from contribbot.contribute.gate.candidates import Found, harvest, in_order, mentions
 from contribbot.contribute.gate.ours import Ours
-from contribbot.contribute.gate.patchids import patch_id
+from contribbot.contribute.gate.samechange import Comparison, Same
 from contribbot.contribute.gate.touching import functions, read_hunks, shared_functions
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import NotFoundError, RefusedError
@@ -28,14 +29,13 @@ from contribbot.model.gate import Candidate, Look
 DAYS: Final = 90
 #: Pull requests whose files are compared.
 FILES_OF: Final = 40
-#: Of these, diffs that are read whole, files of Python that are parsed, and lists of events.
-DIFFS: Final = 10
+#: Of these, files of Python that are parsed, and lists of events.
 PARSED: Final = 15
 EVENTS: Final = 10
 _AT_ONCE: Final = 4
-_TOO_LARGE: Final = 406
 #: Weights of what two changes may have in common.
 _SAME_CHANGE: Final = 1000
+_SAME_WITHIN: Final = 900
 _SAME_COMMIT: Final = 500
 _NAMED: Final = 300
 _ISSUE: Final = 200
@@ -57,7 +57,7 @@ class _Shared:
         functions: Functions that both change.
         issue: Whether it names the issue.
         alone: Whether it touches no file that the patch does not.
-        same: `whole` or `commit`: it is the same change; or empty.
+        same: How much of it is the same change.
     """
 
     found: Found
@@ -65,7 +65,7 @@ class _Shared:
     functions: tuple[str, ...]
     issue: bool
     alone: bool
-    same: str = ""
+    same: Same = ""
 
     @property
     def counts(self) -> bool:
@@ -75,9 +75,9 @@ class _Shared:
     @property
     def weight(self) -> int:
         """How much it is."""
-        same = {"whole": _SAME_CHANGE, "commit": _SAME_COMMIT, "": 0}[self.same]
+        same = {"whole": _SAME_CHANGE, "within": _SAME_WITHIN, "commit": _SAME_COMMIT, "": 0}
         return (
-            same
+            same[self.same]
             + (_NAMED if self.found.related else 0)
             + (_ISSUE if self.issue else 0)
             + _FUNCTION * len(self.functions)
@@ -198,25 +198,16 @@ def _landed(github: Reader, shared: list[_Shared], limits: list[str]) -> list[_S
 def _same_change(
     github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]
 ) -> list[_Shared]:
-    """Find those that are the same change, or one commit of it."""
-    made: list[_Shared] = []
-    left = DIFFS
+    """Find those that are the same change, or hold it or one commit of it."""
+    compared = Comparison(github, ours)
+    made = []
     for one in shared:
-        same = ""
-        # A diff with a file that the patch has not is another change.
-        if one.alone and left:
-            left -= 1
-            try:
-                theirs = patch_id(github.pull_diff(one.found.repository, one.found.number))
-            except RefusedError as error:
-                if error.status != _TOO_LARGE:
-                    raise
-                limits.append(f"{one.found.reference}: no diff: {error.message}")
-                theirs = ""
-            if theirs:
-                same = "commit" if theirs in ours.ids.commits else ""
-                same = "whole" if theirs == ours.ids.whole else same
+        found = one.found
+        same: Same = (
+            compared.same(found.repository, found.number, alone=one.alone) if one.files else ""
+        )
         made.append(replace(one, same=same))
+    limits += compared.said()
     return made
 
 
@@ -254,6 +245,7 @@ def _candidate(one: _Shared, ours: Ours) -> Candidate:
     found = one.found
     says = [
         *(["the same change (patch-id)"] if one.same == "whole" else []),
+        *(["a commit of it is the same change (patch-id)"] if one.same == "within" else []),
         *(["one of the patch's commits (patch-id)"] if one.same == "commit" else []),
         *(["named in `related`"] if found.related else []),
         *([f"mentions {ours.issue}"] if one.issue else []),

@@ -42,6 +42,21 @@ def patch_id(diff: bytes) -> str:
     return said.split(b" ")[0].decode("ascii", "replace").strip()
 
 
+def patch_ids(series: bytes) -> tuple[str, ...]:
+    """Return the patch ids of commits that stand one after the other, as in an mbox.
+
+    Args:
+        series: What `git format-patch --stdout` writes. It may come from anybody.
+    """
+    try:
+        said = process.run(
+            ["git", "patch-id", "--stable"], env=git_environment(), stdin=series, timeout=30.0
+        ).stdout
+    except (CommandError, CommandTimeoutError):
+        return ()
+    return tuple(row.split(" ")[0] for row in said.decode("ascii", "replace").splitlines())
+
+
 def ids_of(files: Iterable[PatchFile], whole: bytes | None) -> PatchIds:
     """Return the patch ids of patch files.
 

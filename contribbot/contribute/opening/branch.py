@@ -30,12 +30,16 @@ class Place:
         fork: The repository that gets the branch; the upstream itself where it is one's own.
         tip: The upstream's branch that pull requests go to, with its newest commit.
         server: The page of the server, such as `https://github.com`.
+        fork_id: The fork's id in GraphQL; empty: not known.
+        missing: Whether there is no fork yet.
     """
 
     upstream: str
     fork: str
     tip: Branch
     server: str = ""
+    fork_id: str = ""
+    missing: bool = False
 
     @property
     def owner(self) -> str:
@@ -43,7 +47,9 @@ class Place:
         return self.fork.partition("/")[0]
 
 
-def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, ...]:
+def make_commits(
+    github: GitHub, place: Place, carried: Carried
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Make the objects of a branch in the fork.
 
     A fork that has not seen the upstream's newest commit is brought up to date, once.
@@ -54,7 +60,7 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
         carried: What to make.
 
     Returns:
-        The ids of the commits.
+        The ids of the commits, and what a person should know.
 
     Raises:
         GitHubError: It cannot be made, or GitHub made something else of it.
@@ -65,14 +71,15 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
     for wanted, got in zip(blobs, made, strict=True):
         _same("blob", wanted, got)
     try:
-        return _commits(github, place, carried)
+        return _commits(github, place, carried), ()
     except (NotFoundError, RefusedError) as error:
         if place.fork == place.upstream or not _unseen(error):
             raise
         # Forks share their objects with the upstream, but may learn late of the newest.
         github.sync_fork(place.fork, place.tip.name)
     try:
-        return _commits(github, place, carried)
+        note = f"brought {place.tip.name} of {place.fork} up to date with {place.upstream}"
+        return _commits(github, place, carried), (note,)
     except (NotFoundError, RefusedError) as error:
         raise OpeningError(
             f"{place.fork}: it does not take commits on {place.upstream}@{place.tip.sha[:_SHORT]}:"
@@ -125,8 +132,9 @@ def _same(what: str, wanted: str, got: str) -> None:
 
 
 def refuse_foreign(
-    reader: Reader, place: Place, branch: str, head: str | None, ours: frozenset[str]
-) -> None:
+    reader: Reader, place: Place, branch: str, head: str | None, ours: frozenset[str],
+    *, lost: str = "",
+) -> None:  # fmt: skip
     """Refuse to go on where a branch has a commit that is not one of ours.
 
     Args:
@@ -135,6 +143,7 @@ def refuse_foreign(
         branch: The branch.
         head: Its commit; None: there is no such branch.
         ours: The commits that we gave it, or were about to.
+        lost: Where such commits would be noted, if none is: that may be lost.
 
     Raises:
         OpeningError: It has another.
@@ -143,9 +152,17 @@ def refuse_foreign(
         return
     found = reader.commit(place.fork, head)
     subject = found.message.partition("\n")[0]
+    what = f"{head[:_SHORT]} {subject!a} by {found.author.name} <{found.author.email}>"
+    if lost:
+        raise OpeningError(
+            f"{place.fork}: the branch {branch} has a commit that nobody noted: {what}; there is"
+            f" nothing in {lost} of such a branch",
+            hint=f"if contribbot made it, bring {lost} back from your version control; else"
+            " delete the branch there (which closes a pull request from it), or name another in"
+            " [contribution] of patch.toml; nothing was overwritten",
+        )
     raise OpeningError(
-        f"{place.fork}: the branch {branch} has a commit that contribbot did not make:"
-        f" {head[:_SHORT]} {subject!a} by {found.author.name} <{found.author.email}>",
+        f"{place.fork}: the branch {branch} has a commit that contribbot did not make: {what}",
         hint="take its change into the patch (contribbot edit) and remove the commit from the"
         " branch, or name another branch in [contribution] of patch.toml; nothing was overwritten",
     )
@@ -165,16 +182,25 @@ def put_ref(
         ours: The commits that we gave it, or were about to.
 
     Raises:
-        OpeningError: Somebody else's commit is there.
+        OpeningError: Somebody else's commit is there, or there can be no such branch.
     """
     if was is None:
         try:
             github.create_ref(place.fork, branch, head)
-        except RefusedError:
+        except RefusedError as error:
             refuse_foreign(github, place, branch, github.ref(place.fork, branch), ours | {head})
-            raise
+            above, slash, _ = branch.partition("/")
+            way = f"a branch {above} there leaves no room for it, or " if slash else ""
+            raise OpeningError(
+                f"{place.fork}: the branch {branch} cannot be made: {error.message}",
+                hint=f"{way}a rule of that repository forbids it: name another in"
+                " [contribution] of patch.toml",
+            ) from error
         return
-    # GitHub moves a branch without asking what it had: look as late as can be.
+    if place.fork_id and was != head:
+        github.move_ref(place.fork_id, branch, old=was, new=head)
+    # See whether it moved. Else REST must do it, and that does not ask what a branch had:
+    # this look is as late as can be.
     now = github.ref(place.fork, branch)
     refuse_foreign(github, place, branch, now, ours | {head})
     if now is None:

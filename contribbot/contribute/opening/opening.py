@@ -17,6 +17,7 @@ from contribbot.contribute.opening.branch import Place, make_commits, put_ref, r
 from contribbot.contribute.opening.carryover import Carried, carry_onto
 from contribbot.contribute.opening.opened import Job, Opened, Tools, Wanted
 from contribbot.contribute.opening.preconditions import (
+    Grounds,
     fork_of,
     look,
     make_fork,
@@ -28,7 +29,7 @@ from contribbot.contribute.stack import check_below, digests_below
 from contribbot.contribute.state import BRANCH
 from contribbot.errors import OpeningError, UsageError
 from contribbot.locks import lock
-from contribbot.model.github import Account
+from contribbot.model.github import Account, PullRequest
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
@@ -78,7 +79,7 @@ class _Opening:
         self._github = tools.github
         self._book = Book(queue, dry=wanted.dry_run)
         self._me: Account | None = None
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, tuple[Place, Grounds]] = {}
         self._rehearsed: set[str] = set()
 
     def open(self, name: str) -> Opened:
@@ -89,19 +90,21 @@ class _Opening:
         waits = check_below(self._queue, self._book, name, rehearsed=self._rehearsed)
         text = self._tools.text(patch)
         self._tools.attested(patch, text)
-        place, me = self._place(patch)
+        place, grounds = self._place(patch)
         job = Job(
-            self._queue, self._tools, self._wanted, self._book, patch, text, place, me.login,
-            self._tools.branch(patch),
+            self._queue, self._tools, self._wanted, self._book, patch, text, place,
+            grounds.me.login, self._tools.branch(patch),
         )  # fmt: skip
         known = self._book.contribution(name)
         _refuse_other_place(job)
-        was = self._github.ref(place.fork, job.branch)
+        was = None if place.missing else self._github.ref(place.fork, job.branch)
         pull = pull_of(job) if was is not None or known.fork or known.open else None
-        refuse_foreign(self._github, place, job.branch, was, known.heads)
+        lost = "" if known.heads else f"history/{name}"
+        refuse_foreign(self._github, place, job.branch, was, known.heads, lost=lost)
         if pull is not None:
             # Before the branch moves: its readers know what it carries until then.
             note_pull(job, pull)
+            _refuse_other_base(job, pull)
         opened = replace(self._branch(job, was), waits_for=tuple(waits.values()))
         if self._wanted.dry_run:
             self._rehearsed.add(name)
@@ -109,21 +112,29 @@ class _Opening:
             return hand_off(job, opened, pull)
         return create(job, opened) if pull is None else update(job, opened, pull)
 
-    def _place(self, patch: Patch) -> tuple[Place, Account]:
-        """Find or make the fork, and find the upstream's newest commit; once an upstream."""
+    def _place(self, patch: Patch) -> tuple[Place, Grounds]:
+        """Find the fork, and the upstream's newest commit; once an upstream."""
         repository = patch.upstream.repository
-        if self._me is None or repository not in self._places:
+        if repository not in self._places:
             grounds = look(self._github, repository, self._me)
-            fork = fork_of(grounds, self._github)
-            if fork is None:
-                fork = make_fork(
-                    self._github, grounds, self._book, patch.name, wait=self._tools.wait
-                )  # fmt: skip
-            else:
+            known = self._book.contribution(patch.name).fork
+            fork = fork_of(grounds, self._github, known)
+            if fork is not None:
                 note_fork(self._book, patch.name, grounds, fork)
             self._me = grounds.me
-            self._places[repository] = place_at(self._github, grounds, fork, self._tools.server)
-        return self._places[repository], self._me
+            place = place_at(self._github, grounds, fork, self._tools.server)
+            self._places[repository] = place, grounds
+        return self._places[repository]
+
+    def _see_fork(self, patch: Patch) -> None:
+        """Make the fork where there is none, as late as there is something to put into it."""
+        repository = patch.upstream.repository
+        place, grounds = self._places[repository]
+        if not place.missing:
+            return
+        fork = make_fork(self._github, grounds, self._book, patch.name, wait=self._tools.wait)
+        made = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
+        self._places[repository] = made, grounds
 
     def _branch(self, job: Job, was: str | None) -> Opened:
         """See that the branch has the patch."""
@@ -151,7 +162,8 @@ class _Opening:
     def _push(self, job: Job, done: Opened, was: str | None, carried: Carried) -> Opened:
         """Make the commits, and give them to the branch."""
         patch, place = job.patch, job.place
-        commits = make_commits(self._github, place, carried)
+        self._see_fork(patch)
+        commits, notes = make_commits(self._github, place, carried)
         head, version = commits[-1], self._book.version(patch)
         said = f"{job.key} the commit {head[:_SHORT]} (v{version})"
         intent = IntentEvent(
@@ -180,16 +192,38 @@ class _Opening:
             head=head,
             commits=tuple((commit, one.subject) for commit, one in made),
             branch_was="made" if was is None else "kept" if was == head else "moved",
+            notes=(*done.notes, *notes),
         )
 
 
 def _refuse_other_place(job: Job) -> None:
     """Refuse to open a second pull request from another branch or fork."""
-    known = job.book.contribution(job.patch.name)
+    known, upstream = job.book.contribution(job.patch.name), job.place.upstream
+    owner, _, _ = known.fork.partition("/")
     before = f"{known.fork}:{known.branch}"
-    if known.reference and not known.ended and before.lower() != job.key.lower():
+    # A fork that is renamed keeps its branches, and they their pull requests.
+    if not owner or (owner.lower(), known.branch) == (job.place.owner.lower(), job.branch):
+        return
+    there = known.reference if known.reference and not known.ended else ""
+    if not there:
+        # One that nobody noted: a person opened it, or a run was cut off just then.
+        pulls = job.tools.github.pulls_from(upstream, owner, known.branch).value
+        there = next((f"{upstream}#{one.number}" for one in pulls if one.state == "open"), "")
+    if there:
         raise OpeningError(
-            f"{job.patch.name}: its pull request {known.reference} is open from {before}, and"
+            f"{job.patch.name}: its pull request {there} is open from {before}, and"
             f" this would open a second one from {job.key}",
             hint="use the same branch and account, or close that one and run contribbot follow",
+        )
+
+
+def _refuse_other_base(job: Job, pull: PullRequest) -> None:
+    """Refuse to carry a branch to where its pull request does not go."""
+    reference, tip = f"{job.place.upstream}#{pull.number}", job.place.tip
+    if pull.base.ref != tip.name:
+        raise OpeningError(
+            f"{job.patch.name}: {reference} goes to {pull.base.ref}, and contribbot carries"
+            f" patches to {tip.name}: there it would show the commits of both",
+            hint=f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
+            " nothing was changed there",
         )

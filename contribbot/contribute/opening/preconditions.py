@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from contribbot.github.protocol import GitHub
 from contribbot.model.github import Account, Repository
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.queue import journal
+
+log: Final = logging.getLogger(__name__)
 
 #: Seconds between looks at a fork that GitHub is making; it may take minutes.
 _WAITS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, *itertools.repeat(10.0, 28))
@@ -58,12 +61,14 @@ def look(github: GitHub, repository: str, me: Account | None = None) -> Grounds:
     return Grounds(account, upstream)
 
 
-def fork_of(grounds: Grounds, github: GitHub) -> Repository | None:
+def fork_of(grounds: Grounds, github: GitHub, known: str = "") -> Repository | None:
     """Return the account's fork, or the upstream where that is one's own; None: there is none.
 
     Args:
         grounds: What is known.
         github: Reads from GitHub.
+        known: Where the branch was put before, if it was: an upstream that is renamed
+            leaves its forks their names.
 
     Raises:
         OpeningError: A repository of that name is something else.
@@ -72,8 +77,9 @@ def fork_of(grounds: Grounds, github: GitHub) -> Repository | None:
     owner = upstream.full_name.partition("/")[0]
     if owner.lower() == login.lower():
         return upstream
+    mine = known.partition("/")[0].lower() == login.lower()
     try:
-        found = github.repository(_key(grounds))
+        found = github.repository(known if mine else fork_name(grounds))
     except NotFoundError:
         return None
     if found.full_name.partition("/")[0].lower() != login.lower():
@@ -115,7 +121,7 @@ def make_fork(
         OpeningError: What it made is something else.
     """
     name = grounds.upstream.full_name
-    key = _key(grounds)
+    key = fork_name(grounds)
     book.note(
         patch,
         IntentEvent(time=journal.now(), summary=f"about to fork {name}", what=FORK, key=key),
@@ -124,18 +130,20 @@ def make_fork(
         made: Repository | None = github.fork(name)
     except UncertainError:
         made = None
-    for pause in _WAITS:
-        found = fork_of(grounds, github)
-        if found is not None:
-            note_fork(book, patch, grounds, found)
-            return found
-        wait(pause)
     if made is not None and made.full_name.lower() != key.lower():
         # GitHub had a fork under another name.
         raise OpeningError(
             f"{made.full_name} is your fork of {name}, and {key} is looked for",
             hint=f"rename it to {key.partition('/')[2]} on {made.html_url}/settings",
         )
+    for pause in _WAITS:
+        found = fork_of(grounds, github)
+        if found is not None:
+            note_fork(book, patch, grounds, found)
+            return found
+        if pause == _WAITS[0]:
+            log.warning("GitHub is making the fork %s: waiting up to %d s", key, sum(_WAITS))
+        wait(pause)
     raise GitHubError(
         f"{key}: GitHub is still making the fork", hint="run this again in some minutes"
     )
@@ -150,7 +158,7 @@ def note_fork(book: Book, patch: str, grounds: Grounds, fork: Repository) -> Non
         grounds: What is known.
         fork: The fork.
     """
-    if not book.contribution(patch).begun(FORK, _key(grounds)):
+    if not book.contribution(patch).begun(FORK, fork_name(grounds)):
         return
     book.note(
         patch,
@@ -158,25 +166,29 @@ def note_fork(book: Book, patch: str, grounds: Grounds, fork: Repository) -> Non
             time=journal.now(),
             summary=f"forked {grounds.upstream.full_name} to {fork.full_name}",
             what=FORK,
-            key=_key(grounds),
+            key=fork_name(grounds),
             fork=fork.full_name,
             url=fork.html_url,
         ),
     )
 
 
-def _key(grounds: Grounds) -> str:
-    """Return how the account's fork is called."""
+def fork_name(grounds: Grounds) -> str:
+    """Return how the account's fork is called, or will be.
+
+    Args:
+        grounds: What is known.
+    """
     return f"{grounds.me.login}/{grounds.upstream.full_name.partition('/')[2]}"
 
 
-def place_at(github: GitHub, grounds: Grounds, fork: Repository, server: str) -> Place:
+def place_at(github: GitHub, grounds: Grounds, fork: Repository | None, server: str) -> Place:
     """Return where a branch goes, with the upstream's newest commit.
 
     Args:
         github: Reads from GitHub.
         grounds: What is known.
-        fork: Where the branch will be.
+        fork: Where the branch will be; None: there is no fork yet.
         server: The page of the server.
 
     Raises:
@@ -184,4 +196,6 @@ def place_at(github: GitHub, grounds: Grounds, fork: Repository, server: str) ->
     """
     upstream = grounds.upstream
     tip = github.branch(upstream.full_name, upstream.default_branch)
-    return Place(upstream.full_name, fork.full_name, tip, server)
+    if fork is None:
+        return Place(upstream.full_name, fork_name(grounds), tip, server, missing=True)
+    return Place(upstream.full_name, fork.full_name, tip, server, fork.node_id)

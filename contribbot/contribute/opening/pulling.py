@@ -98,10 +98,24 @@ def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
     if did == "edited":
         note = "a person changed its title or body on GitHub: that was left as it is"
         done = replace(done, notes=(*done.notes, note))
-    if job.wanted.ready and pull.draft:
-        note = f"it is a draft: mark it ready on its page, {pull.html_url}"
-        done = replace(done, notes=(*done.notes, note))
-    return _announce(job, done)
+    done = _announce(job, done)
+    return _make_ready(job, done, pull) if job.wanted.ready and pull.draft else done
+
+
+def _make_ready(job: Job, done: Opened, draft: PullRequest) -> Opened:
+    """Mark a draft ready for review: to do it again is no harm."""
+    ready = job.tools.github.mark_ready(job.place.upstream, draft)
+    if not ready:
+        note = f"GitHub leaves it a draft: mark it ready on its page, {draft.html_url}"
+    elif job.wanted.dry_run:
+        note = "it is a draft, and would be marked ready for review"
+    else:
+        note = "it was a draft: marked it ready for review"
+    if ready:
+        pull = draft.model_copy(update={"draft": False})
+        note_pull(job, pull)
+        done = shown(job, done, pull)
+    return replace(done, notes=(*done.notes, note))
 
 
 def _announce(job: Job, done: Opened) -> Opened:

@@ -14,12 +14,13 @@ from contribbot.queue.load import Queue
 from contribbot.sources import Progress
 
 
-def tools_for(queue: Queue, github: GitHub, *, progress: Progress) -> Tools:
+def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> Tools:
     """Return what opening the pull requests of a queue uses.
 
     Args:
         queue: The queue.
         github: GitHub, or a rehearsal.
+        web: The page of that server, where `GITHUB_SERVER_URL` names no other.
         progress: Who is told how far the download of a pin is.
     """
 
@@ -35,7 +36,7 @@ def tools_for(queue: Queue, github: GitHub, *, progress: Progress) -> Tools:
         text=text,
         attested=attested,
         branch=branch_of,
-        server=os.environ.get("GITHUB_SERVER_URL") or "https://github.com",
+        server=os.environ.get("GITHUB_SERVER_URL") or web,
         progress=progress,
     )
 

@@ -12,15 +12,17 @@ from contribbot.contribute.text.grid import grid_of, not_run
 from contribbot.contribute.text.sections import BLOCKS
 from contribbot.contribute.text.tables import Context
 from contribbot.contribute.text.templates import compare_with_live, rules_of, template_of
-from contribbot.errors import QueueError
+from contribbot.errors import GitHubError, QueueError
 from contribbot.model.base import Model
 from contribbot.model.rules import GITHUB_LIMIT, Block, Rules, Section, Template
 from contribbot.queue.load import Queue
 
 #: How short a text can be made.
 LEVELS: Final = 4
-#: Reads a file of the upstream's default branch: repository and path to its text.
-ReadLive = Callable[[str, str], str]
+#: Reads a file of the upstream's default branch: repository and path to its text, or to None
+#: where there is no such file. It may raise `GitHubError`.
+ReadLive = Callable[[str, str], str | None]
+_NOT_COMPARED: Final = "not compared with the live template"
 
 
 class RecordRef(Model):
@@ -196,6 +198,11 @@ def _live(
     rules: Rules, template: Template, repository: str, read_live: ReadLive | None
 ) -> tuple[str, ...]:
     if read_live is None:
-        return ("not compared with the live template",)
-    found = compare_with_live(template, read_live(repository, rules.body.live))
-    return tuple(clean(line) for line in found.lines)
+        return (_NOT_COMPARED,)
+    try:
+        live = read_live(repository, rules.body.live)
+    except GitHubError as error:
+        return (clean(f"{_NOT_COMPARED}: {error.message}"),)
+    if live is None:
+        return (f"{_NOT_COMPARED}: {repository} has no {rules.body.live}",)
+    return tuple(clean(line) for line in compare_with_live(template, live).lines)

@@ -11,11 +11,16 @@ from typing import Final
 from contribbot.contribute.text import speed, tables
 from contribbot.contribute.text.escape import code, fence, plain, prose
 from contribbot.contribute.text.tables import Context
-from contribbot.model.patch import Patch
+from contribbot.model.patch import Contribution, Patch
 from contribbot.model.rules import Block, Rules, Tick
 
 #: What Markdown knows only at the start of a line.
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
+#: How `ai` says that none was used, as `docs` says that none is needed: "None.", "no AI was
+#: used", "none: and why". "None of it by hand" is something else.
+_NO_AI: Final = re.compile(
+    r"(?i)\s*(?:none|no ai|not used)(?:\s+(?:was\s+)?used)?(?:\s+at\s+all)?\s*(?:[.:;,(]|$)"
+)
 #: Claims that are worth a line, at most.
 _CLAIMS: Final = 8
 
@@ -87,6 +92,15 @@ def disclosure(context: Context) -> list[str]:
     return _led("**Use of AI.**", text) if text else []
 
 
+def ai_used(contribution: Contribution) -> bool:
+    """Say whether a contribution says that AI was used.
+
+    Args:
+        contribution: What it says.
+    """
+    return bool(contribution.ai) and not _NO_AI.match(contribution.ai)
+
+
 def _led(title: str, text: str) -> list[str]:
     """Return prose behind a title; below it, where it begins with a list or a block."""
     shown = prose(text)
@@ -99,7 +113,7 @@ def breaking(context: Context) -> list[str]:
     """Return what stops working for users."""
     contribution = context.figures.patch.spec.contribution
     text = prose(contribution.breaking) if contribution.breaking else ""
-    if not (text and contribution.ai and context.rules.ai.contained):
+    if not (text and ai_used(contribution) and context.rules.ai.contained):
         return [text] if text else []
     # A quote is how text by a machine is kept apart where no heading says so.
     return ["\n".join(f"> {row}".rstrip() for row in ("(machine-written)", "", *text.splitlines()))]
@@ -116,7 +130,8 @@ def claims(context: Context) -> list[str]:
         if one.red and not about_the_test(figures.patch, one.name)
     ]
     lines += [
-        f"- {code(one.name)} on {one.result.target}: {plain(one.summary)} ({one.labels})"
+        f"- {code(one.name)} compiled for {one.result.target}, not run there: "
+        f"{plain(one.summary)} ({one.labels})"
         for one in figures.of("compile")
         if one.red
     ]
@@ -192,7 +207,7 @@ def checklist(context: Context) -> list[str]:
 def _ticked(context: Context, tick: Tick) -> bool:
     patch = context.figures.patch
     if tick == "ai":
-        return bool(patch.spec.contribution.ai)
+        return ai_used(patch.spec.contribution)
     if tick == "tests":
         return bool(test_files(patch, context.rules))
     if tick == "benchmarks":

@@ -1,0 +1,78 @@
+"""Writing into the journal what became of a pull request, each change once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contribbot.contribute.state import Contribution, state
+from contribbot.model.history import PullRequestEvent
+from contribbot.queue import journal
+from contribbot.queue.load import Queue
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen of a pull request.
+
+    Attributes:
+        reference: It, as `owner/name#number`.
+        word: Its state, as the journal calls it.
+        why: How it came to that, as `Landing.words`; or empty.
+        head: The commit of its branch.
+    """
+
+    reference: str
+    word: str
+    why: str
+    head: str
+
+
+def note(queue: Queue, patch: str, seen: Sight) -> str:
+    """Write a change of state to the journal.
+
+    Args:
+        queue: The queue.
+        patch: The patch.
+        seen: What was seen.
+
+    Returns:
+        What the state was before, or nothing where that is no news.
+
+    Raises:
+        QueueError: The journal is invalid.
+        OSError: It cannot be written.
+    """
+    with journal.held(queue.folder):
+        # Read anew: another contribbot may have noted it while this one looked.
+        now = state(journal.read(queue.folder, patch)) or Contribution()
+        if now.reference and now.reference != seen.reference:
+            return ""
+        if (now.reference, now.state) == (seen.reference, seen.word):
+            return ""
+        event = PullRequestEvent(
+            time=journal.now(),
+            summary=f"{seen.reference} {_words(now, seen)}",
+            reference=seen.reference,
+            state=seen.word,
+            fork=now.fork or None,
+            branch=now.branch or None,
+            head=seen.head,
+        )
+        journal.append_held(queue.folder, patch, event)
+    return now.state or "not opened"
+
+
+def _words(was: Contribution, seen: Sight) -> str:
+    """Say what happened, behind the name of the pull request."""
+    again = " again" if was.ended else ""
+    words = {
+        "draft": f"is a draft{again}",
+        "open": f"is open{again}",
+        "merged": f"was {seen.why or 'merged'}",
+        "reverted": f"was {seen.why or 'reverted'}",
+        "closed": f"is closed: {seen.why}" if seen.why else "was closed without being merged",
+    }.get(seen.word, f"is {seen.word}")
+    if was.reference:
+        return words
+    # One that contribbot opened itself, and then lost the answer, is found in the same way.
+    return f"was opened{' by a person' if was.handed_off else ''}; it {words}"

@@ -1,0 +1,141 @@
+"""A person who works through the command line alone: real processes, a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from contribbot.model.follow import Followed, FollowReport
+from tests.conftest import Program, Ran
+from tests.contribute.bodytoy import TEMPLATE
+from tests.contribute.gatetoy import RULES, Table, make_table
+from tests.contribute.test_attest import Terminal
+from tests.github.handle import GitHub
+from tests.github.state import Repository
+from tests.toy import Toy, git
+
+#: What a person fills into the `patch.toml` that `contribbot new` wrote.
+PROSE = {"what goes wrong": "Areas are sums.", "why:": "A plus.", "what the patch": "A times."}
+STATED = """
+[[checks]]
+name = "red"
+file = "test_red.py"
+expect = "fail-to-pass"
+reason = '^AssertionError: '
+
+[contribution]
+issue = "example/toy#1"
+ai = "A machine drafted it."
+docs = "none needed: nothing that users see."
+"""
+TITLE = "[Bugfix] Multiply the sides"
+MESSAGE = "Multiply the sides of a rectangle\n\nAdding is no area.\n\nAssisted-by: A model"
+#: A question of `attest`, and whether it wants a yes.
+_QUESTION = re.compile(r"\[(\d+)/(\d+)\] [^\n]*\((yes)?[^\n]*\) $")
+
+
+@dataclass
+class Person:
+    """Who sits there, with a new queue and the local GitHub.
+
+    Attributes:
+        table: The queue, and the GitHub.
+    """
+
+    table: Table
+
+    @property
+    def folder(self) -> Path:
+        """The queue."""
+        return self.table.toy.queue
+
+    @property
+    def fork(self) -> Repository:
+        """Their fork."""
+        found = self.table.github.state.repository("ada/toy")
+        assert found is not None
+        return found
+
+    def env(self) -> dict[str, str]:
+        """What the program is started with, beside what is there."""
+        return {**self.table.env(), "GITHUB_SERVER_URL": self.table.github.base}
+
+    def __call__(self, *args: str | Path, code: int = 0) -> Ran:
+        """Run contribbot, which must end with that exit code."""
+        ran = Program(self.folder, self.env())(*args)
+        assert ran.code == code, f"{args}: {ran.code}\n{ran.out}\n{ran.err}"
+        return ran
+
+    def attest(self, name: str = "area") -> str:
+        """Sit at a terminal and answer each question; return what was on the screen."""
+        master, slave = pty.openpty()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "contribbot", "attest", name],
+            cwd=self.folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            env={**os.environ, **self.env(), "TERM": "dumb", "PAGER": ""},
+        )  # fmt: skip
+        os.close(slave)
+        try:
+            return _answered(Terminal(master, child))
+        finally:
+            child.kill()
+            child.wait()
+            os.close(master)
+
+    def begin(self, changes: dict[str, str], name: str = "area") -> None:
+        """Begin a patch, commit changes, and say what it is for and what proves it."""
+        self("new", name, "--title", TITLE)
+        self("edit", name)
+        self.commit(changes, name)
+        self("refresh", name)
+        file = self.folder / "patches" / name / "patch.toml"
+        text = file.read_text()
+        for start, said in PROSE.items():
+            text, count = re.subn(rf"TODO: {start}[^\n]*", said, text)
+            assert count == 1
+        file.write_text(text + STATED)
+
+    def commit(self, changes: dict[str, str], name: str = "area", *, amend: bool = False) -> None:
+        """Commit in the tree that `edit` opened."""
+        tree = self.folder / ".contribbot/edit" / name
+        for path, content in changes.items():
+            (tree / path).parent.mkdir(parents=True, exist_ok=True)
+            (tree / path).write_text(content)
+        git(tree, "add", "-A")
+        how = ("--amend", "--no-edit") if amend else ("-s", "-m", MESSAGE)
+        git(tree, "commit", "-q", *how)
+
+    def followed(self, name: str = "area") -> Followed:
+        """Run `follow --json`, and return what it says of a patch."""
+        report = FollowReport.model_validate_json(self("follow", "--json").out)
+        return next(one for one in report.contributions if one.patch == name)
+
+    def log(self, name: str = "area") -> list[str]:
+        """Return what `log` says, without the times."""
+        return [row[18:].strip() for row in self("log", name).out.splitlines()]
+
+
+def _answered(terminal: Terminal) -> str:
+    number, total = 0, 1
+    while number < total:
+        terminal.until(r"\[\d+/\d+\] [^\n]*\) $")
+        found = _QUESTION.search(terminal.seen)
+        assert found is not None
+        assert int(found[1]) == number + 1
+        number, total = int(found[1]), int(found[2])
+        terminal.type("yes\n" if found[3] else "python -m pytest, on my desk\n")
+    assert terminal.end() == 0, terminal.seen
+    return terminal.seen
+
+
+def make_person(root: Path, github: GitHub) -> Person:
+    """Give somebody a queue with a pin and no patch, and an upstream with an issue."""
+    toy = Toy(root / "toy")
+    toy.put("upstreams/contributing/toy.toml", RULES + "\n[ci.targets]\ngfx942 = 'mi300'\n")
+    toy.put("upstreams/templates/toy/1.toml", TEMPLATE)
+    return Person(make_table(toy, github))

@@ -1,0 +1,80 @@
+"""`body` compares its template with the upstream's own, and never fails because of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.text.body import Body, make_body
+from tests.contribute.gatetoy import LIVE, Proved, Table, make_table
+from tests.github.faults import WIRE_FAULTS, Fault, Faults
+from tests.github.handle import GitHub
+from tests.github.validate import Validation
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
+    github.hooks.append(Validation())
+    return make_table(proved.copy(tmp_path), github)
+
+
+def about_the_template(table: Table, *options: str, **env: str) -> list[str]:
+    """Run it, see that the text is there as ever, and return what it says of the template."""
+    done = table.run("body", "area", *options, **env)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == make_body(table.queue, "area").text
+    return [line for line in done.stderr.splitlines() if "live template" in line]
+
+
+def test_the_live_template_is_read_with_one_conditional_request(table: Table) -> None:
+    assert about_the_template(table) == []
+    assert about_the_template(table) == []
+    asked = table.github.requests[-2:]
+    assert [one.path for one in asked] == [f"/repos/example/toy/contents/{LIVE}"] * 2
+    assert [(one.conditional, one.status) for one in asked] == [(False, 200), (True, 304)]
+
+
+def test_a_changed_heading_is_said(table: Table) -> None:
+    content: dict[str, bytes | None] = {LIVE: b"## What\n\n## \x1b[2JTold\n"}
+    table.github.commit(table.upstream, "main", content, "Change it\n")
+    assert about_the_template(table) == [
+        "area: the live template has no `## Shown` any more",
+        "area: the live template has `## Told`, which is new",
+    ]
+    made = Body.model_validate_json(table.run("body", "area", "--json").stdout, strict=False)
+    assert len(made.live) == 2
+
+
+def test_a_template_that_is_gone_is_said(table: Table) -> None:
+    table.github.commit(table.upstream, "main", {LIVE: None}, "Remove it\n")
+    (line,) = about_the_template(table)
+    assert line == f"area: not compared with the live template: example/toy has no {LIVE}"
+
+
+def test_offline_asks_nobody(table: Table) -> None:
+    before = len(table.github.requests)
+    assert about_the_template(table, "--offline") == ["area: not compared with the live template"]
+    assert len(table.github.requests) == before
+
+
+def test_without_a_token_it_is_said_and_the_text_is_there(table: Table) -> None:
+    nothing = {"GITHUB_TOKEN": "", "GH_TOKEN": "", "PATH": "/nonexistent:/usr/bin:/bin"}
+    (line,) = about_the_template(table, **nothing)
+    assert "not compared with the live template: no GitHub token for 127.0.0.1" in line
+
+
+def test_without_github_it_is_said_at_once_and_the_text_is_there(table: Table) -> None:
+    (line,) = about_the_template(table, GITHUB_API_URL="http://127.0.0.1:9")
+    assert "not compared with the live template: GET /repos/example/toy/contents/" in line
+
+
+@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+def test_no_fault_of_github_keeps_the_text_back(table: Table, fault: Fault) -> None:
+    faults = Faults()
+    table.github.hooks.append(faults)
+    faults.arm(fault, number=1)
+    lines = about_the_template(table)
+    assert len(faults.struck) == 1
+    assert len(lines) <= 1
+    assert all("not compared with the live template: " in line for line in lines)

@@ -1,0 +1,156 @@
+"""From an empty queue to a merged and retired patch, through the command line alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.contribute.flow import TITLE, Person, make_person
+from tests.github.handle import GitHub
+from tests.github.state import Pull
+from tests.github.state_social import (
+    add_check_run,
+    add_comment,
+    add_review,
+    add_review_comment,
+)
+from tests.toy import AREA, FIXED
+
+RED = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
+CHANGES = {"src/toy/area.py": FIXED, "tests/test_area.py": RED}
+SHORTER = {"src/toy/area.py": AREA.replace("return width + height", "return width * height")}
+LINE = FIXED.splitlines().index("    area = width * height") + 1
+
+
+@pytest.fixture
+def person(github: GitHub, tmp_path: Path) -> Person:
+    return make_person(tmp_path, github)
+
+
+@pytest.fixture
+def ready(person: Person) -> Person:
+    """Somebody whose patch is proved and attested."""
+    person.begin(CHANGES)
+    person.table.toy.put("patches/area/checks/test_red.py", RED)
+    person("verify", "area")
+    return person
+
+
+def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -> None:
+    person, table = ready, ready.table
+    # What is shown before is what is attested, and that is what is posted.
+    body = person("body", "area").out
+    assert "AssertionError: assert 5 == 6" in body
+    assert "0 failed" not in person("gate", "area").out
+    person("open-pr", "area", code=1)
+    assert body.strip() in person.attest()
+    person("open-pr", "area")
+    (pull,) = table.upstream.pulls()
+    assert (pull.issue.title, (pull.issue.body or "").strip()) == (TITLE, body.strip())
+    assert pull.draft
+    assert person.followed().state == "draft"
+
+    answer_reviewer(person, pull, tmp_path / "answer.txt")
+    bring_up_to_date(person, pull)
+
+    # It is squashed onto the default branch, and goes.
+    commit = table.github.merge(pull, "squash", table.other)
+    found = person.followed()
+    assert (found.state, found.commit, found.change) == ("merged", commit, "draft")
+    assert "pull request example/toy#2 merged" in person("status").out
+    person("edit", "--abort", "area")
+    retired = person("retire", "area")
+    assert retired.out == f"area: retired: example/toy#2 merged as {commit[:12]}\n"
+    assert_gone(person)
+    assert "nothing to follow" in person("follow").out
+    log = person.log()
+    assert log[-2:] == [
+        f"pull-request  example/toy#2 was merged as {commit[:12]}",
+        f"retired       retired: example/toy#2 merged as {commit[:12]}",
+    ]
+    assert len(log) == len(set(log)) + 1  # the same verdict, of two versions
+
+
+def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
+    """Let somebody review it; the person hears of it, and answers once."""
+    table = person.table
+    state, upstream = table.github.state, table.upstream
+    add_check_run(state, upstream, pull.head_sha, "mi300: kernels", "success")
+    add_review_comment(
+        state, pull, table.other, "Why the name?", path="src/toy/area.py", line=LINE
+    )  # fmt: skip
+    add_comment(state, pull.issue, table.other, "Thanks!")
+    add_review(state, pull, table.other, "CHANGES_REQUESTED", body="Shorter, please.")
+    told = person("follow").out
+    thread = re.search(r"bob src/toy/area.py:\d+ \[(\w+)\]: Why the name\?", told)
+    assert thread is not None
+    assert "CI: gfx942 passed (1 job)" in told
+    assert "changes requested by bob; threads: 1 open" in told
+    assert "new: " not in person("follow").out
+    listed = person("reviews", "area").out
+    assert re.search(rf"^{thread[1]}  src/toy/area.py:{LINE}$", listed, re.MULTILINE)
+    assert "    | +    area = width * height" in listed
+    answer.write_text("It goes.\n")
+    for said in ("answered", "was answered so already"):
+        assert f"area: {said}: " in person("reply", "area", thread[1], "--text-file", answer).out
+    assert [one.body for one in pull.review_comments] == ["Why the name?", "It goes.\n"]
+
+
+def bring_up_to_date(person: Person, pull: Pull) -> None:
+    """Do what was asked for: proved and attested anew, in the same pull request, told once."""
+    upstream = person.table.upstream
+    person.commit(SHORTER, amend=True)
+    person("refresh", "area")
+    assert "the patch has changed since" in person("open-pr", "area", code=1).err
+    person("verify", "area")
+    assert "the attestation is void" in person("open-pr", "area", code=1).err
+    person.attest()
+    person("open-pr", "area")
+    assert upstream.pulls() == [pull]
+    assert person.fork.git.ref("refs/heads/contribbot/area") == pull.head_sha
+    assert "    -+    area = width * height\n" in pull.issue.comments[-1].body
+    assert len(pull.issue.comments) == 2
+    person("open-pr", "area")
+    assert len(pull.issue.comments) == 2
+    assert "its pull request example/toy#2 is open" in person("retire", "area", code=1).err
+
+
+def assert_gone(person: Person) -> None:
+    """The patch is out of the queue, and what it was is kept."""
+    assert not (person.folder / "patches/area").exists()
+    for kept in (
+        "history/area/journal.jsonl", "history/area/v1.mbox", "history/area/retired/patch.toml",
+        "history/area/retired/checks/test_red.py", "attestations/area.json",
+    ):  # fmt: skip
+        assert (person.folder / kept).is_file(), kept
+    assert list((person.folder / "evidence/area").glob("*.json"))
+
+
+def test_what_the_person_opens_by_hand_and_a_bot_lands(ready: Person) -> None:
+    person, table = ready, ready.table
+    person.attest()
+    told = person("open-pr", "area", "--handoff").out
+    assert f"{table.github.base}/example/toy/compare/main...ada:contribbot/area?expand=1" in told
+    assert table.upstream.pulls() == []
+    assert person.followed().state == "not opened"
+    pull = table.github.pull(
+        table.upstream, person.fork, "contribbot/area", title="Mine", body="In my own words."
+    )
+    found = person.followed()
+    assert (found.state, found.reference, found.change) == ("open", "example/toy#2", "not opened")
+    assert "keeps the text that a person gave it" in person("open-pr", "area").out
+    assert (pull.issue.title, pull.issue.body) == ("Mine", "In my own words.")
+    commit = table.github.merge(pull, "bot")
+    # Without a look in between.
+    why = f"example/toy#2 landed by a bot as {commit[:12]}"
+    person("edit", "--abort", "area")
+    assert person("retire", "area").out == f"area: retired: {why}\n"
+    assert_gone(person)
+    assert person.log()[-3:] == [
+        "pull-request  example/toy#2 was opened by a person; it is open",
+        f"pull-request  example/toy#2 was landed by a bot as {commit[:12]}",
+        f"retired       retired: {why}",
+    ]
+    assert "nothing to follow" in person("follow").out

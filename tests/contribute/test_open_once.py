@@ -1,0 +1,235 @@
+"""Never a second pull request, and nothing made for one that cannot be: what is looked at first."""
+
+from __future__ import annotations
+
+import pytest
+
+from contribbot.errors import OpeningError
+from contribbot.github.protocol import GitHub as GitHubProtocol
+from contribbot.report.opening import opened_lines
+from tests.contribute.opening import WRITES, Desk, make_desk
+from tests.github.faults import EXISTS, FORBIDDEN, Fault, Faults
+from tests.github.handle import GitHub
+from tests.github.state import Repository
+from tests.github.wire import Answer, Request
+from tests.toy import AREA, FIXED, Toy
+
+ELSEWHERE = '[contribution]\nbranch = "other"\n'
+
+
+@pytest.fixture
+def desk(toy: Toy, github: GitHub) -> Desk:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return make_desk(toy, github)
+
+
+def no_fork(toy: Toy, github: GitHub) -> Desk:
+    """Let the person have no fork."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return make_desk(toy, github, fork=False)
+
+
+class Interrupted:
+    """GitHub, until somebody presses Ctrl-C just after the pull request was opened."""
+
+    def __init__(self, inner: GitHubProtocol) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self.inner, name)
+        if name != "create_pull":
+            return found
+
+        def opened(*args: object, **named: object) -> None:
+            found(*args, **named)
+            raise KeyboardInterrupt
+
+        return opened
+
+
+def assert_not_opened_again(desk: Desk) -> None:
+    """With another branch nothing is written, and the one that is open is named."""
+    desk.toy.put_patch(checks=ELSEWHERE, check_files={})
+    before = len(desk.github.requests)
+    with pytest.raises(OpeningError, match="would open a second one") as raised:
+        desk.open()
+    assert "example/toy#1" in raised.value.message
+    assert not any(one.method in WRITES for one in desk.github.requests[before:])
+    assert len(desk.pulls()) == 1
+
+
+def test_one_that_nobody_noted_is_not_opened_again_from_another_branch(desk: Desk) -> None:
+    with desk.client() as client, pytest.raises(KeyboardInterrupt):
+        desk.open(client=Interrupted(client))  # type: ignore[arg-type]  # passes every method on
+    assert_not_opened_again(desk)
+
+
+def test_one_that_a_person_opened_is_not_opened_again_from_another_branch(desk: Desk) -> None:
+    desk.open(handoff=True)
+    desk.github.pull(
+        desk.upstream, desk.fork, "contribbot/area", title=desk.title, body=desk.body, user=desk.me
+    )
+    assert_not_opened_again(desk)
+
+
+def test_a_branch_that_never_had_one_may_be_left_for_another(desk: Desk) -> None:
+    desk.open(handoff=True)
+    desk.toy.put_patch(checks=ELSEWHERE, check_files={})
+    (done,) = desk.open()
+    assert (done.branch, len(desk.pulls())) == ("other", 1)
+
+
+def test_another_account_gets_no_fork_for_a_second_one(desk: Desk) -> None:
+    desk.open()
+    desk.me = desk.github.add_user("bob")
+    with pytest.raises(OpeningError, match="is open from ada/toy:contribbot/area"):
+        desk.open()
+    assert desk.github.count("POST", "/forks") == 0
+
+
+def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
+    desk.open()
+    desk.github.commit(desk.upstream, "release", {"other": b"1\n"})
+    (pull,) = desk.pulls()
+    pull.base_ref = "release"
+    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    before = desk.branch()
+    with pytest.raises(OpeningError, match=r"example/toy#1 goes to release, .* to main"):
+        desk.open()
+    assert desk.branch() == before
+
+
+def rename(desk: Desk, repository: Repository) -> None:
+    """Rename a repository to `new`; GitHub follows its old name."""
+    known, owner = desk.github.state.repositories, repository.owner.login
+    known[f"{owner}/new"] = known.pop(f"{owner}/toy")
+    repository.name = "new"
+
+    def moved(_faults: Faults, request: Request) -> Answer:
+        new = desk.github.base + request.path.replace(f"{owner}/toy", f"{owner}/new")
+        said = {"message": "Moved Permanently", "url": new, "documentation_url": new}
+        return Answer(301, {**said}, {"Location": new})
+
+    faults = Faults()
+    desk.github.hooks.append(faults)
+    faults.arm(Fault("moved", before=moved), path=f"^/repos/{owner}/toy(/|$)", times=0)
+
+
+@pytest.mark.parametrize("whose", ["upstream", "fork"])
+def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> None:
+    desk.open()
+    fork = desk.fork
+    rename(desk, desk.upstream if whose == "upstream" else fork)
+    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    (done,) = desk.open()
+    assert (done.reference, done.branch_was) == (f"{desk.upstream.full_name}#1", "moved")
+    assert len(desk.pulls()) == 1
+    assert fork.git.ref("refs/heads/contribbot/area") == done.head
+    assert desk.github.count("POST", "/forks") == 0
+
+
+def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> None:
+    desk = no_fork(toy, github)
+    github.commit(desk.upstream, "main", {"src/toy/area.py": b"nothing\n"})
+    with pytest.raises(OpeningError, match="no longer applies"):
+        desk.open()
+    assert github.count("POST", "/forks") == 0
+    assert desk.events() == []
+
+
+def test_a_fork_of_another_name_is_said_at_once(toy: Toy, github: GitHub) -> None:
+    desk = no_fork(toy, github)
+    github.fork(desk.upstream, desk.me, "mine")
+    with pytest.raises(OpeningError, match="ada/mine is your fork of example/toy") as raised:
+        desk.open()
+    assert "rename it to toy" in raised.value.hint
+    assert desk.waited == []
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_first_fork_fits_into_twelve_requests_as_well(
+    toy: Toy, github: GitHub, *, moved: bool
+) -> None:
+    desk = no_fork(toy, github)
+    if moved:
+        text = AREA.replace('"""Areas."""', '"""All areas."""')
+        github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
+    made = desk.requests(desk.open)
+    desk.assert_as_am()
+    assert len(made) <= 12 + 1
+
+
+def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitHub) -> None:
+    desk = no_fork(toy, github)
+    # A fork gets the branches of its upstream.
+    theirs = github.commit(desk.upstream, "contribbot/area", {"theirs": b"1\n"})
+    with pytest.raises(OpeningError, match="contribbot did not make"):
+        desk.open()
+    assert desk.branch() == theirs
+
+
+def test_a_branch_in_the_way_of_the_name_is_said(desk: Desk) -> None:
+    desk.github.commit(desk.fork, "contribbot", {"other": b"1\n"})
+    with pytest.raises(OpeningError, match="branch contribbot/area cannot be made") as raised:
+        desk.open()
+    assert "a branch contribbot there leaves no room for it" in raised.value.hint
+
+
+def test_bringing_ones_own_branch_up_to_date_is_said(toy: Toy, github: GitHub) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    github.state.lagging_forks = True
+    desk = make_desk(toy, github)
+    text = AREA.replace('"""Areas."""', '"""All areas."""')
+    github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
+    (done,) = desk.open()
+    assert "brought main of ada/toy up to date" in " ".join(done.notes)
+
+
+@pytest.mark.parametrize("fault", [FORBIDDEN, EXISTS], ids=str)
+def test_a_branch_moves_without_graphql_as_well(desk: Desk, fault: Fault) -> None:
+    desk.open()
+    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    faults = Faults()
+    desk.github.hooks.append(faults)
+    faults.arm(fault, path="^/graphql$")
+    (done,) = desk.open()
+    assert faults.struck
+    assert (done.branch_was, desk.branch()) == ("moved", done.head)
+    assert desk.github.count("PATCH", "/git/refs/") == 1
+
+
+def test_a_push_between_the_last_look_and_the_move_is_not_overwritten(desk: Desk) -> None:
+    desk.open()
+    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    theirs: list[str] = []
+
+    class Meddling:
+        """Pushes at the last moment before the branch is moved."""
+
+        def __init__(self, inner: GitHubProtocol) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            if name == "move_ref":
+                theirs.append(desk.github.commit(desk.fork, "contribbot/area", {"x": b"1\n"}))
+            return getattr(self.inner, name)
+
+    with (
+        desk.client() as client,
+        pytest.raises(OpeningError, match="contribbot did not make"),
+    ):
+        desk.open(client=Meddling(client))  # type: ignore[arg-type]  # passes every method on
+    assert [desk.branch()] == theirs
+
+
+def test_a_rehearsed_hand_off_speaks_of_what_would_be(desk: Desk) -> None:
+    desk.body = "Words.\n" * 2000
+    (would,), _ = desk.rehearse(handoff=True)
+    said = "\n".join(opened_lines(would, dry=True))
+    assert would.body_file is not None
+    assert not would.body_file.exists()
+    assert "no pull request would be opened: you would open it on https://" in said
+    assert f"it would be in {would.body_file}" in said
