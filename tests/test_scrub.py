@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.verify.childreport import Scrub
+from contribbot.verify.scrub import Scrub
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,11 @@ def _rocm() -> str:
     return ""
 
 
+def listed_amd_gpus() -> tuple[Gpu, ...]:
+    """Return the AMD GPUs that the kernel's driver lists, also those that cannot be opened."""
+    return amd_gpus(_KFD)
+
+
 def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     """Read the AMD GPUs from the kernel driver's topology.
 

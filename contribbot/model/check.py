@@ -134,5 +134,5 @@ class Check(Stated, Needy):
         """
         fields: dict[str, JsonValue] = dump(self)
         if not self.kernels:
-            del fields["kernels"]
+            fields.pop("kernels", None)
         return fields

@@ -11,7 +11,7 @@ import json
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, StringConstraints
 
 from contribbot.model.base import Model, ObjectId, Sha256
 from contribbot.model.machine import Machine
@@ -23,6 +23,14 @@ TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
 DETAILS: Final = "contribbot/evidence/v1"
 
 Result = Literal["PASSED", "WARNED", "FAILED"]
+#: What can be wrong with a runner. `lost`: it never sent an answer; only who waits for one
+#: can say that.
+FaultKind = Literal[
+    "gpu-not-visible", "gpu-hung", "memory-fault", "hip-error", "out-of-memory", "disk-full",
+    "driver-mismatch", "preflight-failed", "lost",
+]  # fmt: skip
+#: Variables and files hold one line each.
+_Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=500)]
 
 
 class DigestSet(Model):
@@ -51,6 +59,58 @@ class Resource(Model):
     digest: DigestSet
 
 
+class RunnerFault(Model):
+    """Why an outcome says nothing of the patch: the machine that it ran on was at fault.
+
+    Kept as `runner_fault` in the details of an outcome that is unavailable.
+
+    Attributes:
+        kind: What kind of thing went wrong.
+        said: What was seen, in one line.
+    """
+
+    kind: FaultKind
+    said: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+
+
+class RunOf(Model):
+    """The run of GitHub Actions that a record comes from, as the runner was told.
+
+    Attributes:
+        run_id: GitHub's number of the run.
+        attempt: Which attempt of it, from 1.
+        job: The job's id in the plan; without a plan the workflow's name of the job.
+        repository: The queue's repository, `owner/name`.
+        commit: The queue's commit that was checked out.
+    """
+
+    run_id: Annotated[int, Field(ge=1)]
+    attempt: Annotated[int, Field(ge=1)]
+    job: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
+    repository: Annotated[
+        str,
+        StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+$", max_length=140),
+    ]
+    commit: ObjectId
+
+
+class Container(Model):
+    """The container that something ran in, as the job that started it says.
+
+    Attributes:
+        image: The image by its digest, `registry/name@sha256:…`.
+        flags: The container's options, one word each.
+    """
+
+    image: Annotated[
+        str,
+        StringConstraints(
+            pattern=r"^[a-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}$", max_length=300
+        ),
+    ]
+    flags: Annotated[tuple[_Words, ...], Field(strict=False, max_length=100)] = ()
+
+
 class Details(Model):
     """What the test-result predicate has no field for.
 
@@ -74,6 +134,8 @@ class Details(Model):
         verdict: What the outcomes amount to.
         open: Targets that were asked for and could not run there. Not passes.
         stages: The outcomes, with everything that was seen.
+        run: The run of GitHub Actions that it comes from; None: not from there.
+        container: The container that it ran in; None: none was named.
     """
 
     type: Literal["contribbot/evidence/v1"] = DETAILS
@@ -94,6 +156,8 @@ class Details(Model):
     verdict: Annotated[Verdict, Field(strict=False)]
     open: Annotated[tuple[str, ...], Field(strict=False)]
     stages: Annotated[tuple[StageResult, ...], Field(strict=False)]
+    run: RunOf | None = None
+    container: Container | None = None
 
 
 class TestResult(Model):

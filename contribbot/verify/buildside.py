@@ -18,9 +18,9 @@ from contribbot.errors import MachineError, NoSpaceError
 from contribbot.files import write_atomically
 from contribbot.model.proofs import Build
 from contribbot.verify.buildplan import Plan, hipify_first
-from contribbot.verify.childreport import Scrub
 from contribbot.verify.hipified import Hipified, hipified, is_source
 from contribbot.verify.job import Job
+from contribbot.verify.scrub import Scrub
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000

@@ -12,9 +12,12 @@ from typing import Final
 from contribbot import process
 from contribbot.files import write_atomically
 from contribbot.model.check import Check
+from contribbot.model.outcome import HOST_TARGETS
 from contribbot.model.patch import PatchFile
-from contribbot.verify.childreport import CheckRun, Scrub, read_report
+from contribbot.verify.childreport import CheckRun, read_report
 from contribbot.verify.places import Place
+from contribbot.verify.runnerfault import suspicion
+from contribbot.verify.scrub import Scrub
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -45,12 +48,15 @@ def run_check(
     Raises:
         MachineError: The child could not be started.
     """
+    on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     argv = [
         "-B", "-m", "pytest", "-p", "contribbot.verify.child", "-p", "no:cacheprovider",
         "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
-        "-q", "--color=no", "--tb=native", check.file,
+        "-q", "--color=no", "--tb=native",
+        # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
+        *([] if on_host else ["--capture=sys"]), check.file,
     ]  # fmt: skip
     done = process.supervise(
         [sys.executable, *argv],
@@ -63,6 +69,7 @@ def run_check(
             more={
                 "CONTRIBBOT_REPORT": str(folder / _REPORT),
                 "CONTRIBBOT_WITNESS": json.dumps(list(place.witnessed)),
+                "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
                 # Only what contribbot depends on may take part, not what else is installed.
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             },
@@ -72,7 +79,9 @@ def run_check(
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", *argv]))
-    _keep_log(run, scrub(done.output.decode("utf-8", "replace")), logs)
+    text = scrub(done.output.decode("utf-8", "replace"))
+    run.suspicion = suspicion(run, text)
+    _keep_log(run, text, logs)
     return run
 
 

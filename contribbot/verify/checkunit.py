@@ -18,6 +18,7 @@ from contribbot.model.outcome import HOST_TARGETS, Outcome
 from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
 from contribbot.verify.childreport import CheckRun
+from contribbot.verify.gpuwitness import kernel_details
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError, owners, releases
 from contribbot.verify.places import (
@@ -28,6 +29,7 @@ from contribbot.verify.places import (
     unplaceable,
 )
 from contribbot.verify.redgreen import judge_check
+from contribbot.verify.runnerfault import RunnerFaultError, is_full, told_by
 
 _ACCELERATOR: Final = threading.Lock()
 
@@ -121,10 +123,13 @@ def absent_module(what: Needy) -> str:
 
 def _run(job: Job, check: Check, way: Way) -> Finding:
     try:
-        base, patched = _both(job, check, way)
+        base, patched, preflight = _both(job, check, way)
     except OverlayError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
+    except RunnerFaultError as error:
+        return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
     outcome, reason = way.judge(check, base, patched)
+    blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
     note = overlay_note(job)
     details: dict[str, JsonValue] = {
         "file": check.file,
@@ -138,6 +143,9 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "patched": patched.summary(),
         "statements": {path: list(lines) for path, lines in patched.statements.items()},
         "executed": {path: list(lines) for path, lines in patched.executed.items()},
+        **kernel_details(check, base, patched),
+        **({"preflight": preflight} if preflight else {}),
+        **({"runner_fault": blamed.model_dump()} if blamed else {}),
         **way.details(base, patched),
     }
     return Finding(
@@ -149,24 +157,29 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     )
 
 
-def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun]:
-    """Run a check on the base and on the patched tree.
+def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun, dict[str, JsonValue]]:
+    """Run a check on the base and on the patched tree; return the pre-flight's details too.
 
     Both are witnessed, so that tracing cannot make the difference. On an
     accelerator they run one after the other and alone: a fault on one side must
     not reach the other, nor another check.
+
+    Raises:
+        OverlayError: A tree's files cannot be put over what is installed.
+        RunnerFaultError: The accelerator does not do what it surely must.
     """
     trees = job.trees
     if check.target in HOST_TARGETS:
         on_base, on_patched = (
             _start(job, check, way, tree) for tree in (trees.base, trees.patched)
         )
-        return on_base.result(), on_patched.result()
+        return on_base.result(), on_patched.result(), {}
     with _ACCELERATOR:
-        return (
-            _start(job, check, way, trees.base).result(),
-            _start(job, check, way, trees.patched).result(),
+        preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
+        base, patched = (
+            _accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)
         )
+    return base, patched, preflight
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
@@ -180,12 +193,22 @@ def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 
     Raises:
         OverlayError: The tree's files cannot be put over what is installed.
+        RunnerFaultError: The accelerator does not do what it surely must.
         MachineError: The child could not be started.
     """
     if check.target in HOST_TARGETS:
         return _start(job, check, way, tree).result()
     with _ACCELERATOR:
-        return _start(job, check, way, tree).result()
+        job.preflights.before(check.target, job.machine, job.fresh_folder)
+        return _accelerated(job, check, way, tree)
+
+
+def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    """Run a check on one tree; after what could be the runner's fault, see whose it is."""
+    run = _start(job, check, way, tree).result()
+    if run.suspicion is not None and run.suspicion.kind != "disk-full":
+        job.preflights.after(run.suspicion, check.target, job.machine, job.fresh_folder)
+    return run
 
 
 def _start(job: Job, check: Check, way: Way, tree: str) -> Future[CheckRun]:
@@ -203,6 +226,10 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
             folder=job.fresh_folder(),
             logs=job.logs,
         )
+    full = run.suspicion is not None and run.suspicion.kind == "disk-full"
+    if full and tree == job.trees.patched and not is_full(job.scratch):
+        # As with memory: what lacks on the patched tree alone is the patch's doing.
+        run.suspicion = None
     meddled = job.altered(tree)
     if meddled and not run.trouble:
         # What other checks saw from then on is not the tree: this run decides nothing.

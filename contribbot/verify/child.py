@@ -6,6 +6,7 @@ It is loaded with `-p contribbot.verify.child` and told what to do by variables:
   happen, so that a crash leaves what came before it.
 - `CONTRIBBOT_WITNESS`: a JSON list of paths of Python files whose executed lines
   are reported.
+- `CONTRIBBOT_KERNELS`: the device whose kernels are counted (`kernelwatch`), or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone.
 
@@ -207,7 +208,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         guard_group(int(lifeline))
     report = os.environ.pop("CONTRIBBOT_REPORT", "")
     witness = json.loads(os.environ.pop("CONTRIBBOT_WITNESS", "[]"))
+    kernels = os.environ.pop("CONTRIBBOT_KERNELS", "")
     if report:
         reporter = Reporter(Path(report), witness)
         reporter.measure()
         early_config.pluginmanager.register(reporter, "contribbot-reporter")
+        if kernels:
+            from contribbot.verify.kernelwatch import KernelWatch  # noqa: PLC0415  where asked for
+
+            watch = KernelWatch(kernels, reporter.write)
+            early_config.pluginmanager.register(watch, "contribbot-kernels")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +11,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.model.evidence import RunnerFault
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.kernels import Kernels
+from contribbot.verify.scrub import Scrub
 from contribbot.verify.witnessed import Witnessed
-from contribbot.workspace import cache_folder
 
 #: pytest's exit statuses for a session that ran to its end: all passed, some
 #: failed, interrupted by errors of collection, nothing collected.
@@ -63,6 +63,8 @@ class CheckRun:
         statements: The lines with statements among those that the patch adds, by tree path.
         executed: Those of them that ran.
         cells: The cells of grids that were judged.
+        kernels: The kernels that ran, where that was asked for.
+        suspicion: What could be the runner's doing and not the tree's; None: nothing.
     """
 
     passed: list[str] = field(default_factory=list)
@@ -77,6 +79,8 @@ class CheckRun:
     statements: dict[str, list[int]] = field(default_factory=dict)
     executed: dict[str, list[int]] = field(default_factory=dict)
     cells: list[CellRecord] = field(default_factory=list)
+    kernels: Kernels = field(default_factory=Kernels)
+    suspicion: RunnerFault | None = None
 
     @property
     def ran(self) -> set[str]:
@@ -102,44 +106,8 @@ class CheckRun:
             "seconds": round(self.seconds, 3),
             "log_sha256": self.log,
             "log_tail": self.tail,
+            **({"suspected": self.suspicion.model_dump()} if self.suspicion else {}),
         }
-
-
-#: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
-#: `src/root`, but in `-I/root/x` and behind the `\\n` of a string that was printed quoted.
-_BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt]))"
-_AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
-
-
-class Scrub:
-    """Takes the folders of this machine out of what a check wrote.
-
-    Args:
-        tree: The exported tree.
-        folder: The folder of the run.
-        more: Other folders that stand for the tree.
-    """
-
-    def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
-        named = [
-            *((str(one), "<tree>") for one in more),
-            (str(tree), "<tree>"),
-            (str(folder), "<run>"),
-            (str(cache_folder()), "<cache>"),
-            (sys.prefix, "<python>"),
-            (sys.base_prefix, "<python>"),
-            (str(Path(__file__).parents[2]), "<contribbot>"),
-            (str(Path.home()), "<home>"),
-        ]
-        # `/` is no folder worth hiding. Of a folder with two names the first counts.
-        self._named = {name: text for name, text in reversed(named) if len(name) > 1}
-        # The longest first: one may lie in another.
-        names = "|".join(re.escape(name) for name in sorted(self._named, key=len, reverse=True))
-        self._pattern = re.compile(f"{_BEFORE_FOLDER}(?:{names}){_AFTER_FOLDER}")
-
-    def __call__(self, text: str) -> str:
-        """Return the text with a placeholder for each folder."""
-        return self._pattern.sub(lambda found: self._named[found[0]], text)
 
 
 def read_report(
@@ -229,12 +197,18 @@ def _take(
         file = witnessed[str(event["path"])]
         run.statements[file.path] = _lines(event["statements"], file)
         run.executed[file.path] = _lines(event["executed"], file)
-    elif kind == "cell":
-        told_cell = {name: value for name, value in event.items() if name != "event"}
-        told_cell["failed"] = scrub(str(event["failed"]))
-        run.cells.append(CellRecord.model_validate(told_cell))
+    elif kind in {"cell", "kernels"}:
+        _take_seen(run, {name: value for name, value in event.items() if name != "event"}, scrub)
     elif kind == "end":
         told.status = int(str(event["status"]))
+
+
+def _take_seen(run: CheckRun, seen: dict[str, JsonValue], scrub: Scrub) -> None:
+    """Take over what the child saw beside outcomes: a cell of a grid, or the kernels."""
+    if "failed" in seen:
+        run.cells.append(CellRecord.model_validate({**seen, "failed": scrub(str(seen["failed"]))}))
+    else:
+        run.kernels = Kernels.model_validate({**seen, "blind": scrub(str(seen["blind"]))})
 
 
 def _lines(value: JsonValue, file: Witnessed) -> list[int]:

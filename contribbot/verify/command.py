@@ -14,6 +14,7 @@ from typing import Final
 
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.probe import this_machine
+from contribbot.hardware.runner import container_of, run_of
 from contribbot.model.outcome import Outcome, Verdict
 from contribbot.model.report import PatchReport, unmet
 from contribbot.queue import journal
@@ -21,6 +22,7 @@ from contribbot.queue.load import Queue
 from contribbot.verify.evidence import state_evidence, write_evidence
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
 from contribbot.verify.records import Record, State, judge_record, record_path
+from contribbot.verify.runnerfault import at_fault, fault_of
 
 _TARGET: Final = re.compile(
     r"^(?:(?:build|compile|reproduce|numerics|bench):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
@@ -80,6 +82,8 @@ def verify_and_record(
     Raises:
         ContribbotError: See `pipeline.verify`.
     """
+    # What the record will say of the run is checked before hours of work, not after.
+    run_of(), container_of()
     with _terminated_as_interrupted():
         verified = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
         records = _record(queue, verified, folder)
@@ -92,7 +96,8 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
     for one in verified:
         report = one.report
         path = record_path(folder, report.patch, this_machine())
-        if _all_remembered(report) and path.is_file():
+        # What a runner at fault could not see takes nothing away from what was seen.
+        if (_all_remembered(report) or at_fault(report.stages)) and path.is_file():
             known = judge_record(queue, path)
             if known.state is State.FRESH and _is_about(known, report):
                 records[report.patch] = path
@@ -152,11 +157,22 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
     # A patch that is being written: nothing failed, and nothing could have shown anything.
     if any(one.details.get("unfinished") for report in reports for one in report.stages):
         return ExitCode.NO
-    if any(report.verdict is Verdict.REFUTED or unmet(report, required) for report in reports):
+    if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):
         return ExitCode.NO
     could_not = any(
-        one.outcome is Outcome.UNAVAILABLE and one.target in this_machine().targets
+        fault_of(one)
+        or (one.outcome is Outcome.UNAVAILABLE and one.target in this_machine().targets)
         for report in reports
         for one in report.stages
     )
     return ExitCode.MACHINE if could_not else ExitCode.OK
+
+
+def _denied(report: PatchReport, required: Sequence[str]) -> bool:
+    """Say whether a required target is not proved, for other reasons than the runner's."""
+    for need in unmet(report, required):
+        stage, _, target = need.rpartition(":")
+        asked = [one for one in report.stages if one.target == target]
+        if not at_fault([one for one in asked if not stage or one.stage == stage]):
+            return True
+    return False

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 import contribbot
 from contribbot.files import write_atomically
 from contribbot.hardware.probe import this_machine
+from contribbot.hardware.runner import container_of, run_of
 from contribbot.model.evidence import (
     RESULTS,
     Details,
@@ -61,6 +62,8 @@ def state_evidence(verified: Verified) -> Statement | None:
         verdict=report.verdict,
         open=report.open,
         stages=report.stages,
+        run=run_of(),
+        container=container_of(),
     )
     predicate = TestResult(
         result=RESULTS[report.verdict],

@@ -15,7 +15,7 @@ from contribbot import process
 from contribbot.files import write_atomically
 from contribbot.model.recipes import HipifyRecipe
 from contribbot.store.trees import changes
-from contribbot.verify.childreport import Scrub
+from contribbot.verify.scrub import Scrub
 
 if TYPE_CHECKING:
     from contribbot.verify.job import Job

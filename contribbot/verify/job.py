@@ -21,6 +21,7 @@ from contribbot.store.trees import altered, export
 from contribbot.verify.hipified import Hipified
 from contribbot.verify.memo import Memo
 from contribbot.verify.overlay import Overlay
+from contribbot.verify.preflight import Preflights
 from contribbot.verify.slots import Slots
 
 
@@ -108,6 +109,8 @@ class Job:
         scratch: A folder of its own, gone after the run.
         logs: Where the output of checks is kept.
         progress: Where downloads report how far they are.
+        preflights: What is known of the fitness of this machine's GPUs; shared by the jobs
+            of a run.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Job:
         scratch: Path,
         logs: Path,
         progress: Progress,
+        preflights: Preflights | None = None,
     ) -> None:
         self.patch = patch
         self.below = below
@@ -134,6 +138,7 @@ class Job:
         self.scratch = scratch
         self.logs = logs
         self.progress = progress
+        self.preflights = preflights or Preflights()
         self.trees = Trees()
         self.results: dict[str, list[StageResult]] = {}
         self.overlays: Memo[Overlay] = Memo()

@@ -23,6 +23,8 @@ from contribbot.sources import Progress
 from contribbot.store.repository import open_store
 from contribbot.verify.cache import OutcomeCache
 from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.preflight import Preflights
+from contribbot.verify.runnerfault import details_of_absence
 from contribbot.verify.slots import Slots
 from contribbot.verify.stages import STAGES
 from contribbot.workspace import run_folder, stores_folder
@@ -93,7 +95,7 @@ def verify(
     patches = {name: queue.patch(name) for name in names}
     stacks = {name: tuple(queue.patch(low) for low in queue.below(name)) for name in names}
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
-    slots = Slots()
+    slots, preflights = Slots(), Preflights()
     with (
         run_folder(compiles.kept(), shelf.kept(), *cache.kept) as scratch,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
@@ -114,6 +116,7 @@ def verify(
                     scratch=scratch / name,
                     logs=queue.local / "logs",
                     progress=watcher.download(),
+                    preflights=preflights,
                 )
                 job.scratch.mkdir()
                 walk = _Walk(job, cache, units, watcher, force=options.force)
@@ -192,7 +195,9 @@ class _Walk:
 
     def _outcome(self, stage: str, unit: Unit) -> StageResult:
         if unit.missing:
-            finding = Finding(Outcome.UNAVAILABLE, unit.missing)
+            known = unit.target in self._job.machine.targets
+            details = {} if known else details_of_absence(stage, unit.target)
+            finding = Finding(Outcome.UNAVAILABLE, unit.missing, details)
             return _result(stage, unit, finding, 0.0)
         key = None if unit.inputs is None else self._cache.key(stage, unit.target, unit.inputs)
         if key is not None and not self._force:

@@ -19,8 +19,10 @@ from contribbot.model.evidence import (
     pin_digest,
     seal_of,
 )
+from contribbot.model.history import RetiredEvent
 from contribbot.model.machine import Machine
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, judge, open_targets
+from contribbot.queue import journal
 from contribbot.queue.load import Queue
 
 
@@ -33,6 +35,8 @@ class State(enum.StrEnum):
     STALE = "stale"
     #: It was changed after it was written, or contradicts itself.
     TAMPERED = "tampered"
+    #: It is about a patch that left the queue.
+    RETIRED = "retired"
     #: It is not about a patch of this queue, or not contribbot's.
     FOREIGN = "foreign"
 
@@ -107,7 +111,7 @@ def _worth(
     if problem := _contradiction(statement, document):
         return State.TAMPERED, problem
     if details.patch not in queue.specs:
-        return State.FOREIGN, f"about {details.patch}, which is no patch of this queue"
+        return _of_no_patch(queue, path, details.patch)
     if (path.parent.name, path.stem) != (details.patch, details.machine.slug):
         return State.FOREIGN, f"its place is {details.patch}/{details.machine.slug}.json"
     if details.upstream != queue.specs[details.patch].upstream:
@@ -115,6 +119,16 @@ def _worth(
     if changed := _changed(queue, details):
         return State.STALE, changed
     return State.FRESH, f"{details.verdict} on {details.machine.slug}"
+
+
+def _of_no_patch(queue: Queue, path: Path, name: str) -> tuple[State, str]:
+    """Tell what a record is worth whose patch the queue does not have."""
+    # The folder's name first: what a record says may be no name that a path can hold.
+    if path.parent.name == name and any(
+        isinstance(event, RetiredEvent) for event in journal.read(queue.folder, name)
+    ):
+        return State.RETIRED, f"about {name}, which left the queue"
+    return State.FOREIGN, f"about {name}, which is no patch of this queue"
 
 
 def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
@@ -131,6 +145,14 @@ def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
         (red, "a check that went from red to green did not fail on the base"),
         (not any(map(_failed_all_the_same, passed)), "a check that passed did fail"),
         (details.started <= details.finished, "it ended before it started"),
+        (
+            all(
+                one.outcome is Outcome.UNAVAILABLE
+                for one in details.stages
+                if "runner_fault" in one.details
+            ),
+            "an outcome that is put down to the runner counts",
+        ),
         (
             judge(details.stages, details.machine.targets) is details.verdict,
             "the verdict is not what its stages say",

@@ -20,7 +20,9 @@ def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcom
     """
     for side, run in (("base", base), ("patched tree", patched)):
         if run.trouble:
-            return Outcome.FAILED, f"on the {side}: {run.trouble}"
+            full = run.suspicion is not None and run.suspicion.kind == "disk-full"
+            outcome = Outcome.UNAVAILABLE if full else Outcome.FAILED
+            return outcome, f"on the {side}: {run.trouble}"
     if fault := _machine_fault(base, patched):
         return fault
     wrong = _wrong_on_base(check, base) or _wrong_on_patched(base, patched)

@@ -21,10 +21,11 @@ from contribbot.model.outcome import HOST_TARGETS, Outcome, StageResult
 from contribbot.model.proofs import Bench
 from contribbot.verify.checkrun import child_environment, lay_out
 from contribbot.verify.checkunit import missing_here, place_inputs
-from contribbot.verify.childreport import Scrub
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.places import overlay_details, overlay_note, place, unplaceable
+from contribbot.verify.runnerfault import RunnerFaultError, suspicion_of_bench
+from contribbot.verify.scrub import Scrub
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -72,7 +73,23 @@ class BenchStage:
 
 
 def _run(job: Job, entry: Bench) -> Finding:
+    try:
+        return _measured(job, entry)
+    except RunnerFaultError as error:
+        return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
+
+
+def _measured(job: Job, entry: Bench) -> Finding:
+    """Measure and judge.
+
+    Raises:
+        RunnerFaultError: The GPU does not do what it surely must.
+    """
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
+    blamed: dict[str, JsonValue] = {}
+    if entry.target not in HOST_TARGETS:
+        flight = (entry.target, job.machine, job.fresh_folder)
+        blamed["preflight"] = job.preflights.before(*flight)
     try:
         # What has to be built first is built before the machine falls quiet.
         base, patched = (_Spot(job, entry, tree) for tree in (job.trees.base, job.trees.patched))
@@ -83,10 +100,18 @@ def _run(job: Job, entry: Bench) -> Finding:
         started = time.monotonic()
         result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout)
         seconds = time.monotonic() - started
-    outcome, reason, lasting = conclude(result, claim)
+        outcome, reason, lasting = conclude(result, claim)
+        if blamed:
+            said = (base.said(), patched.said())
+            suspect = suspicion_of_bench(outcome, reason, lasting=lasting, outputs=said)
+            if suspect is not None:
+                job.preflights.after(suspect, *flight)
+                if outcome is Outcome.UNAVAILABLE:
+                    blamed["runner_fault"] = suspect.model_dump()
     meddled = job.altered(job.trees.base) or job.altered(job.trees.patched)
     if meddled:
         outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False
+        blamed.pop("runner_fault", None)
     note = overlay_note(job)
     details: dict[str, JsonValue] = {
         "file": entry.file,
@@ -94,6 +119,7 @@ def _run(job: Job, entry: Bench) -> Finding:
         "memory_at_most": entry.memory_at_most,
         "threads": _threads(job, entry),
         "accelerator": {**process.accelerator_environment()},
+        **blamed,
         **overlay_details(job),
         "ceilings": ceiling_details(result.ceilings),
         "cases": [
@@ -145,13 +171,17 @@ class _Spot:
         """Return what the child of this side is started with."""
         return Side(name, self._checks, self._env, self._log)
 
-    def kept(self, logs: Path) -> dict[str, JsonValue]:
-        """Keep the output under its digest, and return what the record says of this side."""
+    def said(self) -> str:
+        """Return what this side has written, without this machine's folders."""
         written = b""
         if self._log.is_file():
             with self._log.open("rb") as file:
                 written = file.read(FLOOD)
-        text = self.scrub(written.decode("utf-8", "replace"))
+        return self.scrub(written.decode("utf-8", "replace"))
+
+    def kept(self, logs: Path) -> dict[str, JsonValue]:
+        """Keep the output under its digest, and return what the record says of this side."""
+        text = self.said()
         content = text.encode()
         digest = hashlib.sha256(content).hexdigest()
         write_atomically(logs / f"{digest}.log", content)

@@ -26,9 +26,9 @@ from contribbot.compiling.triton import (
 from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.proofs import Compile
-from contribbot.verify.childreport import Scrub
 from contribbot.verify.hipified import hipified, is_source, obstacle, sources_of
 from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.scrub import Scrub
 
 _TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
 

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.store.trees import added_lines
+from contribbot.verify.gpuwitness import kernel_units
 from contribbot.verify.job import Finding, Job, Unit
 
 
@@ -24,7 +25,7 @@ class WitnessStage:
     after = ("reproduce",)
 
     def units(self, job: Job) -> list[Unit]:
-        """One unit a target: what ran on one says nothing of another."""
+        """One unit a target, as what ran on one says nothing of another; and the kernels'."""
         ran = [
             result
             for stage in ("reproduce", "numerics")
@@ -32,7 +33,7 @@ class WitnessStage:
             if result.outcome is Outcome.PASSED and "executed" in result.details
         ]
         targets = dict.fromkeys(result.target for result in ran)
-        return [self._unit(job, target, ran) for target in targets]
+        return [*(self._unit(job, target, ran) for target in targets), *kernel_units(job)]
 
     def settle(self, job: Job, results: list[StageResult]) -> None:
         """Nothing later depends on it."""

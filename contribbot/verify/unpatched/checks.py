@@ -14,6 +14,7 @@ from contribbot.verify.childreport import CheckRun
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.places import overlay_note, unplaceable
 from contribbot.verify.redgreen import unlike_stated
+from contribbot.verify.runnerfault import RunnerFaultError
 from contribbot.verify.stages.numerics import not_shown, way_of
 from contribbot.verify.unpatched.bare import Bare, Seen, lost
 from contribbot.verify.unpatched.kernels import built
@@ -65,6 +66,8 @@ def _ask(
                 return Seen(Says.OTHER, "it asks for a test that the patch brings", log=seen.log)
     except OverlayError as error:
         return Seen(Says.CANNOT, str(error))
+    except RunnerFaultError as error:
+        return Seen(Says.CANNOT, str(error), transient=True)
     return seen
 
 

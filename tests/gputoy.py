@@ -1,0 +1,77 @@
+"""A patch that is checked on a GPU that no machine has, and known-good kernels for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from contribbot.hardware.probe import this_machine
+from contribbot.model.machine import Gpu
+from contribbot.queue.load import load_queue
+from contribbot.sources import Silent
+from contribbot.store.repository import open_store
+from contribbot.verify.job import Job
+from contribbot.verify.preflight import Preflight, Preflights, fly
+from contribbot.verify.slots import Slots
+from contribbot.workspace import stores_folder
+from tests.conftest import Program
+from tests.toy import Toy, one_check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from contribbot.model.machine import Machine
+
+#: A target that LLVM does not know, so that no GPU is one.
+TARGET = "gfx999"
+FAULT = (
+    "Memory access fault by GPU node-1 (Agent handle: 0x55ac14d27600) on address "
+    "0x7f9587e00000. Reason: Page not present or supervisor privilege."
+)
+
+
+def machine() -> Machine:
+    """Return this machine, said to have the GPU."""
+    gpu = Gpu(vendor="amd", target=TARGET, name="none", driver="6.1")
+    return this_machine().model_copy(update={"gpus": (gpu,)})
+
+
+class Counted(Preflights):
+    """Known-good kernels that really run: on the processor so often, then on a GPU that is not.
+
+    Args:
+        fit: How often they run on the processor, where they pass.
+    """
+
+    def __init__(self, fit: int = 1000) -> None:
+        super().__init__()
+        self.flights = 0
+        self._fit = fit
+
+    def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+        self.flights += 1
+        device = "cpu" if self.flights <= self._fit else "cuda"
+        return fly(target, machine, folder(), device=device)
+
+
+@contextmanager
+def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iterator[Job]:
+    """Put a patch with one check for the GPU, and give its verification, trees and all."""
+    stated = one_check(reason="assert 5 == 6", more=f'requires = ["{TARGET}"]\n{more}')
+    toy.put_patch(checks=stated, check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    # The trees are made for real; the check itself waits for hardware there.
+    applied = Program(toy.queue)("verify", "area", "--json").stages()["apply"].details
+    with ThreadPoolExecutor(1) as pool:
+        job = Job(
+            load_queue(toy.queue).patch("area"), (), store=open_store(stores_folder(), "toy"),
+            machine=machine(), children=pool, slots=Slots(), threads=1,
+            scratch=toy.root / "scratch", logs=toy.root / "logs", progress=Silent(),
+            preflights=preflights,
+        )  # fmt: skip
+        job.trees.base, job.trees.patched = (
+            str(applied["base_tree"]), str(applied["patched_tree"]),
+        )  # fmt: skip
+        yield job

@@ -1,0 +1,193 @@
+"""Whether the kernels that a check is about ran at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import ValidationError
+
+from contribbot.model.check import Check
+from contribbot.model.outcome import Outcome
+from contribbot.model.patch import PatchFile
+from contribbot.queue.load import load_queue
+from contribbot.verify.checkrun import run_check
+from contribbot.verify.gpuwitness import judge_kernels, kernel_details
+from contribbot.verify.places import Place
+from tests.test_bench_gpu import torch_sees_a_gpu
+from tests.test_witness import Witnessed, witnessed  # noqa: F401  a fixture
+from tests.toy import Toy, one_check
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from contribbot.verify.childreport import CheckRun
+    from contribbot.verify.job import Finding
+    from tests.conftest import Program
+
+OPERATOR = """\
+import pytest
+import torch
+
+
+@torch.library.custom_op("toy::area", mutates_args=())
+def area(sides: torch.Tensor) -> torch.Tensor:
+    return sides.sum().reshape(1)
+
+
+@pytest.fixture
+def sides():
+    return torch.tensor([2.0, 3.0]).{move}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_area(sides, times):
+    for _ in range(times):
+        assert area(sides).item() == 5
+"""
+NO_TORCH = "def test_area():\n    assert True\n"
+#: torch has one profiler a process.
+OWN_PROFILER = """\
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+def test_area():
+    with profile(activities=[ProfilerActivity.CPU]) as taken:
+        torch.ones(3).sum()
+    assert taken.events()
+
+
+def test_after():
+    torch.ones(3).prod()
+"""
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch_sees_a_gpu(), reason="needs a GPU that torch can use"
+))]  # fmt: skip
+
+
+def run(folder: Path, text: str, kernels: tuple[str, ...], target: str = "cpu") -> CheckRun:
+    """Run a check with its kernels counted; on a processor these are torch's operators."""
+    check = Check(
+        name="area", file="test_area.py", expect="pass-to-pass", requires=(target,)
+    ).model_copy(update={"kernels": kernels})
+    folder.mkdir(exist_ok=True)
+    where = Place(tree=folder, python=(), witnessed={}, env={})
+    return run_check(
+        check, [PatchFile("test_area.py", text.encode())], place=where, env={}, threads=1,
+        folder=folder, logs=folder.parent / "logs",
+    )  # fmt: skip
+
+
+def judged(seen: CheckRun, kernels: tuple[str, ...]) -> Finding:
+    """Return what the witness finds when a run was the one on the patched tree."""
+    check = Check(name="area", file="test_area.py", expect="pass-to-pass")
+    stated = check.model_copy(update={"kernels": kernels})
+    told = kernel_details(stated, seen, seen)["kernels"]
+    assert isinstance(told, dict)
+    return judge_kernels(told)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> None:
+    name = "toy::area" if device == "cpu" else "reduce_kernel"
+    done = run(tmp_path / "run", OPERATOR.format(move=f"to('{device}')"), (name,), device)
+    assert not done.trouble, done.tail
+    assert len(done.passed) == 2
+    assert sum(count for one, count in done.kernels.seen.items() if name in one) == 3
+
+    found = judged(done, (name,))
+    assert found.outcome is Outcome.PASSED
+    assert name in found.reason
+
+    never = judged(done, (name, "per_token_group_quant"))
+    assert never.outcome is Outcome.FAILED
+    assert never.reason.startswith(
+        "the patched kernel never ran: no name holds 'per_token_group_quant'; "
+    )
+
+
+def test_that_no_kernel_ran_at_all_is_a_failure(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", NO_TORCH, ("toy::area",))
+    assert done.passed == ["test_area.py::test_area"]
+    assert (done.kernels.seen, done.kernels.blind) == ({}, "")
+    found = judged(done, ("toy::area",))
+    assert found.outcome is Outcome.FAILED
+    assert found.reason.endswith("; none did")
+
+
+@pytest.mark.skipif(torch_sees_a_gpu(), reason="needs a torch that sees no GPU")
+def test_a_profiler_that_cannot_see_proves_nothing_and_refutes_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", NO_TORCH, ("quant",), "cuda")
+    assert done.passed == ["test_area.py::test_area"]
+    found = judged(done, ("quant",))
+    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
+    assert "torch's profiler sees no kernel here: " in found.reason
+
+
+def test_a_check_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", OWN_PROFILER, ("aten::sum",))
+    assert len(done.passed) == 2
+    # What ran meanwhile was the check's to see; what ran after it is seen.
+    assert "aten::sum" not in done.kernels.seen
+    assert done.kernels.seen["aten::prod"] == 1
+
+
+def test_a_check_that_states_none_is_not_profiled(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", OPERATOR.format(move="cpu()"), ())
+    assert len(done.passed) == 2
+    assert done.kernels.seen == {}
+
+
+def test_the_stage_judges_each_check_that_states_kernels(
+    witnessed: Witnessed,  # noqa: F811  the fixture
+) -> None:
+    told: dict[str, JsonValue] = {
+        "stated": ["quant"], "never_ran": ["quant"], "base": {}, "patched": {"gemm": 2},
+        "names": 1, "blind": "",
+    }  # fmt: skip
+    here = witnessed.ran_on("red", "cuda", kernels=told)
+    witnessed.job.results = {"reproduce": [witnessed.ran_on("red", "cpu"), here]}
+    from contribbot.verify.stages.witness import WitnessStage
+
+    units = WitnessStage().units(witnessed.job)
+    assert [(one.target, one.label) for one in units] == [
+        ("cpu", ""), ("cuda", ""), ("cuda", "kernels of reproduce/red"),
+    ]  # fmt: skip
+    found = units[-1].work()
+    assert (found.outcome, found.reason) == (
+        Outcome.FAILED,
+        "the patched kernel never ran: no name holds 'quant'; 1 others did, such as gemm",
+    )
+
+
+def test_kernels_are_part_of_what_is_stated_and_nothing_else_changes(toy: Toy) -> None:
+    def digest(more: str) -> str:
+        toy.put_patch(checks=one_check(more=f'requires = ["cuda"]\n{more}'))
+        toy.put_queue(["area"])
+        return load_queue(toy.queue).patch("area").checks_digest
+
+    without = digest("")
+    assert digest("kernels = []") == without
+    assert digest('kernels = ["quant"]') != without
+    check = load_queue(toy.queue).patch("area").spec.checks[0]
+    assert check.kernels == ("quant",)
+    assert Check.model_validate_json(check.model_dump_json()) == check
+    assert "kernels" not in check.model_copy(update={"kernels": ()}).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "stated", ['requires = ["cpu"]\nkernels = ["quant"]', 'requires = ["cuda"]\nkernels = [".*"]']
+)
+def test_what_states_nothing_is_refused(toy: Toy, program: Program, stated: str) -> None:
+    toy.put_patch(checks=one_check(more=stated))
+    toy.put_queue(["area"])
+    ran = program("verify", "area")
+    assert ran.code == 2
+    assert "kernels" in ran.err
+
+
+def test_a_name_that_is_no_expression_is_refused() -> None:
+    with pytest.raises(ValidationError, match="not a regular expression"):
+        Check(name="a", file="test_a.py", expect="pass-to-pass", requires=("cuda",), kernels=("(",))

@@ -1,0 +1,346 @@
+"""What the runner does wrong is told from what the patch does wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.errors import MachineError
+from contribbot.hardware.probe import this_machine
+from contribbot.hardware.runner import container_of, run_of
+from contribbot.model.evidence import RunnerFault
+from contribbot.model.outcome import Outcome, StageResult
+from contribbot.verify.checkunit import Way, check_unit
+from contribbot.verify.runnerfault import (
+    SIGNATURES,
+    fault_of,
+    is_full,
+    sign_in,
+    suspicion_of_bench,
+)
+from tests.conftest import dig
+from tests.gputoy import FAULT, Counted, gpu_job
+from tests.test_bench_gpu import torch_sees_a_gpu
+from tests.toy import Toy, one_check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from contribbot.verify.job import Finding
+    from tests.conftest import Program
+
+HEAD = (
+    "import os, subprocess, sys, time\nfrom toy.area import rectangle\n\n"
+    f"FAULT = {FAULT!r}\nON_BASE = rectangle(2, 3) == 5\n\n\n"
+)
+#: As a check of a real fault does: the kernel runs in a process of its own, which dies.
+FAULT_ON_BASE = HEAD + (
+    "def test_red():\n"
+    "    code = 'import os, sys; os.write(2, sys.argv[1].encode()); os.abort()'\n"
+    "    argv = [sys.executable, '-c', code if ON_BASE else '', FAULT]\n"
+    "    done = subprocess.run(argv, capture_output=True, text=True)\n"
+    "    assert rectangle(2, 3) == 6, done.stderr\n"
+)
+ABORTS_WHEN_PATCHED = HEAD + (
+    "def test_red():\n"
+    "    if not ON_BASE:\n        os.write(2, FAULT.encode())\n        os.abort()\n"
+    "    assert rectangle(2, 3) == 6\n"
+)
+HANGS_WHEN_PATCHED = HEAD + (
+    "def test_red():\n    time.sleep(0 if ON_BASE else 600)\n    assert rectangle(2, 3) == 6\n"
+)
+WRONG_WHEN_PATCHED = HEAD + (
+    "def test_red():\n    assert rectangle(2, 3) == (6 if ON_BASE else 7)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("hipErrorNoDevice: no ROCm-capable device is detected", "gpu-not-visible"),
+        ("RuntimeError: No HIP GPUs are available", "gpu-not-visible"),
+        ("Unable to open /dev/kfd read-write: Permission denied", "gpu-not-visible"),
+        (FAULT, "memory-fault"),
+        ("AcceleratorError: CUDA error: an illegal memory access was encountered", "memory-fault"),
+        (":0:rocdevice.cpp: HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: 0x29", "memory-fault"),
+        ("HW Exception by GPU node-1 (Agent handle: 0x1b0fc990) reason :GPU Hang", "gpu-hung"),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2 GiB", "out-of-memory"),
+        ("HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate", "out-of-memory"),
+        ('"hipErrorNoBinaryForGpu: Unable to find code object for all', "hip-error"),
+        ("HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in", "hip-error"),
+        ("CUDA error: unspecified launch failure", "hip-error"),
+        ("CUDA driver version is insufficient for CUDA runtime version", "driver-mismatch"),
+        ("Failed to initialize NVML: Driver/library version mismatch", "driver-mismatch"),
+        # The cause comes before what follows from it.
+        (f"HIP error: unspecified launch failure\n{FAULT}", "memory-fault"),
+    ],
+)
+def test_words_point_to_a_kind(said: str, kind: str) -> None:
+    found = sign_in(["AssertionError: assert 5 == 6", said])
+    assert found is not None
+    assert found.kind == kind
+    assert found.said in said
+
+
+def test_ordinary_failures_point_to_nothing() -> None:
+    assert sign_in(["AssertionError: assert 5 == 6\nout of range", "ValueError: no device"]) is None
+    assert all(one.source for one in SIGNATURES)
+
+
+def outcome_of(toy: Toy, text: str, preflights: Counted, more: str = "") -> Finding:
+    with gpu_job(toy, text, preflights, more) as job:
+        return check_unit(job, job.patch.spec.checks[0], Way()).work()
+
+
+def test_a_memory_fault_that_a_patch_mends_is_the_stated_red(toy: Toy) -> None:
+    preflights = Counted()
+    found = outcome_of(toy, FAULT_ON_BASE, preflights)
+    assert (found.outcome, found.lasting) == (Outcome.PASSED, True)
+    assert "runner_fault" not in found.details
+    assert FAULT in str(dig(found.details, "base", "failed", 0, "message"))
+    # Before the base, and after it; the patched run gave no reason to ask again.
+    assert preflights.flights == 2
+    assert dig(found.details, "preflight", "passed") is True
+
+
+def test_a_memory_fault_after_which_nothing_works_is_the_runners(toy: Toy) -> None:
+    preflights = Counted(fit=1)
+    found = outcome_of(toy, FAULT_ON_BASE, preflights)
+    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
+    assert dig(found.details, "runner_fault", "kind") == "memory-fault"
+    assert found.reason.startswith("runner fault (memory-fault): ")
+    assert "then a known-good kernel: torch " in found.reason
+    assert dig(found.details, "preflight", "passed") is False
+
+
+def test_nothing_more_is_tried_on_a_target_that_is_not_fit(toy: Toy) -> None:
+    preflights = Counted(fit=0)
+    marker = toy.root / "ran"
+    with gpu_job(toy, f"open({str(marker)!r}, 'w')\n{FAULT_ON_BASE}", preflights) as job:
+        unit = check_unit(job, job.patch.spec.checks[0], Way())
+        found = [unit.work() for _ in range(2)]
+    assert {one.outcome for one in found} == {Outcome.UNAVAILABLE}
+    assert {dig(one.details, "runner_fault", "kind") for one in found} == {"gpu-not-visible"}
+    assert preflights.flights == 1
+    assert not marker.exists()
+
+
+def test_a_memory_fault_that_a_patch_causes_refutes_it(toy: Toy) -> None:
+    found = outcome_of(toy, ABORTS_WHEN_PATCHED, Counted())
+    assert found.outcome is Outcome.FAILED
+    assert "on the patched tree: crashed in test_red.py::test_red: SIGABRT" in found.reason
+    # What the runtime wrote before it aborted is there to read.
+    assert FAULT in str(dig(found.details, "patched", "suspected", "said"))
+
+
+@pytest.mark.parametrize(("fit", "outcome"), [(9, "failed"), (1, "unavailable")])
+def test_a_hang_is_the_runners_where_a_known_good_kernel_does_not_run_either(
+    toy: Toy, fit: int, outcome: str
+) -> None:
+    found = outcome_of(toy, HANGS_WHEN_PATCHED, Counted(fit), "timeout = 15")
+    assert found.outcome == outcome
+    told = found.details.get("runner_fault")
+    assert told is None if fit > 1 else dig(told, "kind") == "gpu-hung"
+
+
+def test_an_ordinary_failure_asks_nobody(toy: Toy) -> None:
+    preflights = Counted()
+    assert outcome_of(toy, WRONG_WHEN_PATCHED, preflights).outcome is Outcome.FAILED
+    assert preflights.flights == 1
+
+
+@pytest.mark.parametrize(("side", "code"), [("ON_BASE", 3), ("not ON_BASE", 1)])
+def test_a_full_disk_is_the_patchs_where_it_lacks_on_the_patched_tree_alone(
+    toy: Toy, program: Program, side: str, code: int
+) -> None:
+    text = HEAD + (
+        f"def test_red():\n    if {side}:\n"
+        "        os.write(os.open('/dev/full', os.O_WRONLY), b'x')\n"
+        "    assert rectangle(2, 3) == 6\n"
+    )
+    toy.put_patch(checks=one_check(reason="5 == 6"), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert ran.code == code
+    told = fault_of(ran.stages()["reproduce red"])
+    assert told is None if code == 1 else told is not None
+    assert told is None or told.kind == "disk-full"
+
+
+def test_a_disk_with_room_is_not_full(tmp_path: Path) -> None:
+    before = list(tmp_path.iterdir())
+    assert not is_full(tmp_path)
+    assert list(tmp_path.iterdir()) == before
+
+
+def test_what_a_bench_says_points_to_the_runner_only_where_it_could_be() -> None:
+    def suspect(outcome: Outcome, reason: str, *, lasting: bool = False) -> RunnerFault | None:
+        return suspicion_of_bench(outcome, reason, lasting=lasting, outputs=["", FAULT])
+
+    hung = suspect(Outcome.FAILED, "a: on the base: hung, or …: no answer in time")
+    assert hung is not None
+    assert hung.kind == "memory-fault"
+    assert suspect(Outcome.FAILED, "a: 0.5x the base's speed", lasting=True) is None
+    assert suspect(Outcome.UNAVAILABLE, "a: too noisy to tell") is None
+    assert suspect(Outcome.PASSED, "a") is None
+
+
+def with_gpu_check(toy: Toy, target: str) -> None:
+    toy.put_patch(checks=one_check(reason="5 == 6", more=f'requires = ["{target}"]'))
+    toy.put("patches/area/checks/test_red.py", WRONG_WHEN_PATCHED)
+    toy.put_queue(["area"])
+
+
+def break_gpu(toy: Toy, program: Program) -> None:
+    """Have the driver list a GPU that torch cannot use."""
+    import os
+
+    listing = toy.put("bin/nvidia-smi", "#!/bin/sh\necho '9.0, 1.0, A GPU that no one can use'\n")
+    listing.chmod(0o755)
+    path = f"{listing.parent}:{os.environ['PATH']}"
+    program.env |= {"PATH": path, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
+    toy: Toy, program: Program
+) -> None:
+    with_gpu_check(toy, "cuda")
+    break_gpu(toy, program)
+    ran = program("verify", "area", "--require", "cuda", "--json")
+    assert ran.code == 3
+    outcome = ran.stages()["reproduce red"]
+    assert outcome.reason.startswith("red: runner fault (gpu-not-visible): torch ")
+    assert "\n" not in outcome.reason
+    assert ran.report().verdict == "incomplete"
+    assert not outcome.cached
+
+    # It takes nothing away from a record that stands, and the record says what it is.
+    (record,) = (toy.queue / "evidence/area").iterdir()
+    before = record.read_bytes()
+    assert program("verify", "area", "--force").code == 3
+    assert record.read_bytes() == before
+    told = program("evidence", "check", "--json").out
+    assert '"fresh"' in told
+
+    # One that counts what is the runner's contradicts itself.
+    document = json.loads(before)
+    stages = document["predicate"]["contribbot"]["stages"]
+    next(one for one in stages if "runner_fault" in one["details"])["outcome"] = "passed"
+    record.write_text(json.dumps(document))
+    assert '"tampered"' in program("evidence", "check", "--json").out
+
+
+def test_a_planned_job_that_does_not_find_its_gpu_says_so(toy: Toy, program: Program) -> None:
+    with_gpu_check(toy, "gfx999")
+    asked = ("verify", "area", "--require", "gfx999", "--json")
+    # A machine without some GPU is an ordinary machine.
+    assert program(*asked).code == 1
+    ran = program(*asked, CONTRIBBOT_JOB="gfx999-rocm7.1-1")
+    assert ran.code == 3
+    told = fault_of(ran.stages()["reproduce red"])
+    assert told is not None
+    assert told.kind == "gpu-not-visible"
+    # Another job's GPU is not this one's.
+    assert program(*asked, CONTRIBBOT_JOB="gfx942-rocm7.1-1").code == 1
+
+
+def test_what_makes_no_sense_in_a_record_is_no_fault() -> None:
+    def result(told: object) -> StageResult:
+        return StageResult.model_validate(
+            {"stage": "bench", "target": "gfx942", "outcome": "unavailable", "reason": "",
+             "seconds": 0, "details": {"runner_fault": told}}
+        )  # fmt: skip
+
+    assert fault_of(result({"kind": "hip-error", "said": "x"})) is not None
+    odds: tuple[object, ...] = (
+        None, [], {"kind": "no such", "said": "x"}, {"kind": "hip-error"},
+    )  # fmt: skip
+    for odd in odds:
+        assert fault_of(result(odd)) is None
+
+
+RUN = {
+    "GITHUB_RUN_ID": "42", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "gpu",
+    "GITHUB_REPOSITORY": "example/queue", "GITHUB_SHA": "a" * 40,
+}  # fmt: skip
+IMAGE = f"docker.io/rocm/dev@sha256:{'b' * 64}"
+
+
+def test_the_record_names_the_run_and_the_container(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    program.env |= {
+        **RUN, "CONTRIBBOT_JOB": "cpu-1", "CONTRIBBOT_IMAGE": IMAGE,
+        "CONTRIBBOT_CONTAINER_FLAGS": "--device /dev/kfd --group-add 'video'",
+    }  # fmt: skip
+    assert program("verify", "area").code == 0
+    (record,) = (toy.queue / "evidence/area").iterdir()
+    told = json.loads(record.read_bytes())["predicate"]["contribbot"]
+    assert told["run"] == {
+        "run_id": 42, "attempt": 2, "job": "cpu-1", "repository": "example/queue",
+        "commit": "a" * 40,
+    }  # fmt: skip
+    assert told["container"] == {
+        "image": IMAGE, "flags": ["--device", "/dev/kfd", "--group-add", "video"],
+    }  # fmt: skip
+    assert program("evidence", "check").code == 0
+
+    ran = program("verify", "area", "--force", GITHUB_SHA="main")
+    assert ran.code == 3
+    assert "GITHUB_SHA" in ran.err
+    assert json.loads(record.read_bytes())["predicate"]["contribbot"]["run"]["run_id"] == 42
+
+
+def test_run_and_container_are_read_from_the_variables() -> None:
+    assert run_of({}) is None
+    assert container_of({}) is None
+    told = run_of(RUN)
+    assert told is not None
+    assert (told.run_id, told.job) == (42, "gpu")
+    for name, bad in (
+        ("GITHUB_RUN_ID", "x1"), ("GITHUB_RUN_ATTEMPT", ""), ("GITHUB_JOB", "a b"),
+        ("GITHUB_REPOSITORY", "queue"), ("GITHUB_SHA", "main"),
+    ):  # fmt: skip
+        with pytest.raises(MachineError):
+            run_of({**RUN, name: bad})
+    for bad in ("rocm/dev:latest", f"{IMAGE}0", f"-v@sha256:{'b' * 64}"):
+        with pytest.raises(MachineError, match="CONTRIBBOT_IMAGE"):
+            container_of({"CONTRIBBOT_IMAGE": bad})
+    for bad in ("--device '/dev/kfd", "--name a\x07b"):
+        with pytest.raises(MachineError, match="CONTRIBBOT_CONTAINER_FLAGS"):
+            container_of({"CONTRIBBOT_IMAGE": IMAGE, "CONTRIBBOT_CONTAINER_FLAGS": bad})
+
+
+REAL_FAULT = """\
+import torch
+from toy.area import rectangle
+
+
+def test_red():
+    place = torch.full((1,), 2**40 if rectangle(2, 3) == 5 else 0, device="cuda")
+    assert torch.ones(4, device="cuda")[place].sum().item() == 1
+"""
+
+
+@pytest.mark.skipif(not torch_sees_a_gpu(), reason="needs a GPU that torch can use")
+def test_a_real_fault_that_a_patch_mends_proves_it_with_the_kernels_that_ran(
+    toy: Toy, program: Program
+) -> None:
+    (target, *_) = sorted(this_machine().targets - {"any", "cpu"})
+    toy.put_patch(
+        checks=one_check(
+            reason="(CUDA|HIP) error", more=f'requires = ["{target}"]\nkernels = ["reduce_kernel"]'
+        ),
+        check_files={"test_red.py": REAL_FAULT},
+    )
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--require", target, "--json")
+    assert ran.code == 0, ran.out
+    stages = ran.stages()
+    red = stages["reproduce red"]
+    assert dig(red.details, "preflight", "passed") is True
+    assert dig(red.details, "base", "suspected")
+    assert "runner_fault" not in red.details
+    assert stages["witness kernels of reproduce/red"].outcome is Outcome.PASSED
