@@ -17,7 +17,7 @@ verify: $(BIN)/.installed  ## Prove patches/rmsnorm on this machine
 	$(BIN)/contribbot verify patches/rmsnorm
 
 test: $(BIN)/.dev  ## Run the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(BIN)/.dev  ## Format, lint and types, all strict
 	$(BIN)/ruff format --check .

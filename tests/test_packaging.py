@@ -53,6 +53,7 @@ def test_what_is_built_has_the_headers_that_kernels_are_compiled_with(tmp_path: 
     shutil.copytree(
         ROOT / "contribbot", copy / "contribbot", ignore=shutil.ignore_patterns("__pycache__")
     )
+    shutil.copytree(ROOT / "workflows", copy / "workflows")
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, copy)
     headers = copy / "contribbot/compiling/headers"

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "contribbot"
 ROOMS = (
     "errors", "process", "files", "locks", "workspace", "model", "schemas", "store", "upstreams",
     "sources", "queue", "hardware", "numerics", "bench", "compiling", "building",
-    "verify", "life", "github", "contribute", "report", "cli", "__main__",
+    "verify", "life", "github", "contribute", "runners", "report", "cli", "__main__",
 )  # fmt: skip
 
 

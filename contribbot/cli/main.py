@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from contribbot.cli import (
     import_,
     listing,
     log,
+    matrix,
     new,
     open_pr,
     rebase,
@@ -33,6 +35,7 @@ from contribbot.cli import (
     show,
     status,
     verify,
+    workflows,
 )
 from contribbot.cli.shell import Settings
 
@@ -103,7 +106,9 @@ app.command("follow")(follow.follow)
 app.command("reviews")(reviews.reviews)
 app.command("reply")(reply.reply)
 app.command("retire")(retire.retire)
+app.command("matrix")(matrix.matrix)
 app.add_typer(evidence.app, name="evidence")
+app.add_typer(workflows.app, name="workflows")
 
 
 def main() -> None:
@@ -116,4 +121,7 @@ def main() -> None:
             os.open(os.devnull, os.O_RDWR)
     # Python has no such stream then; a command may write bytes to it.
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open to the end
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What others wrote may hold what this terminal cannot show.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Annotated, Final
@@ -93,7 +94,7 @@ class RunnerSet(Model):
         rocm: What they offer.
     """
 
-    name: Name
+    name: Annotated[Name, StringConstraints(max_length=40)]
     target: GfxTarget
     labels: Labels
     count: Count = 1
@@ -163,7 +164,7 @@ class Runners(Model):
         hosted: What compiles; None: nothing does.
     """
 
-    runners: Annotated[tuple[RunnerSet, ...], Field(strict=False)] = ()
+    runners: Annotated[tuple[RunnerSet, ...], Field(strict=False, max_length=100)] = ()
     hosted: Hosted | None = None
 
     @model_validator(mode="after")
@@ -227,6 +228,6 @@ def differ(what: str, names: Sequence[str]) -> None:
     Raises:
         ValueError: One does.
     """
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise ValueError(f"{what}: {twice[0]} is there twice")

@@ -1,0 +1,137 @@
+"""A plan as lines for a terminal, and as what Actions makes its matrices from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot.model.runners import FreshCell, Job, Kind, OpenCell, Plan
+from contribbot.report.text import clean
+
+_KINDS: Final[tuple[Kind, ...]] = ("compile", "gpu")
+_SHOWN: Final = 4
+
+
+def matrix(plan: Plan, kind: Kind) -> list[dict[str, JsonValue]]:
+    """Return the rows of a matrix (`include`), one for each job of a kind.
+
+    Args:
+        plan: The plan.
+        kind: Which jobs.
+    """
+    return [_row(job) for job in plan.of_kind(kind)]
+
+
+def _row(job: Job) -> dict[str, JsonValue]:
+    return {
+        "id": job.id,
+        "artifact": job.artifact,
+        "labels": list(job.labels),
+        "target": job.target,
+        "rocm": job.rocm,
+        "image": job.image,
+        "options": " ".join(job.flags),
+        "minutes": job.minutes,
+        "patches": " ".join(job.patches),
+        "asks": [{"patch": patch, "require": list(require)} for patch, require in job.asks.items()],
+        "after": list(job.after),
+    }
+
+
+def append_outputs(path: Path, plan: Plan) -> None:
+    """Add `compile`, `gpu` and `any` to the outputs of a step of Actions.
+
+    Args:
+        path: What `GITHUB_OUTPUT` names.
+        plan: The plan.
+    """
+    # One line each: there is nothing in it that could end a line.
+    lines = [f"{kind}={json.dumps(matrix(plan, kind), separators=(',', ':'))}" for kind in _KINDS]
+    lines.append(f"any={'true' if plan.jobs else 'false'}")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def matrix_lines(plan: Plan) -> list[str]:
+    """Return the jobs, what is open, what is fresh and how busy the runners are.
+
+    Args:
+        plan: The plan.
+    """
+    lines = []
+    width = max((len(job.id) for job in plan.jobs), default=0)
+    for job in plan.jobs:
+        count = len(job.cells)
+        lines.append(
+            f"{job.id:{width}}  {count} {'cell' if count == 1 else 'cells'}, about "
+            f"{duration(job.seconds)} on {job.runners}: {_listed(job.patches)}"
+        )
+    lines += _open_lines(plan.open)
+    lines += _fresh_lines(plan.fresh)
+    if plan.without:
+        lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
+    lines += [
+        f"{load.runners}: {load.jobs} jobs on {load.count} runners, the last ends after about "
+        f"{duration(load.seconds)} (no order ends before {duration(load.bound)})"
+        for load in plan.loads
+        if load.jobs
+    ]
+    lines.append(_closing(plan))
+    return [clean(line) for line in lines]
+
+
+def _open_lines(cells: Iterable[OpenCell]) -> list[str]:
+    grouped: dict[tuple[str, str], dict[str, None]] = {}
+    for one in cells:
+        what = f"compile:{one.target}" if one.kind == "compile" else one.target
+        grouped.setdefault((what, one.reason), {})[one.patch] = None
+    return [
+        f"open  {what}: {reason}: {_listed(tuple(patches))}"
+        for (what, reason), patches in grouped.items()
+    ]
+
+
+def _fresh_lines(cells: Iterable[FreshCell]) -> list[str]:
+    return [
+        f"fresh  {one.patch} {'compiled for ' if one.kind == 'compile' else ''}{one.target} "
+        f"ROCm {one.rocm}: {one.says} ({one.record})"
+        for one in cells
+    ]
+
+
+def _closing(plan: Plan) -> str:
+    cells = plan.cells
+    if not cells:
+        return "nothing to run"
+    said = f"{len(plan.jobs)} jobs for {len(cells)} cells"
+    guessed = sum(cell.estimate == "default" for cell in cells)
+    others = sum(cell.estimate == "records of other targets" for cell in cells)
+    parts = []
+    if others:
+        parts.append(f"{others} from records of other targets")
+    if guessed:
+        parts.append(f"{guessed} by default, as no record tells")
+    return f"{said}; times: {', '.join(parts) or 'from records of the same targets'}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    more = len(names) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it, such as `2 h 05 min`.
+
+    Args:
+        seconds: The time in seconds.
+    """
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"

@@ -1,0 +1,1 @@
+"""ROCm runners over GitHub Actions: what runs where, and what came back."""

@@ -1,0 +1,204 @@
+"""The workflows of a queue: made from templates, put into `.github/workflows/`, and compared.
+
+A file that is written begins with a seal over the rest of it. A file whose seal holds is
+contribbot's, and is replaced when its template or `runners.toml` has changed. Any other was
+changed by a person, and stays until that person says otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import contribbot
+from contribbot.errors import QueueError, UsageError
+from contribbot.model.workflows import Standing, Workflow
+from contribbot.queue.load import Queue
+from contribbot.queue.transaction import transaction
+from contribbot.runners.config import load_fleet
+from contribbot.runners.requirements import check_requirements
+
+#: Where GitHub looks for workflows, in a repository.
+FOLDER: Final = ".github/workflows"
+#: Where jobs that have a token run, and all others of a queue without hosted runners.
+GITHUBS_OWN: Final = "ubuntu-24.04"
+
+_NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml")
+_SEAL: Final = re.compile(r"# Written by `contribbot workflows install`; seal ([0-9a-f]{64})\n")
+#: What ends a line of a template that is filled in, and the part that is.
+_MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", re.MULTILINE)
+#: Linux releases whose runners GitHub keeps: those of even years with long support. 20.04 and
+#: older are retired. Larger runners have names that their organisation gives them.
+_RELEASE: Final = re.compile(r"ubuntu-(\d{2})\.(\d{2})(?:-arm)?", re.IGNORECASE)
+_OLDEST: Final = 22
+_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+
+
+def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
+    """Compare the workflows of a queue with what they shall be.
+
+    Args:
+        queue: The queue.
+        branch: The queue's main branch; empty: the one that the installed workflows name,
+            else `main`.
+
+    Raises:
+        QueueError: `runners.toml` or the pinned requirement is invalid, or names labels that
+            no runner has.
+        UsageError: The queue is not where GitHub looks for workflows, or `branch` is no branch.
+    """
+    _check_place(queue.folder)
+    labels = _hosted_labels(queue.folder)
+    check_requirements(queue.folder)
+    return tuple(_compare(queue.folder, name, labels, branch) for name in _NAMES)
+
+
+def install(queue: Queue, *, branch: str = "", force: bool = False) -> tuple[Workflow, ...]:
+    """Write the workflows of a queue, all of them or none.
+
+    Args:
+        queue: The queue.
+        branch: See `look`.
+        force: Whether to replace files that a person has changed.
+
+    Returns:
+        How they stood before.
+
+    Raises:
+        UsageError: A person has changed one, and `force` is not given; or see `look`.
+        QueueError: See `look`.
+        MachineError: They cannot be written.
+    """
+    with transaction(queue.folder) as changes:
+        found = look(queue, branch=branch)
+        edited = [one.path for one in found if one.standing is Standing.EDITED]
+        if edited and not force:
+            raise UsageError(
+                f"{', '.join(edited)}: changed by hand, and nothing was written",
+                hint="see what differs with `contribbot workflows install --check`; "
+                "give the changes up with --force",
+            )
+        for one in found:
+            changes.write(one.path, one.wanted.encode())
+    return found
+
+
+def templates_folder() -> Path:
+    """Return the folder of the templates: in the package, or beside it in a work tree."""
+    package = Path(contribbot.__file__).parent
+    packed = package / "workflows"
+    return packed if packed.is_dir() else package.parent / "workflows"
+
+
+def fill(template: str, filled: dict[str, str]) -> str:
+    """Return a template with each marked value replaced.
+
+    Args:
+        template: The text; a line such as `runs-on: ubuntu-24.04 # filled in: hosted` is marked.
+        filled: Values of YAML by mark.
+    """
+    return _MARKED.sub(lambda one: f"{one[1]}{filled[one[4]]}{one[3]}", template)
+
+
+def sealed(text: str) -> str:
+    """Return a workflow with its seal before it."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"# Written by `contribbot workflows install`; seal {digest}\n{text}"
+
+
+def is_untouched(text: str) -> bool:
+    """Say whether a file is as contribbot wrote it."""
+    seal = _SEAL.match(text)
+    if seal is None:
+        return False
+    return hashlib.sha256(text[seal.end() :].encode()).hexdigest() == seal[1]
+
+
+def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Workflow:
+    path = f"{FOLDER}/{name}"
+    place = folder / path
+    # What cannot be read as text is not ours, and a difference can be shown all the same.
+    there = place.read_bytes().decode("utf-8", "replace") if place.is_file() else None
+    template = (templates_folder() / name).read_text(encoding="utf-8")
+    values = {
+        "hosted": labels[0] if len(labels) == 1 else f"[{', '.join(labels)}]",
+        "branch": f"[{_checked_branch(branch or _branch_in(there or '') or 'main')}]",
+    }
+    wanted = sealed(fill(template, values))
+    if there is None:
+        standing = Standing.MISSING
+    elif there == wanted:
+        standing = Standing.CURRENT
+    else:
+        standing = Standing.OUTDATED if is_untouched(there) else Standing.EDITED
+    return Workflow(
+        path=path, standing=standing, wanted=wanted, diff=_difference(path, there, wanted)
+    )
+
+
+def _difference(path: str, there: str | None, wanted: str) -> tuple[str, ...]:
+    """Return what installing would change, as a unified diff."""
+    before = [] if there is None else there.splitlines()
+    rows = difflib.unified_diff(
+        before,
+        wanted.splitlines(),
+        "/dev/null" if there is None else f"a/{path}",
+        f"b/{path}",
+        lineterm="",
+    )
+    return tuple(rows)
+
+
+def _branch_in(text: str) -> str:
+    """Return the branch that an installed workflow names; empty where there is none."""
+    for one in _MARKED.finditer(text):
+        if one[4] == "branch":
+            return one[2].strip("[]")
+    return ""
+
+
+def _checked_branch(branch: str) -> str:
+    if not _BRANCH.fullmatch(branch):
+        raise UsageError(
+            f"--branch {branch}: not the plain name of a branch", hint="name it as git does"
+        )
+    # Numbers and words such as `on` are something else in YAML when they stand alone.
+    return branch if re.fullmatch(r"main|master|trunk|develop", branch) else f'"{branch}"'
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse a queue that is not the top of its repository: GitHub looks only there."""
+    top = next(
+        (one for one in (folder, *folder.absolute().parents) if (one / ".git").exists()), None
+    )
+    if top is not None and top.resolve() != folder.resolve():
+        raise UsageError(
+            f"{folder}: not the top of its repository, which is {top}",
+            hint="GitHub reads workflows only there: give the queue a repository of its own",
+        )
+
+
+def _hosted_labels(folder: Path) -> Sequence[str]:
+    """Return the labels of the runners that compile, and refuse those that no runner has."""
+    fleet = load_fleet(folder)
+    hosted = fleet.runners.hosted
+    labels = hosted.labels if hosted else (GITHUBS_OWN,)
+    for label in labels:
+        if not _has_runner(label):
+            raise QueueError(
+                f"{fleet.path}: hosted.labels: {label} is a label that no runner with Linux has",
+                hint=f"name one of GitHub's, such as {GITHUBS_OWN}, or of your own",
+            )
+    return labels
+
+
+def _has_runner(label: str) -> bool:
+    release = _RELEASE.fullmatch(label)
+    if release:
+        year, month = int(release[1]), release[2]
+        return year >= _OLDEST and year % 2 == 0 and month == "04"
+    return not re.match(r"(?:windows|macos)-", label, re.IGNORECASE)

@@ -1,0 +1,127 @@
+"""Writing the pinned requirement: what is installed here, with the digests of its wheels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from contribbot.errors import SourceError, UsageError
+from contribbot.queue.load import Queue
+from contribbot.queue.transaction import transaction
+from contribbot.runners.requirements import REQUIREMENTS
+from contribbot.sources.connection import Connection, connect
+from contribbot.sources.listing import read_listing
+from contribbot.sources.pip_config import PipConfig, read_pip_config
+
+_OURS: Final = "contribbot"
+#: What a runner's image brings, and keeps: ROCm's own builds. pip comes with Python.
+LEFT_OUT: Final = frozenset({"torch", "triton", "pip"})
+_WHEEL: Final = re.compile(r"(https://\S+\.whl)#sha256=([0-9a-f]{64})")
+_HEAD: Final = """\
+# What runners install, nothing else and nothing newer: `contribbot workflows pin` wrote it.
+# torch and triton are not in it: those of the runner's image stay.
+"""
+
+
+def pin(queue: Queue, *, ours: str = "") -> tuple[str, ...]:
+    """Write the pinned requirement of a queue.
+
+    Args:
+        queue: The queue.
+        ours: Where contribbot's own wheel is, as `https://…whl#sha256=…`; empty: on an index
+            that pip is configured for, in the version that is installed.
+
+    Returns:
+        What is pinned, as `NAME VERSION`.
+
+    Raises:
+        UsageError: `ours` is no such address.
+        SourceError: No place announces the digests of something that is needed.
+    """
+    wheel = _WHEEL.fullmatch(ours)
+    if ours and wheel is None:
+        raise UsageError(
+            f"--contribbot {ours}: not https://….whl#sha256=… with 64 hexadecimal digits",
+            hint="sha256sum FILE shows the digest of a wheel",
+        )
+    needed = needs()
+    config = read_pip_config()
+    rows = []
+    with connect(config) as connection:
+        for name, version in needed.items():
+            if name == _OURS and wheel:
+                rows.append(_row(f"{name} @ {wheel[1]}", [wheel[2]]))
+                continue
+            rows.append(_row(f"{name}=={version}", digests(name, version, config, connection)))
+    with transaction(queue.folder) as changes:
+        changes.write(REQUIREMENTS, (_HEAD + "".join(rows)).encode())
+    return tuple(f"{name} {version}" for name, version in needed.items())
+
+
+def needs() -> dict[str, str]:
+    """Return contribbot and all that it needs, with the versions that are installed, by name.
+
+    Raises:
+        SourceError: Something that it needs is not installed.
+    """
+    found: dict[str, str] = {}
+    waiting = [_OURS]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in LEFT_OUT:
+            continue
+        try:
+            one = metadata.distribution(name)
+        except metadata.PackageNotFoundError as error:
+            raise SourceError(
+                f"{name}: needed and not installed here", hint="python -m pip check"
+            ) from error
+        found[name] = one.version
+        waiting += _required(one.requires or ())
+    return dict(sorted(found.items()))
+
+
+def _required(lines: Sequence[str]) -> Iterator[str]:
+    """Give the names that a distribution requires here, none of its extras."""
+    for line in lines:
+        one = Requirement(line)
+        if one.marker is None or one.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(one.name)
+
+
+def digests(name: str, version: str, config: PipConfig, connection: Connection) -> list[str]:
+    """Return the SHA-256 of every wheel of a release: other Pythons take other wheels.
+
+    Args:
+        name: The project.
+        version: The release.
+        config: How pip is configured.
+        connection: An open `connect`.
+
+    Raises:
+        SourceError: No place announces one.
+        IntegrityError: Places disagree.
+    """
+    listing = read_listing(name, config, connection)
+    announced = {
+        file.sha256
+        for file in listing.files
+        if file.tags and Version(file.version) == Version(version) and file.sha256
+    }
+    if not announced:
+        ours = "; name its wheel with --contribbot" if name == _OURS else ""
+        raise SourceError(
+            f"{name} {version}: no place announces the digest of a wheel: {listing.places}",
+            hint=f"see which indexes `pip config list` names{ours}",
+        )
+    return sorted(announced)
+
+
+def _row(requirement: str, hashes: Sequence[str]) -> str:
+    return " \\\n    ".join([requirement, *(f"--hash=sha256:{one}" for one in hashes)]) + "\n"

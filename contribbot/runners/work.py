@@ -1,0 +1,134 @@
+"""What a job does on its runner: prove what it is asked, and leave records for an artifact."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from contribbot.errors import ContribbotError, ExitCode, UsageError
+from contribbot.files import write_atomically
+from contribbot.hardware.runner import JOB, container_of, run_of
+from contribbot.model.evidence import RunnerFault
+from contribbot.model.jobdone import ASKS, Asked, FaultAt, JobDone, PatchDone
+from contribbot.model.report import PatchReport
+from contribbot.queue.load import Queue, select
+from contribbot.verify.command import exit_code, targets, verify_and_record
+from contribbot.verify.pipeline import Watcher
+
+#: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
+VARIABLE: Final = "CONTRIBBOT_ASKS"
+#: Characters of an error that are kept.
+_SAID: Final = 2000
+
+
+def work(
+    queue: Queue,
+    output: Path,
+    *,
+    jobs: int,
+    watcher: Watcher,
+    told: Callable[[PatchReport], None],
+    environment: Mapping[str, str] = os.environ,
+) -> JobDone:
+    """Do the work of one job. One patch that cannot be proved does not keep others from it.
+
+    Args:
+        queue: The queue.
+        output: Gets `records/` and `job.json`; what it has so far is there after each patch.
+        jobs: Checks that run at the same time.
+        watcher: Who looks on.
+        told: Is told what was seen of each patch.
+        environment: The variables, which say what is asked.
+
+    Raises:
+        UsageError: The variables are not those of a job.
+        MachineError: They name no run, or no container, of GitHub Actions.
+    """
+    asked = _asked(environment)
+    for one in asked:
+        select(queue, [one.patch])
+        targets(one.require)
+    about = JobDone.model_validate(
+        {
+            "job": environment.get(JOB, ""),
+            "run": run_of(environment),
+            "container": container_of(environment),
+            "asked": asked,
+            # Until all is done: a job that is killed has not proved what it was asked.
+            "exit_code": ExitCode.MACHINE.value,
+        }
+    )
+    _write(output, about)
+    ended: list[PatchDone] = []
+    for one in asked:
+        done = _prove(queue, one, folder=output / "records", jobs=jobs, watcher=watcher, told=told)
+        ended.append(done)
+        about = about.model_copy(update={"patches": tuple(ended)})
+        _write(output, about)
+    about = about.model_copy(update={"exit_code": _worst([one.exit_code for one in ended])})
+    _write(output, about)
+    return about
+
+
+def _asked(environment: Mapping[str, str]) -> tuple[Asked, ...]:
+    """Read what is asked."""
+    for name in (VARIABLE, JOB):
+        if not environment.get(name):
+            raise UsageError(
+                f"{name} is not set: this is what a job of verify.yml runs",
+                hint="prove a patch here with `contribbot verify NAME`",
+            )
+    try:
+        return ASKS.validate_json(environment[VARIABLE])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"{VARIABLE}: {where}: {first['msg']}",
+            hint="install the workflows again: contribbot workflows install",
+        ) from error
+
+
+def _prove(
+    queue: Queue,
+    asked: Asked,
+    *,
+    folder: Path,
+    jobs: int,
+    watcher: Watcher,
+    told: Callable[[PatchReport], None],
+) -> PatchDone:
+    try:
+        done = verify_and_record(
+            queue, [asked.patch], jobs=jobs, force=False, folder=folder, watcher=watcher
+        )
+    except ContribbotError as error:
+        said = f"{error.message}; {error.hint}" if error.hint else error.message
+        return PatchDone(patch=asked.patch, exit_code=error.exit_code.value, error=said[:_SAID])
+    faults = []
+    for report in done.reports:
+        told(report)
+        faults += [
+            FaultAt(stage=one.stage, target=one.target, fault=fault)
+            for one in report.stages
+            if (fault := _fault(one.details.get("runner_fault"))) is not None
+        ]
+    code = exit_code(done.reports, asked.require)
+    return PatchDone(patch=asked.patch, exit_code=code.value, faults=tuple(faults))
+
+
+def _fault(noted: JsonValue) -> RunnerFault | None:
+    return RunnerFault.model_validate(noted) if noted else None
+
+
+def _worst(codes: Sequence[int]) -> int:
+    """Return what the job tells: a no stands before what could not be done."""
+    return ExitCode.NO.value if ExitCode.NO in codes else max(codes)
+
+
+def _write(output: Path, done: JobDone) -> None:
+    write_atomically(output / "job.json", (done.model_dump_json(indent=2) + "\n").encode())

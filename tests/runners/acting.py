@@ -1,0 +1,191 @@
+"""Running the workflows of a queue with act, on this machine, with stand-ins for actions."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from contribbot.runners.install import templates_folder
+from tests.toy import GIT_ENV, Toy, git
+
+ROOT: Final = Path(__file__).parent.parent.parent
+_BIN: Final = Path(sys.executable).parent
+_STAND_INS: Final = Path(__file__).with_name("actions")
+#: A block of a job that says which container it runs in.
+_CONTAINER: Final = re.compile(r"^ {4}container:\n(?: {6}.*\n)+", re.MULTILINE)
+#: How many jobs of a workflow have one.
+_CONTAINERS: Final = {"verify.yml": 2, "rebase.yml": 0, "open-pr.yml": 0}
+_PINNED: Final = re.compile(r"uses: (actions/([a-z-]+)@[0-9a-f]{40})")
+
+RUNNERS: Final = f"""\
+[[runners]]
+name = "mi300"
+target = "gfx942"
+labels = ["self-hosted", "linux", "mi300"]
+minutes_limit = 30
+rocm = [{{ version = "7.1", image = "registry.example/rocm@sha256:{"1" * 64}" }}]
+
+[[runners]]
+name = "radeon"
+target = "gfx1100"
+labels = ["self-hosted", "linux", "radeon"]
+minutes_limit = 30
+rocm = [{{ version = "7.1", image = "registry.example/rocm@sha256:{"2" * 64}" }}]
+
+[hosted]
+labels = ["ubuntu-24.04"]
+rocm = [
+    {{ version = "7.1", image = "registry.example/dev@sha256:{"3" * 64}", targets = ["gfx942"] }},
+]
+"""
+
+
+@dataclass
+class Acted:
+    """How act ended.
+
+    Attributes:
+        code: Its exit status.
+        said: What it and the steps wrote.
+    """
+
+    code: int
+    said: str
+
+
+@dataclass
+class Act:
+    """act, in a queue that is a git repository.
+
+    Attributes:
+        queue: The queue.
+        home: Where act keeps things, and whose HOME the steps have.
+        artifacts: Where artifacts end up, as `NAME.zip`.
+    """
+
+    queue: Path
+    home: Path
+    artifacts: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.artifacts = self.home / "artifacts"
+
+    def __call__(
+        self, event: str, workflow: str, *args: str, timeout: float = 400, **env: str
+    ) -> Acted:
+        """Run a workflow for an event, to its end."""
+        done = subprocess.run(
+            self.command(event, workflow, *args, **env),
+            cwd=self.queue, env=self.environment(), text=True, timeout=timeout, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return Acted(done.returncode, done.stdout)
+
+    def command(self, event: str, workflow: str, *args: str, **env: str) -> list[str]:
+        """Return the command: labels are this machine, actions are the stand-ins."""
+        path = self.queue / ".github/workflows" / workflow
+        given = {"ARTIFACTS": str(self.artifacts), **env}
+        return [
+            str(_BIN / "act"), event, "--workflows", str(path), "--no-cache-server",
+            "--pull=false", "--concurrent-jobs", "2", "--defaultbranch", "main",
+            "--platform", "self-hosted=-self-hosted", "--platform", "ubuntu-24.04=-self-hosted",
+            *(f"--local-repository={one}" for one in _local(path.read_text(encoding="utf-8"))),
+            *(f"--env={name}={value}" for name, value in given.items()),
+            *args,
+        ]  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables of act: nobody's configuration."""
+        # A virtual environment of one is made from its base.
+        path = f"{sysconfig.get_config_var('BINDIR')}:{os.environ['PATH']}"
+        return {**GIT_ENV, "HOME": str(self.home), "PATH": path}
+
+
+def _local(workflow: str) -> list[str]:
+    """Return which folder stands in for each action; checkout is act's own."""
+    pins = dict(_PINNED.findall(workflow))
+    return [
+        f"{pin}={_STAND_INS / name}" for pin, name in pins.items() if (_STAND_INS / name).is_dir()
+    ]
+
+
+def put_under_act(toy: Toy, home: Path) -> Act:
+    """Commit a queue whose workflows are installed, and take their containers out.
+
+    There is no container engine here: what a container says is checked, and left out.
+    """
+    home.mkdir()
+    git(toy.queue, "init", "-q", "-b", "main")
+    for path in (toy.queue / ".github/workflows").iterdir():
+        text, count = _CONTAINER.subn("", path.read_text(encoding="utf-8"))
+        assert count == _CONTAINERS[path.name], path
+        path.write_text(text, encoding="utf-8")
+    toy.put(".gitignore", ".contribbot/\n")
+    git(toy.queue, "add", "-A")
+    git(toy.queue, "commit", "-q", "-m", "Queue")
+    git(toy.queue, "remote", "add", "origin", "https://github.com/example/queue")
+    return Act(toy.queue, home)
+
+
+@functools.cache
+def build_wheel(folder: Path) -> Path:
+    """Build contribbot's own wheel, as a user gets it."""
+    source = folder / "source"
+    shutil.copytree(
+        ROOT / "contribbot", source / "contribbot", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copytree(templates_folder(), source / "workflows")
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
+        cwd=source, check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    (wheel,) = folder.glob("contribbot-*.whl")
+    return wheel
+
+
+def _dependencies(folder: Path) -> Path:
+    """Make a wheel that stands for all that contribbot needs: it says where that is installed."""
+    name, purelib = "contribbot_needs", sysconfig.get_paths()["purelib"]
+    info = f"{name}-1.dist-info"
+    content = {
+        f"{name}.pth": f"{purelib}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n"
+        "Tag: py3-none-any\n",
+    }
+    wheel = folder / f"{name}-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        rows = []
+        for path, text in content.items():
+            archive.writestr(path, text)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
+            rows.append(f"{path},sha256={digest.decode()},{len(text)}")
+        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
+    return wheel
+
+
+def requirements(folder: Path) -> str:
+    """Return a pinned requirement with which pip installs this contribbot, and fetches nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wheels: Sequence[tuple[str, Path]] = [
+        ("contribbot", build_wheel(folder)), ("contribbot-needs", _dependencies(folder)),
+    ]  # fmt: skip
+    return "".join(
+        f"{name} @ {wheel.as_uri()} \\\n"
+        f"    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+        for name, wheel in wheels
+    )

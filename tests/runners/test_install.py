@@ -1,0 +1,291 @@
+"""`contribbot workflows install`: what it writes, what it leaves alone, what it refuses."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.runners.install import is_untouched, sealed, templates_folder
+from tests.conftest import dig
+from tests.runners import lint
+from tests.runners.acting import RUNNERS, build_wheel
+from tests.toy import git
+
+if TYPE_CHECKING:
+    from tests.conftest import Program, Ran
+    from tests.toy import Toy
+
+PINNED = f"contribbot==0.1.0 \\\n    --hash=sha256:{'a' * 64}\n"
+#: Where pip looks for its configuration, before a test takes HOME away.
+HOME = os.environ["HOME"]
+PATHS = tuple(f".github/workflows/{name}.yml" for name in ("verify", "rebase", "open-pr"))
+
+
+@pytest.fixture(autouse=True)
+def _described(toy: Toy) -> None:
+    toy.put("runners.toml", RUNNERS)
+    toy.put(".github/contribbot-requirements.txt", PINNED)
+
+
+def assert_refused(ran: Ran, toy: Toy, *words: str, code: int = 2) -> None:
+    """See that it said why, in one line, and wrote nothing."""
+    assert (ran.code, ran.out) == (code, ""), ran.out + ran.err
+    assert ran.err.count("\n") == 1
+    assert [one for one in words if one not in ran.err] == []
+    assert not (toy.queue / ".github/workflows").exists()
+
+
+def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Program) -> None:
+    first = program("workflows", "install")
+
+    assert first.code == 0, first.err
+    assert first.out.splitlines() == [f"{path}: written" for path in PATHS]
+    for path in PATHS:
+        template = (templates_folder() / Path(path).name).read_text()
+        assert (toy.queue / path).read_text() == sealed(template)
+    checked = program("workflows", "install", "--check")
+    assert (checked.code, checked.out.splitlines()) == (0, [f"{path}: current" for path in PATHS])
+    before = [(toy.queue / path).stat().st_mtime_ns for path in PATHS]
+    assert program("workflows", "install").out.count("as it was") == 3
+    assert [(toy.queue / path).stat().st_mtime_ns for path in PATHS] == before
+
+
+def test_what_is_installed_passes_the_same_tools(toy: Toy, program: Program) -> None:
+    toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["build", "big-1"]'))
+    assert program("workflows", "install", "--branch", "on").code == 0
+
+    files = [toy.queue / path for path in PATHS]
+    verify = files[0].read_text()
+    assert "runs-on: [build, big-1] # filled in: hosted" in verify
+    assert 'branches: ["on"] # filled in: branch' in verify
+    assert lint.zizmor(files) == []
+    assert lint.against_schema(files) == []
+    # It cannot know labels that a queue has chosen.
+    unknown = [one for one in lint.actionlint(files) if not re.search(r'"(build|big-1)" is', one)]
+    assert unknown == []
+
+
+def test_a_job_with_a_token_stays_on_a_machine_of_githubs(toy: Toy, program: Program) -> None:
+    toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["build"]'))
+    assert program("workflows", "install").code == 0
+
+    assert "runs-on: ubuntu-24.04\n" in (toy.queue / PATHS[2]).read_text()
+    assert "[build]" not in (toy.queue / PATHS[2]).read_text()
+    assert (toy.queue / PATHS[1]).read_text().count("runs-on: build #") == 1
+
+
+def test_check_shows_what_is_not_there_yet_and_writes_nothing(toy: Toy, program: Program) -> None:
+    ran = program("workflows", "install", "--check")
+
+    assert ran.code == 1
+    assert "+name: contribbot verify" in ran.out.splitlines()
+    assert not (toy.queue / ".github/workflows").exists()
+
+
+def test_other_runners_are_a_difference_and_need_no_force(toy: Toy, program: Program) -> None:
+    assert program("workflows", "install", "--branch", "trunk").code == 0
+    toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["ubuntu-26.04"]'))
+
+    checked = program("workflows", "install", "--check")
+    assert checked.code == 1
+    assert "-    runs-on: ubuntu-24.04 # filled in: hosted" in checked.out.splitlines()
+    assert "+    runs-on: ubuntu-26.04 # filled in: hosted" in checked.out.splitlines()
+    assert f"{PATHS[2]}: current" in checked.out.splitlines()
+
+    assert program("workflows", "install").code == 0
+    verify = (toy.queue / PATHS[0]).read_text()
+    assert "runs-on: ubuntu-26.04 # filled in: hosted" in verify
+    # What was said once is in the file.
+    assert "branches: [trunk]" in verify
+
+
+def test_what_was_changed_by_hand_stays_until_force(toy: Toy, program: Program) -> None:
+    assert program("workflows", "install").code == 0
+    changed = toy.queue / PATHS[0]
+    text = changed.read_text().replace('cron: "17 2 * * *"', 'cron: "0 5 * * 1"')
+    changed.write_text(text)
+    toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["ubuntu-26.04"]'))
+    others = [(toy.queue / path).read_bytes() for path in PATHS[1:]]
+
+    checked = program("workflows", "install", "--check")
+    assert checked.code == 1
+    assert f"{PATHS[0]}: changed by hand" in checked.out.splitlines()
+    assert '-    - cron: "0 5 * * 1"' in checked.out.splitlines()
+    assert '+    - cron: "17 2 * * *"' in checked.out.splitlines()
+
+    refused = program("workflows", "install")
+    assert refused.code == 2
+    assert PATHS[0] in refused.err
+    assert "--force" in refused.err
+    assert changed.read_text() == text
+    # All or none: those that nobody touched are as they were as well.
+    assert [(toy.queue / path).read_bytes() for path in PATHS[1:]] == others
+
+    assert program("workflows", "install", "--force").code == 0
+    assert program("workflows", "install", "--check").code == 0
+
+
+def test_somebody_elses_workflow_of_that_name_stays(toy: Toy, program: Program) -> None:
+    theirs = toy.put(PATHS[1], b"name: nightly\n# not UTF-8: \xff\n")
+
+    assert program("workflows", "install").code == 2
+    assert theirs.read_bytes() == b"name: nightly\n# not UTF-8: \xff\n"
+    assert not (toy.queue / PATHS[0]).exists()
+    shown = program("workflows", "install", "--check").out
+    assert "-name: nightly" in shown.splitlines()
+
+
+def test_a_file_that_is_shown_cannot_drive_a_terminal(toy: Toy, program: Program) -> None:
+    toy.put(PATHS[1], "name: \x1b[2Jgone\n")
+    assert "\x1b" not in program("workflows", "install", "--check").out
+
+
+def test_json_says_the_same(toy: Toy, program: Program) -> None:
+    said = program("workflows", "install", "--check", "--json")
+    assert said.code == 1
+    assert dig(said.json(), "written") is False
+    assert dig(said.json(), "workflows", 0, "standing") == "missing"
+    assert dig(program("workflows", "install", "--json").json(), "written") is True
+    assert (toy.queue / PATHS[0]).is_file()
+
+
+@pytest.mark.parametrize("label", ["ubuntu-20.04", "ubuntu-25.10", "windows-2025", "macos-15"])
+def test_a_label_that_no_runner_has_is_refused(toy: Toy, program: Program, label: str) -> None:
+    toy.put("runners.toml", RUNNERS.replace("ubuntu-24.04", label))
+    assert_refused(program("workflows", "install"), toy, "runners.toml", label, "no runner")
+
+
+def test_a_queue_without_runners_is_told_so(toy: Toy, program: Program) -> None:
+    (toy.queue / "runners.toml").unlink()
+    assert_refused(program("workflows", "install"), toy, "runners.toml", "docs/runners.md")
+
+
+def test_an_image_without_its_digest_is_refused(toy: Toy, program: Program) -> None:
+    toy.put("runners.toml", RUNNERS.replace(f"@sha256:{'1' * 64}", ":latest"))
+    assert_refused(program("workflows", "install"), toy, "runners.toml:", "digest")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "no such file"),
+        ("contribbot==0.1.0\n", ":1: no --hash"),
+        (f"# ours\n\n{PINNED}numpy==2.0.0\n", ":5: no --hash"),
+        (f"contribbot>=0.1 --hash=sha256:{'a' * 64}\n", ":1: not one package"),
+        (f"contribbot==0.* --hash=sha256:{'a' * 64}\n", ":1: not one package"),
+        (f"--index-url https://example.com/simple\n{PINNED}", ":1: not one package"),
+        (f"contribbot==1 --hash=md5:{'a' * 32}\n", ":1: no --hash"),
+        (f"numpy==2.0.0 --hash=sha256:{'a' * 64}\n", "contribbot is not in it"),
+        ("", "contribbot is not in it"),
+    ],
+)
+def test_a_requirement_that_could_become_another_is_refused(
+    toy: Toy, program: Program, text: str | None, says: str
+) -> None:
+    path = toy.queue / ".github/contribbot-requirements.txt"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    assert_refused(program("workflows", "install"), toy, "contribbot-requirements.txt", says)
+
+
+def test_a_branch_cannot_write_yaml(toy: Toy, program: Program) -> None:
+    ran = program("workflows", "install", "--branch", "main]\npermissions: write-all #")
+    assert_refused(ran, toy, "--branch")
+
+
+def test_a_queue_below_the_top_of_its_repository_is_refused(toy: Toy, program: Program) -> None:
+    git(toy.root, "init", "-q")
+    assert_refused(program("workflows", "install"), toy, "not the top", str(toy.root))
+
+
+def test_check_and_force_exclude_each_other(toy: Toy, program: Program) -> None:
+    assert_refused(program("workflows", "install", "--check", "--force"), toy, "--check")
+
+
+def test_nothing_is_half_installed_on_a_full_disk(toy: Toy, program: Program) -> None:
+    # A folder where a file belongs is in the way of the last of the three.
+    (toy.queue / PATHS[2]).mkdir(parents=True)
+    ran = program("workflows", "install", "--force")
+    assert ran.code == 2
+    assert "a folder, where a file belongs" in ran.err
+    assert not (toy.queue / PATHS[0]).exists()
+
+
+def test_a_seal_holds_for_its_text_alone() -> None:
+    text = sealed("name: one\n")
+    assert is_untouched(text)
+    assert not is_untouched(text.replace("one", "two"))
+    assert not is_untouched("name: one\n")
+    assert not is_untouched("")
+
+
+def test_an_installed_wheel_brings_its_own_templates(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    place = tmp_path / "installed"
+    # What pip does with a wheel of Python files.
+    with zipfile.ZipFile(build_wheel(tmp_path / "wheel")) as wheel:
+        wheel.extractall(place)
+    template = place / "contribbot/workflows/rebase.yml"
+    template.write_text(template.read_text() + "# of the wheel\n")
+
+    ran = program("workflows", "install", PYTHONPATH=str(place))
+
+    assert ran.code == 0, ran.err
+    assert (toy.queue / PATHS[1]).read_text().endswith("# of the wheel\n")
+
+
+def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) -> None:
+    wheel = f"https://example.com/contribbot-0.1.0-py3-none-any.whl#sha256={'a' * 64}"
+    path = toy.queue / ".github/contribbot-requirements.txt"
+
+    ran = program("workflows", "pin", "--contribbot", wheel, HOME=HOME)
+
+    assert ran.code == 0, ran.err
+    assert "left to the runner's image: pip, torch, triton" in ran.out
+    text = path.read_text()
+    assert f"contribbot @ {wheel.partition('#')[0]} \\\n    --hash=sha256:{'a' * 64}\n" in text
+    rows = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
+    assert rows["pydantic-core"] == importlib.metadata.version("pydantic-core")
+    assert not {"torch", "triton", "pip", "mypy", "sympy"} & set(rows)
+    assert program("workflows", "install").code == 0
+
+    # pip takes the smallest of them with these very digests, and with no other.
+    found = re.search(r"^iniconfig==(?:.*\\\n)*.*\n", text, re.MULTILINE)
+    assert found is not None
+    for row, code in ((found[0], 0), (re.sub(r"sha256:\w{60}", "sha256:" + "0" * 60, found[0]), 1)):
+        path.write_text(row)
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed",
+             "--no-cache-dir", "--no-deps", "--only-binary", ":all:", "--require-hashes",
+             "-r", path],
+            env={**os.environ, "HOME": HOME}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.com/c.whl", "https://example.com/c.whl", "c.whl#sha256=0", "--all"]
+)
+def test_pin_takes_contribbot_from_nowhere_without_a_digest(
+    toy: Toy, program: Program, url: str
+) -> None:
+    assert_refused(program("workflows", "pin", f"--contribbot={url}"), toy, "--contribbot", url)
+    assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
+
+
+def test_what_no_index_has_cannot_be_pinned(toy: Toy, program: Program) -> None:
+    ran = program(
+        "workflows", "pin", PIP_NO_INDEX="1", PIP_FIND_LINKS="", PIP_CONFIG_FILE=os.devnull
+    )
+    assert_refused(ran, toy, "no place announces the digest", code=3)
+    assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED

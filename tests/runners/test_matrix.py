@@ -1,0 +1,208 @@
+"""`contribbot matrix`: cells, what has no runner, what a record answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import ExitCode, QueueError
+from contribbot.model.outcome import Outcome
+from contribbot.model.runners import Plan
+from contribbot.runners.plan import again
+from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
+
+COMPILED, RAN = "compile/area/gfx942/rocm7.1", "gpu/area/gfx942/rocm7.1"
+
+
+def keys(plan: Plan) -> list[str]:
+    return [cell.key for cell in plan.cells]
+
+
+def test_a_patch_is_compiled_and_then_run(ranged: Ranged) -> None:
+    plan = ranged.plan()
+    compiles, runs = plan.jobs
+    assert (compiles.id, runs.id) == ("compile-rocm7.1-1", "gfx942-rocm7.1-1")
+    assert runs.after == (compiles.id,)
+    assert compiles.asks == {"area": ("compile:gfx942",)}
+    assert runs.asks == {"area": ("reproduce:gfx942",)}
+    assert (compiles.flags, compiles.labels) == ((), ("ubuntu-24.04",))
+    assert (runs.artifact, runs.minutes) == ("contribbot-gfx942-rocm7.1-1", 120)
+    assert plan.subjects[0].patch_sha256 == ranged.load().patch("area").digest
+
+
+def test_every_stage_that_is_stated_is_asked_for(ranged: Ranged) -> None:
+    stated = CHECKS + (
+        '[[build]]\nname = "b"\nway = "extension"\nsources = ["a.cu"]\ntargets = ["gfx942"]\n'
+        'expect = "pass-to-pass"\n'
+        '[[bench]]\nname = "c"\nfile = "bench_c.py"\nat_least = 1\nrequires = ["gfx942"]\n'
+    )
+    ranged.patch("more", stated)
+    ranged.toy.put("patches/more/checks/bench_c.py", "")
+    runs = [cell for cell in ranged.plan("more").cells if cell.kind == "gpu"]
+    assert runs[0].require == ("build:gfx942", "reproduce:gfx942", "bench:gfx942")
+
+
+def test_what_no_runner_has_is_open_with_the_reason(ranged: Ranged) -> None:
+    ranged.patch("wide", CHECKS.replace("gfx942", "gfx950"))
+    ranged.patch("host", CHECKS[CHECKS.index("[[checks]]") :].replace("gfx942", "cpu"))
+    ranged.put(MI300.replace("7.1", "7.0") + HOSTED)
+    plan = ranged.plan()
+    assert plan.without == ("host",)
+    assert {(one.patch, one.kind, one.target, one.rocm): one.reason for one in plan.open} == {
+        ("area", "compile", "gfx942", "7.0"):
+            "no [[hosted.rocm]] compiles for gfx942 with ROCm 7.0",
+        ("area", "gpu", "gfx942", "7.1"): "no runner with gfx942 has ROCm 7.1",
+        ("wide", "compile", "gfx950", ""): "no [[hosted.rocm]] compiles for gfx950",
+        ("wide", "gpu", "gfx950", ""): "no runner has gfx950",
+    }  # fmt: skip
+    assert keys(plan) == [COMPILED, "gpu/area/gfx942/rocm7.0"]
+
+
+def test_without_hosted_runners_what_compiles_is_open(ranged: Ranged) -> None:
+    ranged.put(MI300)
+    assert [one.reason for one in ranged.plan().open] == ["no [hosted] runner compiles"]
+
+
+def test_what_a_fresh_record_answers_is_left_out(ranged: Ranged) -> None:
+    path = ranged.record("area")
+    plan = ranged.plan()
+    assert plan.jobs == ()
+    assert {one.record for one in plan.fresh} == {path.relative_to(ranged.folder).as_posix()}
+    assert [one.says for one in plan.fresh] == ["passed", "passed"]
+    assert keys(ranged.plan(everything=True)) == [COMPILED, RAN]
+    # Another look at what is remembered says the same.
+    assert ranged.plan() == plan
+
+
+@pytest.mark.parametrize(
+    ("rocm", "target", "left"),
+    [
+        ("7.0.2-1", "gfx942", [COMPILED, RAN]),
+        ("", "gfx942", [COMPILED, RAN]),
+        # What another GPU's machine compiled is compiled; it ran nothing for gfx942.
+        ("7.1.0-84", "gfx90a", [RAN]),
+    ],
+)
+def test_a_record_of_another_rocm_or_target_does_not_count(
+    ranged: Ranged, rocm: str, target: str, left: list[str]
+) -> None:
+    ranged.record("area", rocm=rocm, target=target)
+    assert keys(ranged.plan()) == left
+
+
+def test_a_record_that_says_no_is_an_answer_and_shown_as_one(ranged: Ranged) -> None:
+    ranged.record("area", outcomes={"reproduce": Outcome.FAILED})
+    ranged.record("area", cores=16)
+    told = {one.kind: one.says for one in ranged.plan().fresh}
+    assert told == {"compile": "passed", "gpu": "failed"}
+    assert "fresh  area gfx942 ROCm 7.1: failed" in run_matrix(ranged.folder).out
+
+
+def test_what_could_not_run_there_is_no_answer(ranged: Ranged) -> None:
+    ranged.record("area", outcomes={"reproduce": Outcome.UNAVAILABLE})
+    assert keys(ranged.plan()) == [RAN]
+
+
+def test_a_stale_or_altered_record_does_not_count(ranged: Ranged) -> None:
+    path = ranged.record("area")
+    assert ranged.plan().jobs == ()
+    path.write_text(path.read_text(encoding="utf-8").replace("made up", "made  up"))
+    assert keys(ranged.plan()) == [COMPILED, RAN]
+    ranged.record("area")
+    assert ranged.plan().jobs == ()
+    ranged.toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
+    assert keys(ranged.plan()) == [COMPILED, RAN]
+
+
+def test_a_broken_memory_costs_time_only(ranged: Ranged) -> None:
+    ranged.record("area")
+    plan = ranged.plan()
+    memory = ranged.folder / ".contribbot" / "matrix.json"
+    assert memory.is_file()
+    memory.write_text('{"tool": 1}', encoding="utf-8")
+    assert ranged.plan() == plan
+
+
+def test_times_are_from_records_also_stale_ones(ranged: Ranged) -> None:
+    assert {cell.estimate for cell in ranged.plan().cells} == {"default"}
+    assert "2 by default, as no record tells" in run_matrix(ranged.folder).out
+    ranged.record("area", seconds=500.0)
+    ranged.toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
+    runs = ranged.plan().cells[1]
+    # apply, style, compile and reproduce.
+    assert (runs.estimate, runs.seconds) == ("records", 2000.0)
+    ranged.patch("wide", CHECKS.replace('"gfx942"]\n', '"gfx90a"]\n'))
+    assert ranged.plan("wide").cells[0].estimate == "default"
+    ranged.put(MI300.replace("gfx942", "gfx90a") + HOSTED)
+    both = [cell for cell in ranged.plan().cells if cell.patch == "wide"]
+    assert {cell.estimate for cell in both} == {"records of other targets"}
+
+
+def test_the_same_input_gives_the_same_bytes(ranged: Ranged) -> None:
+    for number in range(6):
+        ranged.patch(f"more{number}")
+    first = ranged.plan().model_dump_json()
+    assert ranged.plan().model_dump_json() == first
+    assert Plan.model_validate_json(first).model_dump_json() == first
+
+
+def test_under_actions_the_matrices_are_outputs(ranged: Ranged, tmp_path: Path) -> None:
+    outputs, written = tmp_path / "outputs", tmp_path / "plan.json"
+    outputs.write_text("before=1\n", encoding="utf-8")
+    done = run_matrix(ranged.folder, "--json", "--output", written, GITHUB_OUTPUT=str(outputs))
+    assert done.code == ExitCode.OK, done.err
+    assert json.loads(done.out) == json.loads(written.read_text(encoding="utf-8"))
+    lines = outputs.read_text(encoding="utf-8").splitlines()
+    told = dict(line.split("=", 1) for line in lines)
+    assert list(told) == ["before", "compile", "gpu", "any"]
+    assert told["any"] == "true"
+    assert json.loads(told["gpu"]) == [
+        {
+            "id": "gfx942-rocm7.1-1", "artifact": "contribbot-gfx942-rocm7.1-1",
+            "labels": ["self-hosted", "gfx942"], "target": "gfx942", "rocm": "7.1",
+            "image": f"example.com/rocm/run@sha256:{DIGEST}",
+            "options": "--device /dev/kfd --device /dev/dri --group-add video",
+            "minutes": 120, "patches": "area",
+            "asks": [{"patch": "area", "require": ["reproduce:gfx942"]}],
+            "after": ["compile-rocm7.1-1"],
+        }
+    ]  # fmt: skip
+
+
+def test_with_nothing_to_do_no_job_starts(ranged: Ranged, tmp_path: Path) -> None:
+    ranged.record("area")
+    outputs = tmp_path / "outputs"
+    done = run_matrix(ranged.folder, GITHUB_OUTPUT=str(outputs))
+    assert outputs.read_text(encoding="utf-8") == "compile=[]\ngpu=[]\nany=false\n"
+    assert done.out.endswith("nothing to run\n")
+
+
+def test_what_is_shown(ranged: Ranged) -> None:
+    out = run_matrix(ranged.folder, "area").out.splitlines()
+    assert out[0] == "compile-rocm7.1-1  1 cell, about 2 min on hosted: area"
+    assert out[1] == "gfx942-rocm7.1-1   1 cell, about 3 min on mi300: area"
+    assert out[-1] == "2 jobs for 2 cells; times: 2 by default, as no record tells"
+
+
+def test_no_such_patch(ranged: Ranged) -> None:
+    done = run_matrix(ranged.folder, "aera")
+    assert done.code == ExitCode.USAGE
+    assert "did you mean area?" in done.err
+
+
+def test_cells_that_a_runner_failed_are_tried_again(ranged: Ranged) -> None:
+    ranged.patch("second")
+    plan = ranged.plan()
+    once_more = again(plan, [RAN, "gpu/unknown/gfx942/rocm7.1"])
+    assert [job.id for job in once_more.jobs] == ["gfx942-rocm7.1-1-again"]
+    assert keys(once_more) == [RAN]
+    assert [one.patch for one in once_more.subjects] == ["area"]
+
+
+def test_a_cell_longer_than_its_job_may_be(ranged: Ranged) -> None:
+    ranged.record("area", seconds=4000.0, rocm="7.0.0")
+    with pytest.raises(QueueError, match="minutes_limit is 120") as raised:
+        ranged.plan()
+    assert "raise minutes_limit" in raised.value.hint

@@ -1,0 +1,160 @@
+"""`contribbot workflows run`: what a job does on its runner, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.model.jobdone import JobDone
+from contribbot.model.outcome import Verdict
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from tests.conftest import Program, Ran
+    from tests.toy import Toy
+
+JOB = {
+    "CONTRIBBOT_JOB": "gfx942-rocm7.1-1",
+    "GITHUB_RUN_ID": "77",
+    "GITHUB_RUN_ATTEMPT": "2",
+    "GITHUB_REPOSITORY": "example/queue",
+    "GITHUB_SHA": "1" * 40,
+}
+SLOW = "import time\n\n\ndef test_slow():\n    time.sleep(120)\n"
+
+
+def asks(*patches: str, require: str = "reproduce:cpu") -> dict[str, str]:
+    """Return the variables of a job that is asked to prove patches."""
+    return {**JOB, "CONTRIBBOT_ASKS": json.dumps(
+        [{"patch": patch, "require": [require]} for patch in patches]
+    )}  # fmt: skip
+
+
+def run(program: Program, env: dict[str, str]) -> Ran:
+    program.env = env
+    return program("workflows", "run", "--output", "answer")
+
+
+def left(toy: Toy) -> JobDone:
+    """Return what the job said of itself."""
+    return JobDone.model_validate_json((toy.queue / "answer/job.json").read_bytes())
+
+
+def test_a_job_leaves_records_and_says_how_it_ended(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    ran = run(program, asks("area"))
+
+    assert ran.code == 0, ran.out + ran.err
+    done = left(toy)
+    assert (done.exit_code, done.patches[0].exit_code, done.patches[0].error) == (0, 0, "")
+    assert done.run is not None
+    assert (done.run.run_id, done.run.attempt, done.run.job) == (77, 2, JOB["CONTRIBBOT_JOB"])
+    (record,) = (toy.queue / "answer/records/area").iterdir()
+    said: JsonValue = json.loads(record.read_text())["predicate"]["contribbot"]
+    assert isinstance(said, dict)
+    assert (said["verdict"], said["run"]) == (Verdict.PROVED, done.run.model_dump())
+    # The queue's own records are not a runner's to write.
+    assert not (toy.queue / "evidence").exists()
+
+
+def test_one_patch_in_the_way_does_not_stop_the_next(toy: Toy, program: Program) -> None:
+    toy.put_patch("area")
+    wrong = toy.format_patch({"src/toy/area.py": "GONE = 1\n"})
+    toy.put_patch("broken", patch=wrong)
+    toy.put_queue(["broken", "area"])
+
+    ran = run(program, asks("broken", "area"))
+
+    assert ran.code == 1
+    assert [(one.patch, one.exit_code) for one in left(toy).patches] == [("broken", 1), ("area", 0)]
+    assert len(list((toy.queue / "answer/records").iterdir())) == 2
+
+
+def test_a_patch_that_cannot_be_read_is_said(toy: Toy, program: Program) -> None:
+    toy.put_patch("area")
+    toy.put_patch("torn")
+    toy.put_queue(["torn", "area"])
+    (toy.queue / "patches/torn/checks/test_red.py").unlink()
+
+    ran = run(program, asks("torn", "area"))
+
+    done = left(toy)
+    assert (ran.code, done.exit_code) == (2, 2)
+    assert [one.exit_code for one in done.patches] == [2, 0]
+    assert "test_red.py" in done.patches[0].error
+    assert "test_red.py" in ran.out
+
+
+def test_a_gpu_that_is_not_there_is_the_runners_fault(toy: Toy, program: Program) -> None:
+    gpu = '[[checks]]\nname = "red"\nfile = "test_red.py"\nexpect = "fail-to-pass"\n'
+    toy.put_patch(checks=f'{gpu}reason = "AssertionError"\nrequires = ["gfx942"]\n')
+    toy.put_queue(["area"])
+
+    ran = run(program, asks("area", require="reproduce:gfx942"))
+
+    assert ran.code == 3
+    assert "the runner is at fault: gpu-not-visible" in ran.out
+    (fault,) = left(toy).patches[0].faults
+    assert (fault.stage, fault.target) == ("reproduce", "gfx942")
+
+
+def test_a_job_that_is_killed_has_not_proved_anything(toy: Toy, program: Program) -> None:
+    toy.put_patch(check_files={"test_red.py": SLOW, "test_same.py": SLOW})
+    toy.put_queue(["area"])
+    program.env = asks("area")
+    job = program.start("workflows", "run", "--output", "answer")
+    try:
+        end = time.monotonic() + 60
+        while not (toy.queue / "answer/job.json").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        os.kill(job.pid, signal.SIGKILL)
+        job.communicate(timeout=60)
+    done = left(toy)
+    assert (done.exit_code, done.patches) == (3, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"CONTRIBBOT_ASKS": ""}, "CONTRIBBOT_ASKS is not set"),
+        ({"CONTRIBBOT_JOB": ""}, "CONTRIBBOT_JOB is not set"),
+        ({"CONTRIBBOT_ASKS": "[]"}, "CONTRIBBOT_ASKS"),
+        ({"CONTRIBBOT_ASKS": "{"}, "CONTRIBBOT_ASKS"),
+        ({"CONTRIBBOT_ASKS": '[{"patch": "area", "require": ["--all"]}]'}, "require"),
+        (asks("elsewhere"), "elsewhere"),
+        ({"CONTRIBBOT_JOB": "../../up"}, "CONTRIBBOT_JOB"),
+    ],
+)
+def test_what_is_no_job_is_refused(
+    toy: Toy, program: Program, change: dict[str, str], says: str
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+
+    ran = run(program, {**asks("area"), **change})
+
+    assert ran.code in {2, 3}, ran.out + ran.err
+    assert says in ran.err
+    assert ran.err.count("\n") == 1
+    assert not (toy.queue / "answer").exists()
+
+
+def test_the_summary_shows_what_was_seen(toy: Toy, program: Program, tmp_path: Path) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    summary = tmp_path / "summary.md"
+
+    assert run(program, {**asks("area"), "GITHUB_STEP_SUMMARY": str(summary)}).code == 0
+
+    assert "| reproduce | cpu | passed |" in summary.read_text()

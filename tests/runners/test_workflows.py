@@ -1,0 +1,173 @@
+"""The workflows, judged by real tools and by what they must never have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from ruamel.yaml import YAML
+
+from contribbot.runners.install import templates_folder
+from tests.runners import lint
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+WORKFLOWS: Final = sorted(templates_folder().glob("*.yml"))
+TOOLS: Final = (lint.zizmor, lint.against_schema, lint.actionlint)
+#: What each tool must find, so that its silence says something.
+BAD: Final = """\
+name: bad
+on: [pull_request_target]
+jobs:
+  one:
+    runs-on: ubuntu-22.04
+    step:
+      - run: true
+    steps:
+      - uses: actions/checkout@v4
+      - run: echo "${{ github.event.pull_request.title }}"
+"""
+
+
+def parsed(path: Path) -> dict[str, JsonValue]:
+    """Return a workflow as plain JSON; YAML 1.2, so that `on` is a word."""
+    found: dict[str, JsonValue] = json.loads(json.dumps(YAML(typ="safe").load(path)))
+    return found
+
+
+def table(value: JsonValue) -> dict[str, JsonValue]:
+    """Return a mapping that must be one."""
+    assert isinstance(value, dict)
+    return value
+
+
+def jobs(path: Path) -> Iterator[tuple[str, dict[str, JsonValue]]]:
+    """Give the jobs of a workflow."""
+    for name, job in table(parsed(path)["jobs"]).items():
+        yield f"{path.stem}/{name}", table(job)
+
+
+def steps(job: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
+    """Return the steps of a job."""
+    found = job["steps"]
+    assert isinstance(found, list)
+    return [table(one) for one in found]
+
+
+ALL_JOBS: Final = [one for path in WORKFLOWS for one in jobs(path)]
+#: Jobs that run code of patches or upstreams.
+RUN_CODE: Final = {"verify/compile", "verify/gpu", "rebase/look"}
+
+
+def text_of(job: dict[str, JsonValue]) -> str:
+    return json.dumps(job)
+
+
+def test_there_are_the_three_and_the_tools_know_them() -> None:
+    assert [path.name for path in WORKFLOWS] == ["open-pr.yml", "rebase.yml", "verify.yml"]
+    assert {name for name, _ in ALL_JOBS} >= RUN_CODE
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
+def test_a_tool_finds_nothing(tool: Callable[[Sequence[Path]], list[str]]) -> None:
+    assert tool(WORKFLOWS) == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "finds"),
+    [
+        (lint.zizmor, "template-injection|dangerous-triggers|unpinned-uses"),
+        (lint.against_schema, "step"),
+        (lint.actionlint, 'unexpected key "step"|is potentially untrusted'),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_tool_finds_what_is_bad(
+    tool: Callable[[Sequence[Path]], list[str]], finds: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.yml").write_text(BAD, encoding="utf-8")
+    assert re.search(finds, "\n".join(tool([tmp_path / "bad.yml"])))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_starts_with_nothing_and_not_for_strangers(path: Path) -> None:
+    workflow = parsed(path)
+    assert workflow["permissions"] == {}
+    assert set(table(workflow["on"])) <= {"workflow_dispatch", "schedule", "push"}
+    assert "concurrency" in workflow
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_permission_says_why(path: Path) -> None:
+    granted = re.findall(r"^ {6}[a-z-]+: (?:read|write)(.*)$", path.read_text(), re.MULTILINE)
+    assert granted
+    assert all(re.match(r" # \w.{10,}", why) for why in granted)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_action_is_one_commit_and_its_release_is_named(path: Path) -> None:
+    used = re.findall(r"uses: *(.*)", path.read_text())
+    assert used
+    for one in used:
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+
+
+def test_one_action_is_one_commit_everywhere() -> None:
+    used = {one for path in WORKFLOWS for one in re.findall(r"uses: *(.*)", path.read_text())}
+    assert len(used) == len({one.partition("@")[0] for one in used})
+
+
+@pytest.mark.parametrize(("name", "job"), ALL_JOBS, ids=[name for name, _ in ALL_JOBS])
+def test_a_job_interpolates_nothing_into_a_script(name: str, job: dict[str, JsonValue]) -> None:
+    del name
+    assert job["timeout-minutes"]
+    for step in steps(job):
+        assert "${{" not in str(step.get("run", ""))
+        if str(step.get("uses", "")).startswith("actions/checkout@"):
+            assert table(step["with"])["persist-credentials"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [one for one in ALL_JOBS if one[0] in RUN_CODE],
+    ids=[name for name, _ in ALL_JOBS if name in RUN_CODE],
+)
+def test_a_job_that_runs_code_of_a_patch_has_nothing_to_steal(
+    name: str, job: dict[str, JsonValue]
+) -> None:
+    del name
+    assert table(job["permissions"]) in ({}, {"contents": "read"})
+    assert "environment" not in job
+    assert "secrets" not in text_of(job)
+    # The token by any of its names.
+    assert "github.token" not in text_of(job)
+    assert "actions/cache" not in text_of(job)
+
+
+def test_no_job_has_a_cache_that_another_could_poison() -> None:
+    for _, job in ALL_JOBS:
+        assert "actions/cache" not in text_of(job)
+        for step in steps(job):
+            assert "cache" not in table(step.get("with", {}))
+
+
+def test_the_one_secret_is_in_one_step_behind_a_persons_approval() -> None:
+    having = [(name, job) for name, job in ALL_JOBS if "secrets." in text_of(job)]
+    assert [name for name, _ in having] == ["open-pr/open"]
+    job = having[0][1]
+    assert job["environment"] == "contribbot-open-pr"
+    assert job["runs-on"] == "ubuntu-24.04"
+    assert len([step for step in steps(job) if "secrets." in json.dumps(step)]) == 1
+
+
+def test_who_may_write_runs_no_contribbot_and_no_checkout() -> None:
+    for name, job in ALL_JOBS:
+        if "write" in table(job["permissions"]).values():
+            assert name in {"rebase/tell", "verify/attest"}
+            assert "checkout" not in text_of(job)
+            assert "contribbot/bin" not in text_of(job)
