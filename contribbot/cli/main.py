@@ -14,7 +14,9 @@ from contribbot.cli import (
     attest,
     bisect,
     body,
+    collect,
     diff,
+    dispatch,
     edit,
     evidence,
     export,
@@ -107,6 +109,8 @@ app.command("reviews")(reviews.reviews)
 app.command("reply")(reply.reply)
 app.command("retire")(retire.retire)
 app.command("matrix")(matrix.matrix)
+app.command("dispatch", no_args_is_help=False)(dispatch.dispatch)
+app.command("collect")(collect.collect)
 app.add_typer(evidence.app, name="evidence")
 app.add_typer(workflows.app, name="workflows")
 

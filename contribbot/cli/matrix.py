@@ -23,7 +23,9 @@ def matrix(
     ] = False,
     on: Annotated[
         list[str] | None,
-        typer.Option(metavar="SET", help="Only these runners, by name of the set, target or label."),
+        typer.Option(
+            metavar="SET", help="Only these runners, by name of the set, target or label."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan there, too.")

@@ -156,7 +156,22 @@ _PULLS: Final = (
         nullable=_OUTDATED),
 )  # fmt: skip
 
-ROWS: Final = (*_GIT, *_REPOS, *_TALK, *_PULLS)
+_RUN: Final = f"{REPO}/actions/runs/{{run_id}}"
+_WORKFLOW: Final = f"{REPO}/actions/workflows/{{workflow_id}}"
+
+_ACTIONS: Final = (
+    Row("actions/create-workflow-dispatch", "POST", f"{_WORKFLOW}/dispatches", (204,),
+        ("ReposOwnerRepoActionsWorkflowsWorkflowIdDispatchesPostBody",), plain=(422,)),
+    Row("actions/list-workflow-runs", "GET", f"{_WORKFLOW}/runs"),
+    Row("actions/get-workflow-run", "GET", _RUN),
+    Row("actions/cancel-workflow-run", "POST", f"{_RUN}/cancel", (202,)),
+    Row("actions/list-jobs-for-workflow-run", "GET", f"{_RUN}/jobs"),
+    Row("actions/list-workflow-run-artifacts", "GET", f"{_RUN}/artifacts"),
+    Row("actions/download-artifact", "GET",
+        f"{REPO}/actions/artifacts/{{artifact_id}}/{{archive_format}}", (302,)),
+)  # fmt: skip
+
+ROWS: Final = (*_GIT, *_REPOS, *_TALK, *_PULLS, *_ACTIONS)
 
 
 def find(method: str, path: str) -> Row | None:

@@ -73,6 +73,12 @@ def test_there_are_the_three_and_the_tools_know_them() -> None:
     assert {name for name, _ in ALL_JOBS} >= RUN_CODE
 
 
+def test_what_dispatch_sends_is_what_verify_takes() -> None:
+    sent = {"patches", "targets", "everything", "request"}
+    stated = table(parsed(next(one for one in WORKFLOWS if one.stem == "verify"))["on"])
+    assert set(table(table(stated["workflow_dispatch"])["inputs"])) == sent
+
+
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
 def test_a_tool_finds_nothing(tool: Callable[[Sequence[Path]], list[str]]) -> None:
     assert tool(WORKFLOWS) == []

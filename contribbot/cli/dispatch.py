@@ -1,0 +1,66 @@
+"""`contribbot dispatch`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.shell import command, open_queue
+
+
+@command
+def dispatch(
+    context: typer.Context,
+    patches: Annotated[
+        list[str] | None, typer.Argument(help="Names of patches.", show_default="all")
+    ] = None,
+    ref: Annotated[
+        str,
+        typer.Option(help="The branch of the queue to prove.", show_default="the default branch"),
+    ] = "",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="Only this one: gfx942, ….", show_default="all"),
+    ] = None,
+    resume: Annotated[
+        int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")
+    ] = None,
+    every: Annotated[
+        float, typer.Option(min=1, max=600, help="Seconds between two looks at it.")
+    ] = 10.0,
+    repo: Annotated[
+        str,
+        typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin"),
+    ] = "",
+) -> int:
+    """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
+    from contribbot.errors import ExitCode, UsageError  # noqa: PLC0415  start-up time
+    from contribbot.report import dispatch as report  # noqa: PLC0415  start-up time
+    from contribbot.runners.sending import Order, sending  # noqa: PLC0415  start-up time
+
+    if resume is not None and (patches or target or ref):
+        raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
+    queue = open_queue(context, *(patches or ()))
+    order = Order(tuple(patches or ()), tuple(target or ()), ref)
+
+    def say(lines: list[str]) -> None:
+        for line in lines:
+            typer.echo(line)
+
+    with sending(queue, repo) as sender:
+        run_id = resume
+        try:
+            if run_id is None:
+                started = sender.start(order)
+                run_id = started.run.id
+                say(report.started_lines(started.run, started.here))
+                say([f"ended run {one.id}, which this one replaces" for one in started.ended])
+            run = sender.watch(run_id, every=every, told=lambda view: say(report.view_lines(view)))
+        except KeyboardInterrupt:
+            said = report.goes_on_lines(run_id) if run_id else [sender.lost()]
+            for line in said:
+                typer.echo(line, err=True)
+            return ExitCode.INTERRUPTED
+    say(report.over_lines(run))
+    return 0 if run.conclusion == "success" else 1

@@ -1,0 +1,236 @@
+"""What GitHub says of workflow runs, and what became of the cells of one.
+
+The names in the first part are those of GitHub's REST API; see `model.github`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final, Literal
+
+from pydantic import AliasPath, Field, StringConstraints
+
+from contribbot.model.base import Model, ObjectId
+from contribbot.model.github import Login, RepositoryName, Said, Text, Time
+from contribbot.model.runners import Kind
+
+#: The artifact that holds the plan, and the start of the names of all of contribbot's.
+PLAN_ARTIFACT: Final = "contribbot-plan"
+PREFIX: Final = "contribbot-"
+COLLECTED: Final = "contribbot/collected/v1"
+
+_Number = Annotated[int, Field(ge=1)]
+_Repository = Annotated[
+    RepositoryName | None, Field(validation_alias=AliasPath("repository", "full_name"))
+]
+
+
+class Run(Said):
+    """A run of a workflow.
+
+    Attributes:
+        id: Its number.
+        run_attempt: Which attempt, from 1.
+        head_branch: The branch or tag that it is of.
+        head_sha: The commit that it is of.
+        path: The workflow's file; GitHub may add `@REF`.
+        event: What started it.
+        status: `queued`, `in_progress`, `completed` and others.
+        conclusion: How it ended; None: it has not.
+        html_url: Its page.
+        display_title: Its `run-name`.
+        created_at: When it was started.
+        actor: Who started it.
+        repository: Where it runs.
+        head_repository: Where its commit is from; None where that is gone.
+    """
+
+    id: _Number
+    run_attempt: _Number = 1
+    head_branch: str | None = None
+    head_sha: ObjectId
+    path: str
+    event: str
+    status: str | None
+    conclusion: str | None
+    html_url: str
+    display_title: Text = ""
+    created_at: Time
+    actor: Login = None
+    repository: _Repository = None
+    head_repository: Annotated[
+        RepositoryName | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
+    ] = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status == "completed"
+
+
+class RunJob(Said):
+    """A job of a run.
+
+    Attributes:
+        id: Its number.
+        name: Its name, which a matrix makes.
+        run_attempt: The attempt that it is of.
+        status: `queued`, `in_progress`, `completed` and others.
+        conclusion: How it ended; None: it has not.
+        started_at: When it started, or was queued.
+        completed_at: When it ended.
+        runner_name: The runner that has it.
+        labels: What its runner had to have.
+    """
+
+    id: _Number
+    name: str
+    run_attempt: _Number = 1
+    status: str
+    conclusion: str | None
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    runner_name: str | None = None
+    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status == "completed"
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran; 0 where GitHub does not say."""
+        if self.started_at is None or self.completed_at is None:
+            return 0.0
+        return (self.completed_at - self.started_at).total_seconds()
+
+
+class Artifact(Said):
+    """What a job uploaded.
+
+    Attributes:
+        id: Its number.
+        name: Its name.
+        size_in_bytes: Bytes of the zip.
+        expired: Whether GitHub has let it go.
+        digest: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
+        created_at: When it came.
+        run_id: The run that it is of; None where GitHub does not say.
+    """
+
+    id: _Number
+    name: str
+    size_in_bytes: Annotated[int, Field(ge=0)]
+    expired: bool
+    digest: str | None = None
+    created_at: Time | None = None
+    run_id: Annotated[int | None, Field(validation_alias=AliasPath("workflow_run", "id"))] = None
+
+
+class CellState(enum.StrEnum):
+    """What became of a cell."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    #: Its record has no answer to all that was asked.
+    INCOMPLETE = "incomplete"
+    #: Its runner, or none that there is, could run it.
+    OPEN = "open"
+    #: Nothing came, and no job says why.
+    MISSING = "missing"
+    #: Its job failed and left no record of it.
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    CANCELLED = "cancelled"
+    #: The machine was at fault: nothing is known of the patch.
+    FAULT = "runner fault"
+    #: Something came that is not what was asked for, or not as it was sent.
+    REFUSED = "refused"
+    RUNNING = "running"
+
+
+class CellEnd(Model):
+    """What became of a cell.
+
+    Attributes:
+        kind: Whether it was compiled or run.
+        patch: The patch.
+        target: The target.
+        rocm: The ROCm version; empty where there is no runner under any.
+        state: What became of it.
+        why: One line; holds text that a job sent.
+        job: The job's id; empty: none had it.
+        fresh: Whether a record that was there before answers it.
+    """
+
+    kind: Kind
+    patch: str
+    target: str
+    rocm: str
+    state: Annotated[CellState, Field(strict=False)]
+    why: str
+    job: str = ""
+    fresh: bool = False
+
+
+#: What happened to the record that had the place.
+Merged = Literal["new", "replaced", "unchanged", "kept", "refused"]
+
+
+class RecordEnd(Model):
+    """What became of a record that came.
+
+    Attributes:
+        path: Its place, seen from the queue's folder.
+        job: The job that sent it.
+        merged: `new` and `replaced` were written; `kept`: the one that is there stays.
+        why: One line.
+    """
+
+    path: str
+    job: str
+    merged: Merged
+    why: str
+
+
+class ArtifactEnd(Model):
+    """An artifact, and what is to be said of it.
+
+    Attributes:
+        name: Its name, which its sender chose.
+        sha256: Digest of what was fetched; empty: nothing was.
+        refused: Why nothing of it was taken; empty: it was.
+        attested: What is known of its attestation.
+    """
+
+    name: str
+    sha256: Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{64})?$")] = ""
+    refused: str = ""
+    attested: str = ""
+
+
+class Collected(Model):
+    """What `collect --json` prints.
+
+    Attributes:
+        type: What it is.
+        repository: The queue's repository; empty where nothing says it.
+        run: The run; 0 where nothing says it.
+        commit: The commit that it was of; empty where nothing says it.
+        cells: What became of each cell.
+        records: What became of each record.
+        artifacts: What came.
+        notes: What else a reader must know.
+        complete: Whether all that was planned came and passed.
+    """
+
+    type: Literal["contribbot/collected/v1"] = COLLECTED
+    repository: str = ""
+    run: int = 0
+    commit: str = ""
+    cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
+    records: Annotated[tuple[RecordEnd, ...], Field(strict=False)] = ()
+    artifacts: Annotated[tuple[ArtifactEnd, ...], Field(strict=False)] = ()
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    complete: bool

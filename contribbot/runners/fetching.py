@@ -1,0 +1,257 @@
+"""Bringing home what a run left."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from contribbot.errors import GitHubError, NotFoundError, RefusedError, UsageError
+from contribbot.github.actions import Actions
+from contribbot.github.storage import TooLargeError
+from contribbot.model.actions import PLAN_ARTIFACT, PREFIX, Artifact, Run, RunJob
+from contribbot.runners.answer import Source
+from contribbot.runners.artifacts import (
+    LIMITS,
+    PLAN_FILE,
+    RefusedArtifactError,
+    open_answer,
+    open_plan,
+    too_large,
+)
+from contribbot.runners.attested import is_denied
+from contribbot.runners.where import WORKFLOW
+
+#: Who may start what is collected: never a pull request.
+_EVENTS: Final = frozenset({"workflow_dispatch", "schedule", "push"})
+_NAME: Final = re.compile(r"contribbot-[a-z0-9][a-z0-9.-]{0,90}")
+#: No queue has more jobs than this, and each leaves one artifact; re-runs leave more.
+_MOST: Final = 2000
+#: The job of the workflow that collects.
+COLLECTOR: Final = "collect"
+#: How far the clocks of GitHub's machines may be apart.
+_SLACK: Final = timedelta(minutes=2)
+
+#: Says what is known of an artifact's attestation.
+Attest = Callable[[Path], str]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """An artifact that came, or why it did not.
+
+    Attributes:
+        name: Its name.
+        files: What is in it.
+        sha256: Digest of its zip; empty: it came in another way.
+        refused: Why nothing of it is taken; empty: it is.
+        attested: What is known of its attestation.
+    """
+
+    name: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    sha256: str = ""
+    refused: str = ""
+    attested: str = ""
+
+
+@dataclass(frozen=True)
+class Haul:
+    """What a run left.
+
+    Attributes:
+        source: The run; None where nothing says which.
+        arrived: Its artifacts.
+        jobs: Its jobs by name, as GitHub has them; None: GitHub was not asked.
+        selected: Whether only a part of the queue may have been meant.
+        running: Whether some job of it is not over.
+        notes: What a reader must know.
+    """
+
+    source: Source | None
+    arrived: tuple[Arrived, ...]
+    jobs: Mapping[str, RunJob] | None = None
+    selected: bool = True
+    running: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where artifacts are fetched from.
+
+    Attributes:
+        actions: GitHub.
+        repository: The queue's repository.
+        scratch: A folder for the zips.
+        attest: Says what is known of an artifact's attestation.
+        folder: Where the zips are already; None: they are fetched.
+    """
+
+    actions: Actions
+    repository: str
+    scratch: Path
+    attest: Attest
+    folder: Path | None = None
+
+
+def from_github(origin: Origin, run_id: int) -> Haul:
+    """Fetch what a run left; each zip must have the digest that GitHub saw when it came.
+
+    Args:
+        origin: Where from.
+        run_id: The run.
+
+    Raises:
+        NotFoundError: There is no such run any more.
+        UsageError: It is a run of something else.
+        GitHubError: GitHub gives no answer.
+    """
+    actions, repository = origin.actions, origin.repository
+    try:
+        run = actions.run(repository, run_id).value
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"run {run_id} of {repository}: there is none: {error.message}",
+            hint="it was deleted, or the token may not see it (it needs to read actions)",
+        ) from error
+    _check_run(run, repository)
+    jobs = actions.jobs(repository, run_id).value
+    listed = actions.artifacts(repository, run_id)
+    if len(listed) > _MOST:
+        raise GitHubError(f"run {run_id}: {len(listed)} artifacts; at most {_MOST}")
+    # The attest job has signed what it could list; who is left out came later.
+    signed = any(job.name == "attest" and job.conclusion == "success" for job in jobs)
+    arrived = []
+    for artifact in _newest(listed, run.run_attempt):
+        if artifact.name.startswith(PREFIX):
+            place = origin.scratch / f"{artifact.id}.zip"
+            if problem := _unfit(artifact, run, jobs):
+                arrived.append(Arrived(artifact.name, refused=problem))
+                continue
+            one = _fetch(origin, artifact, place)
+            if not one.refused:
+                one = _attested(one, place, origin.attest, signed=signed)
+            arrived.append(one)
+            place.unlink(missing_ok=True)
+    others = sorted({one.name for one in listed if not one.name.startswith(PREFIX)})
+    notes = [f"left alone, as no job of contribbot names one so: {one!a}" for one in others]
+    return Haul(
+        source=Source(repository, run_id, run.run_attempt, run.head_sha),
+        arrived=tuple(arrived),
+        jobs={job.name: job for job in jobs},
+        selected=run.event == "workflow_dispatch",
+        # The job that collects is part of the run, and waits for all others.
+        running=not run.over and any(not job.over for job in jobs if job.name != COLLECTOR),
+        notes=tuple(notes),
+    )
+
+
+def _check_run(run: Run, repository: str) -> None:
+    """Refuse a run that does not prove this queue."""
+    path = run.path.partition("@")[0]
+    if path != f".github/workflows/{WORKFLOW}":
+        raise UsageError(
+            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
+            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
+        )
+    own = {one.casefold() for one in (run.repository, run.head_repository) if one}
+    if run.event not in _EVENTS or own != {repository.casefold()}:
+        raise UsageError(
+            f"run {run.id} was started by {run.event!a} from "
+            f"{run.head_repository or 'a repository that is gone'}, not by this queue",
+            hint="only dispatches, pushes and the schedule of the queue's own repository count",
+        )
+
+
+def _newest(listed: Sequence[Artifact], attempts: int) -> list[Artifact]:
+    """Leave out what an earlier attempt of the run left under the same name."""
+    if attempts == 1:
+        return sorted(listed, key=lambda one: one.id)
+    return list({one.name: one for one in sorted(listed, key=lambda one: one.id)}.values())
+
+
+def _unfit(artifact: Artifact, run: Run, jobs: Sequence[RunJob]) -> str:
+    """Say why an artifact is not even fetched; or nothing."""
+    told = (
+        (_NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
+        (artifact.run_id in {None, run.id}, f"it is of run {artifact.run_id}"),
+        (not artifact.expired, "GitHub has let it go: it expired"),
+        (artifact.size_in_bytes <= LIMITS.packed, too_large(artifact.size_in_bytes)),
+        ((artifact.digest or "").startswith("sha256:"), "GitHub tells no digest of it"),
+        (not _late(artifact, jobs), "it came after the job that makes the plan had ended"),
+    )
+    return next((problem for holds, problem in told if not holds), "")
+
+
+def _late(artifact: Artifact, jobs: Sequence[RunJob]) -> bool:
+    """Say whether a plan is not the one that the run went by: jobs can replace artifacts."""
+    ended = next((one.completed_at for one in jobs if one.name == "plan"), None)
+    if artifact.name != PLAN_ARTIFACT or ended is None or artifact.created_at is None:
+        return False
+    return artifact.created_at > ended + _SLACK
+
+
+def _fetch(origin: Origin, artifact: Artifact, place: Path) -> Arrived:
+    """Fetch one artifact and open it."""
+    name, wanted = artifact.name, artifact.digest or ""
+    try:
+        if origin.folder is None:
+            got = origin.actions.download(origin.repository, artifact, place, most=LIMITS.packed)
+        else:
+            got = copied(origin.folder / f"{name}.zip", place)
+    except RefusedArtifactError as error:
+        return Arrived(name, refused=str(error))
+    except (RefusedError, NotFoundError, TooLargeError) as error:
+        return Arrived(name, refused=error.message)
+    if f"sha256:{got}" != wanted:
+        return Arrived(
+            name, sha256=got,
+            refused=f"what came is not what was sent: GitHub saw {wanted[7:19]}…, "
+                    f"this is {got[:12]}…",
+        )  # fmt: skip
+    return opened(name, place, got)
+
+
+def copied(path: Path, place: Path) -> str:
+    """Copy a zip, and return its SHA-256.
+
+    Raises:
+        RefusedArtifactError: There is none, or it is too large.
+    """
+    if not path.is_file():
+        raise RefusedArtifactError(f"{path.name} is not in the folder")
+    if path.stat().st_size > LIMITS.packed:
+        raise RefusedArtifactError(too_large(path.stat().st_size))
+    content = path.read_bytes()
+    place.write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def opened(name: str, place: Path, sha256: str) -> Arrived:
+    """Open a zip.
+
+    Args:
+        name: The artifact's name.
+        place: The zip.
+        sha256: Its digest.
+    """
+    try:
+        plan = name == PLAN_ARTIFACT
+        files = {PLAN_FILE: open_plan(place)} if plan else open_answer(place)
+    except RefusedArtifactError as error:
+        return Arrived(name, sha256=sha256, refused=str(error))
+    return Arrived(name, files, sha256=sha256)
+
+
+def _attested(one: Arrived, place: Path, attest: Attest, *, signed: bool) -> Arrived:
+    """Add what is known of its attestation; what is denied where others are signed is refused."""
+    said = attest(place)
+    if signed and is_denied(said):
+        return Arrived(one.name, sha256=one.sha256, attested=said,
+                       refused="this run attested its artifacts, and not this one")  # fmt: skip
+    return replace(one, attested=said)

@@ -1,0 +1,141 @@
+"""Whether a plan that came is the queue's own, and what becomes of what it does not run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contribbot.errors import ContribbotError
+from contribbot.model.actions import CellEnd, CellState, RunJob
+from contribbot.model.runners import HOSTED, FreshCell, Job, OpenCell, Plan, Runners, cell_key
+from contribbot.queue.load import Queue
+from contribbot.runners.cells import asked_cells, demands
+from contribbot.runners.config import load_fleet
+from contribbot.runners.seen import read_facts
+
+#: Jobs of the workflow that no plan has.
+_OWN_JOBS = frozenset({"plan", "compile", "gpu", "attest", "collect"})
+
+
+def problems(queue: Queue, plan: Plan) -> dict[str, str]:
+    """Return what is wrong with cells of a plan, by key: what the queue never asked so.
+
+    Args:
+        queue: The queue.
+        plan: The plan that came.
+    """
+    runners = _runners(queue, plan)
+    found = {}
+    for job in plan.jobs:
+        odd = "" if runners is None else _job_problem(job, runners)
+        for cell in job.cells:
+            spec = queue.specs.get(cell.patch)
+            stated = demands(spec).get((cell.kind, cell.target)) if spec else None
+            if spec is None:
+                found[cell.key] = f"{cell.patch} is no patch of this queue"
+            elif stated != cell.require:
+                found[cell.key] = (
+                    f"the plan asks for {', '.join(cell.require)}, and the patch for "
+                    f"{', '.join(stated or ()) or 'nothing there'}"
+                )
+            elif (job.kind, job.rocm) != (cell.kind, cell.rocm) or (
+                job.kind == "gpu" and job.target != cell.target
+            ):
+                found[cell.key] = "the plan gives it to a job for something else"
+            elif odd:
+                found[cell.key] = odd
+    return found
+
+
+def _runners(queue: Queue, plan: Plan) -> Runners | None:
+    """Return the runners of the queue, where they are those that the plan was made with."""
+    try:
+        fleet = load_fleet(queue.folder)
+    except ContribbotError:
+        return None
+    return fleet.runners if fleet.sha256 == plan.runners_sha256 else None
+
+
+def _job_problem(job: Job, runners: Runners) -> str:
+    """Say what of a job is not in `runners.toml`; or nothing."""
+    offered: set[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = set()
+    if job.runners == HOSTED and runners.hosted is not None:
+        host = runners.hosted
+        offered = {(one.version, one.image, (), host.labels) for one in host.rocm}
+    for own in runners.runners:
+        if own.name == job.runners and own.target == job.target:
+            offered = {(one.version, one.image, one.flags, own.labels) for one in own.rocm}
+    if (job.rocm, job.image, job.flags, job.labels) not in offered:
+        return "the plan names runners or an image that runners.toml does not"
+    return ""
+
+
+def unplanned(plan: Plan, jobs: Mapping[str, RunJob] | None) -> list[str]:
+    """Return what ran and is in no plan: the plan that came is not the one that was run.
+
+    Args:
+        plan: The plan that came.
+        jobs: The jobs of the run by name; None: GitHub was not asked.
+    """
+    known = {job.id for job in plan.jobs} | _OWN_JOBS
+    return [
+        f"job {name!a} ran, and the plan has none of this name"
+        for name, job in sorted((jobs or {}).items())
+        if name not in known and job.conclusion != "skipped"
+    ]
+
+
+def not_run(queue: Queue, plan: Plan) -> list[CellEnd]:
+    """Return the cells that no job had: without a runner, or answered by a record.
+
+    Args:
+        queue: The queue, whose records are asked again: the plan only says that there are some.
+        plan: The plan that came.
+    """
+    ends = [
+        CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,
+                state=CellState.OPEN, why=one.reason)
+        for one in plan.open
+    ]  # fmt: skip
+    names = [one.patch for one in plan.fresh if one.patch in queue.specs]
+    facts = read_facts(queue, list(dict.fromkeys(names)))
+    for one in plan.fresh:
+        stated = demands(queue.specs[one.patch]) if one.patch in queue.specs else {}
+        require = stated.get((one.kind, one.target), ())
+        said = {
+            known.says(require, one.rocm)
+            for known in facts.get(one.patch, ())
+            if require and known.path == one.record
+        }
+        state, why = CellState.OPEN, f"its record is not here, or not fresh: {one.record}"
+        if "failed" in said:
+            state, why = CellState.REFUTED, one.record
+        elif "passed" in said:
+            state, why = CellState.PROVED, one.record
+        ends.append(
+            CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,
+                    state=state, why=why, fresh=True)
+        )  # fmt: skip
+    return ends
+
+
+def left_out(queue: Queue, plan: Plan, *, selected: bool) -> list[CellEnd]:
+    """Return the cells that the patches ask for and that the plan is silent about.
+
+    Args:
+        queue: The queue.
+        plan: The plan that came.
+        selected: Whether only a part of the queue may have been meant: then nobody can tell.
+    """
+    runners = _runners(queue, plan)
+    if selected or runners is None:
+        return []
+    there = {one.key for one in plan.cells}
+    told: tuple[OpenCell | FreshCell, ...] = (*plan.open, *plan.fresh)
+    there |= {cell_key(one.kind, one.patch, one.target, one.rocm) for one in told}
+    asked = asked_cells(queue, list(queue.specs), runners, runners)
+    return [
+        CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,
+                state=CellState.MISSING, why="the plan leaves it out")
+        for one in asked.wanted
+        if one.key not in there
+    ]  # fmt: skip

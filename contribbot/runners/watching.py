@@ -1,0 +1,127 @@
+"""Looking on while a run works: what changed, until it is over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from contribbot.errors import GitHubError, NotFoundError
+from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
+from contribbot.model.runners import Plan
+from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
+from contribbot.runners.fetching import Origin
+
+#: Seconds between looks are at most so many times those of the first.
+_SLOWEST: Final = 4.0
+_GROWTH: Final = 1.5
+
+
+@dataclass(frozen=True)
+class Step:
+    """A job that is not as it was.
+
+    Attributes:
+        job: Its name.
+        now: What it does, or how it ended.
+        runner: Which runner has it; may be empty.
+        cells: The names of its cells; none where the plan is not known.
+    """
+
+    job: str
+    now: str
+    runner: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """What changed since the last look.
+
+    Attributes:
+        steps: The jobs that are not as they were.
+        cells: How many cells are in each state; empty where the plan is not known.
+    """
+
+    steps: tuple[Step, ...]
+    cells: Mapping[str, int]
+
+
+def watch(
+    origin: Origin,
+    run_id: int,
+    *,
+    every: float,
+    sleep: Callable[[float], None],
+    told: Callable[[View], None],
+) -> Run:
+    """Look on until a run is over. What has not changed costs GitHub nothing.
+
+    Args:
+        origin: GitHub, and where the plan is fetched to.
+        run_id: The run.
+        every: Seconds between two looks; more where nothing changes.
+        sleep: Waits so many seconds.
+        told: Is told what changed.
+
+    Raises:
+        NotFoundError: The run is gone.
+        GitHubError: GitHub gives no answer any more.
+    """
+    known: dict[str, tuple[str, str]] = {}
+    plan: Plan | None = None
+    pause = every
+    while True:
+        try:
+            # The run first: a job that ends after this look is seen at the next.
+            run = origin.actions.run(origin.repository, run_id).value
+            jobs = origin.actions.jobs(origin.repository, run_id).value
+            plan = plan or _plan(origin, run_id, jobs)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"run {run_id} of {origin.repository}: there is none (any more)", hint=error.hint
+            ) from error
+        changed = [one for one in jobs if known.get(one.name) != _now(one)]
+        known |= {one.name: _now(one) for one in jobs}
+        if changed:
+            told(_view(changed, known, plan))
+        if run.over:
+            return run
+        pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
+        sleep(pause)
+
+
+def _now(job: RunJob) -> tuple[str, str]:
+    """Return what a job does, or how it ended, and which runner has it."""
+    return (job.conclusion or job.status).replace("_", " "), job.runner_name or ""
+
+
+def _view(
+    changed: list[RunJob], known: Mapping[str, tuple[str, str]], plan: Plan | None
+) -> View:  # fmt: skip
+    cells = {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs} if plan else {}
+    steps = tuple(Step(one.name, *_now(one), cells.get(one.name, ())) for one in changed)
+    counted: Counter[str] = Counter()
+    for job, keys in cells.items():
+        counted[known.get(job, ("not begun", ""))[0]] += len(keys)
+    return View(steps, dict(counted))
+
+
+def _plan(origin: Origin, run_id: int, jobs: tuple[RunJob, ...]) -> Plan | None:
+    """Return the plan, to name cells with; it is judged when the run is collected."""
+    if not any(one.name == "plan" and one.over for one in jobs):
+        return None
+    listed = origin.actions.artifacts(origin.repository, run_id)
+    found = next((one for one in listed if one.name == PLAN_ARTIFACT and not one.expired), None)
+    if found is None or found.size_in_bytes > LIMITS.packed:
+        return None
+    place: Path = origin.scratch / "plan.zip"
+    try:
+        origin.actions.download(origin.repository, found, place, most=LIMITS.packed)
+        return Plan.model_validate_json(open_plan(place))
+    except (RefusedArtifactError, ValidationError, GitHubError):
+        return None  # only names are lacking

@@ -1,0 +1,86 @@
+"""Which repository on GitHub a queue is, and which of its commits is here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from contribbot import process
+from contribbot.errors import CommandError, UsageError
+from contribbot.github.server import Server
+from contribbot.store.repository import git_environment
+
+#: The workflow that proves the queue.
+WORKFLOW: Final = "verify.yml"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
+#: `git@HOST:owner/name`, as git writes SSH.
+_SCP: Final = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.*)")
+
+
+def repository_of(
+    folder: Path, given: str, server: Server, environment: Mapping[str, str] = os.environ
+) -> str:
+    """Return the repository that a queue is: what is given, what Actions says, or `origin`.
+
+    Args:
+        folder: The queue's folder.
+        given: What the user says; may be empty.
+        server: The GitHub.
+        environment: The variables.
+
+    Raises:
+        UsageError: None is named, or not one of that GitHub.
+    """
+    hint = "name it: --repo OWNER/NAME"
+    said = given or environment.get("GITHUB_REPOSITORY", "")
+    if said:
+        if not _NAME.fullmatch(said):
+            raise UsageError(f"{said}: not a repository, owner/name", hint=hint)
+        return said
+    remote = _git(folder, "remote", "get-url", "origin")
+    if not remote:
+        raise UsageError(f"{folder}: its git repository has no remote origin", hint=hint)
+    host, path = _parted(remote)
+    name = path.strip("/").removesuffix(".git")
+    if host.casefold() != server.host.casefold() or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{folder}: its remote origin is no repository at {server.host}", hint=hint
+        )
+    return name
+
+
+def commit_of(folder: Path) -> str:
+    """Return the commit that a queue's work tree is at; empty where it is in no repository."""
+    return _git(folder, "rev-parse", "--verify", "HEAD")
+
+
+def _parted(remote: str) -> tuple[str, str]:
+    """Return host and path of a remote."""
+    found = _SCP.fullmatch(remote)
+    if found and "://" not in remote:
+        return found[1], found[2]
+    try:
+        parts = urlsplit(remote)
+        port = f":{parts.port}" if parts.port and parts.scheme.startswith("http") else ""
+    except ValueError:
+        return "", ""
+    return f"{parts.hostname or ''}{port}", parts.path
+
+
+def _git(folder: Path, *args: str) -> str:
+    """Ask the git repository around a folder; nothing where there is none, or no answer."""
+    # A checkout of a job belongs to another user than the one inside its container.
+    trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
+               "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
+    try:
+        done = process.run(
+            ["git", "-C", folder.absolute(), *args], env=git_environment(trusted),
+            accept=(0, 1, 2, 128), timeout=20.0,
+        )  # fmt: skip
+    except CommandError:
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""

@@ -1,0 +1,202 @@
+"""Workflow runs, their jobs and artifacts, and the other server that artifacts lie on.
+
+A run does nothing by itself: a test says what its jobs do, as runners would.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import http.server
+import secrets
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from tests.github.state import Repository, State, User
+
+
+@dataclass(eq=False)
+class Artifact:
+    """What a job uploaded; `stored` is what its storage gives out."""
+
+    id: int
+    name: str
+    stored: bytes
+    created_at: str
+    size: int = 0
+    digest: str | None = None
+    expired: bool = False
+    run_id: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = self.size or len(self.stored)
+        self.digest = self.digest or f"sha256:{hashlib.sha256(self.stored).hexdigest()}"
+
+
+@dataclass(eq=False)
+class RunJob:
+    """A job of a run."""
+
+    id: int
+    name: str
+    created_at: str
+    status: str = "queued"
+    conclusion: str | None = None
+    started_at: str = ""
+    completed_at: str | None = None
+    runner: str | None = None
+    labels: tuple[str, ...] = ("ubuntu-24.04",)
+    attempt: int = 1
+
+
+@dataclass(eq=False)
+class Run:
+    """A run of a workflow."""
+
+    id: int
+    repository: Repository
+    path: str
+    workflow_id: int
+    head_branch: str
+    head_sha: str
+    event: str
+    title: str
+    actor: User
+    created_at: str
+    updated_at: str
+    status: str = "queued"
+    conclusion: str | None = None
+    attempt: int = 1
+    number: int = 1
+    head_repository: Repository | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
+    jobs: list[RunJob] = field(default_factory=list)
+    artifacts: list[Artifact] = field(default_factory=list)
+    #: Lists of runs that are answered before it is in one, as on GitHub.
+    hidden: int = 0
+
+
+@dataclass
+class ActionsState:
+    """What a repository has of GitHub Actions."""
+
+    runs: dict[int, Run] = field(default_factory=dict)
+    workflows: dict[str, int] = field(default_factory=dict)
+    #: Lists of runs before a new run is in them.
+    delay: int = 0
+    storage: Storage | None = None
+
+
+_STATES: Final = weakref.WeakKeyDictionary[Repository, ActionsState]()
+
+
+def actions_of(repository: Repository) -> ActionsState:
+    """Return what a repository has of GitHub Actions."""
+    return _STATES.setdefault(repository, ActionsState())
+
+
+def add_run(
+    state: State, repository: Repository, name: str, ref: str, *, event: str, actor: User,
+    title: str = "contribbot verify",
+) -> Run:  # fmt: skip
+    """Start a run of a workflow of a branch, as the workflow's event would."""
+    sha = repository.git.ref(f"refs/heads/{ref}")
+    assert sha is not None, ref
+    own = actions_of(repository)
+    now = state.clock.now()
+    run = Run(
+        id=state.next_id(), repository=repository, path=f".github/workflows/{name}",
+        workflow_id=own.workflows.setdefault(name, state.next_id()), head_branch=ref,
+        head_sha=sha, event=event, title=title, actor=actor, created_at=now, updated_at=now,
+        number=len(own.runs) + 1, hidden=own.delay, head_repository=repository,
+    )  # fmt: skip
+    own.runs[run.id] = run
+    return run
+
+
+def add_job(state: State, run: Run, name: str) -> RunJob:
+    """Add a job that waits for a runner."""
+    now = state.clock.now()
+    job = RunJob(state.next_id(), name, now, started_at=now, attempt=run.attempt)
+    run.jobs.append(job)
+    return job
+
+
+def end_job(state: State, job: RunJob, conclusion: str, *, seconds: int = 60) -> None:
+    """Let a job have run for so long, and end."""
+    start = dt.datetime.fromisoformat(job.started_at)
+    end = start + dt.timedelta(seconds=seconds)
+    job.status, job.conclusion = "completed", conclusion
+    job.runner = job.runner or "runner-1"
+    job.completed_at = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    state.clock.time = max(state.clock.time, end)
+
+
+def upload(state: State, run: Run, name: str, content: bytes) -> Artifact:
+    """Add an artifact, as a job's last step does."""
+    one = Artifact(state.next_id(), name, content, state.clock.now(), run_id=run.id)
+    run.artifacts.append(one)
+    return one
+
+
+class Storage:
+    """The server that artifacts are fetched from, at signed addresses; not GitHub's own.
+
+    Attributes:
+        seen: The headers of each request, and its path.
+        faults: Answers 500 so many times.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.faults = 0
+        self._stored: dict[str, bytes] = {}
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's
+                """Say nothing on standard error."""
+
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        )
+
+    def address(self, artifact: Artifact) -> str:
+        """Return an address at which an artifact can be fetched once."""
+        key = secrets.token_hex(16)
+        self._stored[key] = artifact.stored
+        return f"http://127.0.0.1:{self._http.server_address[1]}/{artifact.id}.zip?sig={key}"
+
+    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        """Give an artifact to whoever has its address."""
+        parts = urlsplit(handler.path)
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.seen.append((parts.path, headers))
+        content = self._stored.pop(parse_qs(parts.query)["sig"][0], None)
+        status = 200 if content is not None else 403
+        if self.faults:
+            self.faults, status, content = self.faults - 1, 500, None
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(content or b"")))
+        handler.end_headers()
+        handler.wfile.write(content or b"")
+
+    @contextmanager
+    def running(self) -> Iterator[Storage]:
+        """Answer while the block runs."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._http.shutdown()
+            self._thread.join()
+            self._http.server_close()

@@ -1,0 +1,259 @@
+"""A run of verify.yml on the local GitHub, with what its jobs would have sent.
+
+No test has an AMD GPU: what a record says of one is made up, in the form that `verify` writes,
+to see what collect makes of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import typer
+from pydantic import JsonValue
+from typer.testing import CliRunner
+
+from contribbot.cli import collect, dispatch, main
+from contribbot.model.actions import CellState, Collected
+from contribbot.model.evidence import seal_of
+from contribbot.model.outcome import Outcome
+from contribbot.model.runners import Job, Plan
+from tests.conftest import dig
+from tests.github.handle import GitHub
+from tests.github.state import Repository, User
+from tests.github.state_actions import (
+    Artifact,
+    Run,
+    Storage,
+    actions_of,
+    add_job,
+    add_run,
+    end_job,
+    upload,
+)
+from tests.runners.conftest import Ranged, Said
+from tests.toy import git
+
+COMPILED, RAN = "compile-rocm7.1-1", "gfx942-rocm7.1-1"
+REPOSITORY = "example/queue"
+
+Json = dict[str, JsonValue]
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """Return a zip as GitHub's action makes one."""
+    place = io.BytesIO()
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return place.getvalue()
+
+
+def unpacked(content: bytes) -> dict[str, bytes]:
+    """Return the files of a zip."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def sealed(document: Json) -> bytes:
+    """Return a record with the seal that it should have."""
+    return json.dumps({**document, "contribbot_seal": seal_of(document)}).encode()
+
+
+def details(document: Json) -> Json:
+    """Return the part of a record that is contribbot's own."""
+    found = dig(document, "predicate", "contribbot")
+    assert isinstance(found, dict)
+    return found
+
+
+@dataclass
+class Home:
+    """A queue that is a repository on the local GitHub, and a run of it."""
+
+    ranged: Ranged
+    github: GitHub
+    storage: Storage
+    repository: Repository
+    user: User
+    run: Run = field(init=False)
+    plan: Plan = field(init=False)
+
+    def begin(self, event: str = "schedule", *, everything: bool = False) -> None:
+        """Start a run that has made its plan; its jobs wait."""
+        state = self.github.state
+        with state.lock:
+            self.run = add_run(state, self.repository, "verify.yml", "main", event=event,
+                               actor=self.user)  # fmt: skip
+            self.plan = self.ranged.plan(everything=everything)
+            job = add_job(state, self.run, "plan")
+            upload(state, self.run, "contribbot-plan",
+                   packed({"plan.json": self.plan.model_dump_json().encode()}))  # fmt: skip
+            end_job(state, job, "success")
+            for one in self.plan.jobs:
+                add_job(state, self.run, one.id)
+
+    def job(self, name: str) -> Job:
+        """Return a job of the plan."""
+        return next(one for one in self.plan.jobs if one.id == name)
+
+    def about(self, job: str) -> Json:
+        """Return what a record says of the run."""
+        return {"run_id": self.run.id, "attempt": self.run.attempt, "job": job,
+                "repository": REPOSITORY, "commit": self.run.head_sha}  # fmt: skip
+
+    def record(self, job: str, name: str = "area", **how: object) -> tuple[str, Json]:
+        """Return a record that a runner of a job would have sent, and its path there."""
+        target = "" if job.startswith("compile") else self.job(job).target
+        path, text = self._elsewhere(name, {"target": target, **how})
+        document: Json = json.loads(text)
+        told = details(document)
+        told["run"] = self.about(job)
+        told["container"] = {"image": self.job(job).image, "flags": list(self.job(job).flags)}
+        told["base_commit"] = self.ranged.toy.commit
+        return f"records/{name}/{path.name}", document
+
+    def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:
+        """Make a record, and leave those that the queue has as they are."""
+        own, aside = self.ranged.folder / "evidence", self.ranged.folder / ".contribbot" / "aside"
+        aside.parent.mkdir(exist_ok=True)
+        if own.exists():
+            own.rename(aside)
+        path = self.ranged.record(name, **how)  # type: ignore[arg-type]  # as it takes them
+        text = path.read_bytes()
+        shutil.rmtree(own)
+        if aside.exists():
+            aside.rename(own)
+        return path, text
+
+    def again(self, document: Json, job: str) -> bytes:
+        """Return a record as if it were of the run that is on now."""
+        details(document)["run"] = self.about(job)
+        return sealed(document)
+
+    def done(self, job: str, code: int = 0, changed: Json | None = None) -> bytes:
+        """Return the `job.json` of a job that ended so."""
+        asked = self.job(job).asks
+        document: Json = {
+            "type": "contribbot/job/v1", "job": job, "run": self.about(job),
+            "container": {"image": self.job(job).image, "flags": list(self.job(job).flags)},
+            "asked": [{"patch": name, "require": list(need)} for name, need in asked.items()],
+            "patches": [{"patch": name, "exit_code": code} for name in asked], "exit_code": code,
+            **(changed or {}),
+        }  # fmt: skip
+        return json.dumps(document).encode()
+
+    def files(self, job: str, **how: object) -> dict[str, bytes]:
+        """Return what a job sends that proved all it was asked."""
+        found = {"job.json": self.done(job)}
+        for name in self.job(job).patches:
+            path, document = self.record(job, name, **how)
+            found[path] = sealed(document)
+        return found
+
+    def send(
+        self, job: str, files: Mapping[str, bytes] | None = None, conclusion: str = "success"
+    ) -> Artifact:
+        """Let a job send its artifact and end."""
+        content = packed(self.files(job) if files is None else files)
+        with self.github.state.lock:
+            one = upload(self.github.state, self.run, f"contribbot-{job}", content)
+            self.end(job, conclusion)
+        return one
+
+    def end(self, job: str, conclusion: str, seconds: int = 60) -> None:
+        """Let a job end."""
+        ghost = next(one for one in self.run.jobs if one.name == job)
+        end_job(self.github.state, ghost, conclusion, seconds=seconds)
+
+    def add_job(self, name: str, conclusion: str) -> None:
+        """Add a job that has ended."""
+        end_job(self.github.state, add_job(self.github.state, self.run, name), conclusion)
+
+    def finish(self, conclusion: str = "success") -> None:
+        """Let the run end."""
+        self.run.status, self.run.conclusion = "completed", conclusion
+
+    def collect(self, *args: str | Path) -> Said:
+        """Run `contribbot collect` on the run, which is over."""
+        self.finish()
+        return self.command("collect", str(self.run.id), *args)
+
+    def collected(self, *args: str | Path) -> Collected:
+        """Run `contribbot collect --json` on the run, which is over."""
+        said = self.collect("--json", *args)
+        assert said.out, said.err
+        found = Collected.model_validate_json(said.out)
+        assert said.code == (0 if found.complete else 1)
+        return found
+
+    def command(self, *args: str | Path, **env: str) -> Said:
+        """Run a command in the queue."""
+        app = typer.Typer()
+        app.callback()(main.settings)
+        app.command("collect")(collect.collect)
+        app.command("dispatch")(dispatch.dispatch)
+        given = {
+            "GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.user.tokens[0].text,
+            "GITHUB_REPOSITORY": REPOSITORY, **env,
+        }  # fmt: skip
+        arguments = ["--queue", str(self.ranged.folder), *map(str, args)]
+        done = CliRunner().invoke(app, arguments, env=given)
+        return Said(done.exit_code, done.stdout, done.stderr)
+
+    def evidence(self) -> list[Path]:
+        """Return the records that the queue has."""
+        return sorted((self.ranged.folder / "evidence").rglob("*.json"))
+
+
+def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
+    """Make it: the queue is committed, and `main` of the repository."""
+    folder = ranged.folder
+    ranged.toy.put(".gitignore", ".contribbot/\n")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "Queue")
+    user = github.add_user("ada")
+    repository = github.add_repository(REPOSITORY, folder, members={"ada": "write"})
+    actions_of(repository).storage = storage
+    return Home(ranged, github, storage, repository, user)
+
+
+@pytest.fixture
+def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
+    """A queue on the local GitHub, with a run whose jobs wait."""
+    with Storage().running() as storage:
+        made = make_home(ranged, github, storage)
+        made.begin()
+        yield made
+
+
+def states(collected: Collected) -> dict[str, CellState]:
+    """Return what became of each cell, by kind of cell and patch."""
+    return {f"{one.kind} {one.patch} {one.target}": one.state for one in collected.cells}
+
+
+def why(collected: Collected, kind: str = "gpu") -> str:
+    """Return why the one cell of a kind is what it is."""
+    (cell,) = [one for one in collected.cells if one.kind == kind]
+    return cell.why
+
+
+def assert_refused(home: Home, reason: str) -> Collected:
+    """Collect, and see that the job for the GPU is refused, and nothing kept of it."""
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.REFUSED
+    assert re.search(reason, why(found)), why(found)
+    assert home.evidence() == []
+    return found
+
+
+#: A check that did not pass.
+FAILED = {"reproduce": Outcome.FAILED}

@@ -1,0 +1,215 @@
+"""`contribbot collect`: what a run left, judged, and what becomes of each cell."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from contribbot.errors import ExitCode
+from contribbot.github.client import connect
+from contribbot.github.limits import Waits
+from contribbot.life.evidence import target_states
+from contribbot.model.actions import CellState, Collected
+from contribbot.model.outcome import Outcome
+from contribbot.verify.records import State, read_records
+from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.github.handle import GitHub
+from tests.github.state_actions import Storage
+from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
+from tests.runners.homing import (
+    COMPILED,
+    FAILED,
+    RAN,
+    Home,
+    Json,
+    details,
+    make_home,
+    sealed,
+    states,
+    why,
+)
+from tests.runners.homing import (
+    home as home,  # noqa: PLC0414  see above
+)
+
+FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
+
+
+def test_all_came_and_passed(home: Home) -> None:
+    for job in (COMPILED, RAN):
+        home.send(job)
+    said = home.collect()
+    assert (said.code, said.err) == (ExitCode.OK, "")
+    rows = said.out.splitlines()
+    assert rows[0].startswith("area  compile:gfx942  7.1  proved  compile:gfx942 on x86_64-cpu-")
+    assert rows[1].startswith(
+        "area  gfx942          7.1  proved  reproduce:gfx942 on x86_64-gfx942"
+    )
+    assert rows[-1] == f"run {home.run.id}: 2 proved: all that was planned came and passed"
+
+    queue = home.ranged.load()
+    records = read_records(queue, queue.evidence)
+    assert [one.state for one in records] == [State.FRESH, State.FRESH]
+    told = {one.target: one.evidence for one in target_states(queue, "area")}
+    assert told == {"gfx942": "fresh", "compile:gfx942": "fresh"}
+    # A warm second night: no job at all.
+    assert home.ranged.plan().jobs == ()
+
+
+def test_the_token_does_not_go_to_the_storage(home: Home) -> None:
+    home.send(COMPILED)
+    home.collect()
+    assert len(home.storage.seen) == 2
+    for _, headers in home.storage.seen:
+        assert "authorization" not in headers
+
+
+def test_a_storage_that_fails_is_asked_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = functools.partial(connect, waits=Waits(sleep=lambda _: None))
+    monkeypatch.setattr("contribbot.runners.gather.connect", quick)
+    home.send(COMPILED)
+    home.storage.faults = 1
+    assert states(home.collected())["compile area gfx942"] is CellState.PROVED
+
+
+def test_what_failed_is_refuted_and_kept(home: Home) -> None:
+    home.send(COMPILED)
+    home.send(RAN, {**home.files(RAN, outcomes=FAILED), "job.json": home.done(RAN, 1)}, "failure")
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.REFUTED
+    assert why(found) == "reproduce: made up"
+    assert {one.merged for one in found.records} == {"new"}
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "seconds", "state", "said"),
+    [
+        ("failure", 60, CellState.FAILED, "ended with failure"),
+        ("cancelled", 60, CellState.CANCELLED, "was cancelled"),
+        # GitHub says of a job that ran into its limit that it was cancelled.
+        ("cancelled", 7200, CellState.TIMED_OUT, "after 120 minutes"),
+        ("timed_out", 60, CellState.TIMED_OUT, "after 120 minutes"),
+        ("success", 60, CellState.MISSING, "what it sent is not there"),
+        ("skipped", 0, CellState.MISSING, "was skipped"),
+    ],
+)
+def test_a_job_that_sent_nothing(
+    home: Home, conclusion: str, seconds: int, state: CellState, said: str
+) -> None:
+    home.send(COMPILED)
+    home.end(RAN, conclusion, seconds)
+    found = home.collected()
+    assert states(found) == {"compile area gfx942": CellState.PROVED, "gpu area gfx942": state}
+    assert said in why(found)
+    assert not found.complete
+
+
+def test_a_job_that_never_began(home: Home) -> None:
+    home.send(COMPILED)
+    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.MISSING
+    assert why(found) == "the run has no such job"
+
+
+def test_a_run_that_is_not_over(home: Home) -> None:
+    home.send(COMPILED)
+    said = home.command("collect", str(home.run.id), "--json")
+    found = Collected.model_validate_json(said.out)
+    assert states(found)["gpu area gfx942"] is CellState.RUNNING
+    assert "the run is not over: collect it again when it is" in found.notes
+    assert said.code == ExitCode.NO
+
+
+def test_collected_by_a_job_of_the_run_itself(home: Home) -> None:
+    for job in (COMPILED, RAN):
+        home.send(job)
+    home.add_job("attest", "skipped")
+    home.add_job("collect", "success")
+    home.run.jobs[-1].status, home.run.jobs[-1].conclusion = "in_progress", None
+    home.run.status = "in_progress"
+    assert home.command("collect", str(home.run.id)).code == ExitCode.OK
+
+
+def test_a_runner_at_fault_refutes_nothing(home: Home) -> None:
+    home.send(COMPILED)
+    path, document = home.record(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE})
+    stages = details(document)["stages"]
+    assert isinstance(stages, list)
+    for one in stages:
+        assert isinstance(one, dict)
+        if one["stage"] == "reproduce":
+            one["details"] = {"runner_fault": FAULT}
+    faulty = sealed(document)
+    home.send(RAN, {"job.json": home.done(RAN, 3), path: faulty}, "failure")
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.FAULT
+    assert why(found) == "gpu-hung: no answer for 60 s"
+    # The cell is asked for again.
+    assert [cell.kind for cell in home.ranged.plan().cells] == ["gpu"]
+
+
+def test_a_fault_that_left_no_record(home: Home) -> None:
+    fault: Json = {"stage": "reproduce", "target": "gfx942", "fault": FAULT}
+    patch: Json = {"patch": "area", "exit_code": 3, "faults": [fault]}
+    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
+    assert states(home.collected())["gpu area gfx942"] is CellState.FAULT
+
+
+def test_an_error_that_left_no_record(home: Home) -> None:
+    patch: Json = {"patch": "area", "exit_code": 3, "error": "no such pin; fetch it"}
+    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.FAILED
+    assert why(found) == "no such pin; fetch it"
+
+
+def test_a_job_that_was_killed_between_patches(ranged: Ranged, github: GitHub) -> None:
+    ranged.patch("second")
+    ranged.put(MI300.replace("count = 2", "count = 1") + HOSTED)
+    with Storage().running() as storage:
+        home = make_home(ranged, github, storage)
+        home.begin()
+        files = home.files(RAN)
+        del files[next(name for name in files if "/second/" in name)]
+        first: Json = {"patch": "area", "exit_code": 0}
+        files["job.json"] = home.done(RAN, 3, {"patches": [first]})
+        home.send(RAN, files, "cancelled")
+        found = states(home.collected())
+        assert found["gpu area gfx942"] is CellState.PROVED
+        assert found["gpu second gfx942"] is CellState.CANCELLED
+
+
+def test_what_could_not_run_there_is_open(home: Home) -> None:
+    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE}))
+    assert states(home.collected())["gpu area gfx942"] is CellState.OPEN
+
+
+def test_a_machine_that_names_no_rocm_proves_nothing_for_one(home: Home) -> None:
+    home.send(COMPILED, home.files(COMPILED, rocm=""))
+    found = home.collected()
+    assert states(found)["compile area gfx942"] is CellState.OPEN
+    assert why(found, "compile") == "its machine names no ROCm, and 7.1 was asked"
+
+
+def test_what_was_skipped_is_incomplete(home: Home) -> None:
+    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.SKIPPED}))
+    assert states(home.collected())["gpu area gfx942"] is CellState.INCOMPLETE
+
+
+def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) -> None:
+    ranged.patch("wide", CHECKS.replace("gfx942", "gfx950"))
+    kept = ranged.record("area", outcomes=FAILED)
+    with Storage().running() as storage:
+        home = make_home(ranged, github, storage)
+        home.begin()
+        assert home.plan.jobs == ()
+        found = home.collected()
+        fresh = {one.kind: one.state for one in found.cells if one.fresh}
+        assert fresh == {"compile": CellState.PROVED, "gpu": CellState.REFUTED}
+        assert {one.state for one in found.cells if one.patch == "wide"} == {CellState.OPEN}
+        assert not found.complete
+        # What the plan says of a record counts for nothing where there is none.
+        kept.unlink()
+        assert {one.state for one in home.collected().cells} == {CellState.OPEN}

@@ -1,0 +1,224 @@
+"""Artifacts that are not what a job of the plan leaves: foreign, too large, hostile."""
+
+from __future__ import annotations
+
+import io
+import stat
+import struct
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from contribbot.model.actions import CellState
+from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.github.server import Hook
+from tests.github.state_actions import upload
+from tests.github.wire import Request
+from tests.runners.homing import (
+    COMPILED,
+    RAN,
+    Home,
+    Json,
+    assert_refused,
+    packed,
+    states,
+    unpacked,
+    why,
+)
+from tests.runners.homing import (
+    home as home,  # noqa: PLC0414  see above
+)
+
+MIB = 1024 * 1024
+
+
+class _Expires(Hook):
+    """An artifact is let go after it was listed."""
+
+    def __init__(self, home: Home, number: int) -> None:
+        self.home, self.number = home, number
+
+    def before(self, request: Request) -> None:
+        """Let it go when it is asked for."""
+        if request.path.endswith(f"/artifacts/{self.number}/zip"):
+            for one in self.home.run.artifacts:
+                one.expired = one.expired or one.id == self.number
+
+
+def test_an_artifact_of_another_run(home: Home) -> None:
+    first = home.send(RAN)
+    home.begin()
+    ghost = home.send(RAN, unpacked(first.stored))
+    ghost.run_id = first.run_id
+    assert_refused(home, f"it is of run {first.run_id}")
+
+
+def test_the_content_of_another_run(home: Home) -> None:
+    first = home.send(RAN)
+    home.begin()
+    home.send(RAN, unpacked(first.stored))
+    assert_refused(home, f"job.json: it is of run {first.run_id}, not {home.run.id}")
+
+
+def test_the_artifact_of_another_job(home: Home) -> None:
+    home.send(RAN, home.files(COMPILED))
+    assert_refused(home, "it is of job compile-rocm7.1-1, not gfx942-rocm7.1-1")
+
+
+def test_sent_twice(home: Home) -> None:
+    home.send(RAN)
+    home.send(RAN)
+    assert_refused(home, "it came twice")
+
+
+def test_dropped(home: Home) -> None:
+    home.send(RAN)
+    home.run.artifacts.pop()
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.MISSING
+    assert why(found) == "its job ended well, and what it sent is not there"
+
+
+def test_expired(home: Home) -> None:
+    home.send(RAN).expired = True
+    assert_refused(home, "it expired")
+
+
+def test_expired_between_two_requests(home: Home) -> None:
+    one = home.send(RAN)
+    home.github.hooks.append(_Expires(home, one.id))
+    assert_refused(home, "Artifact has expired")
+
+
+def test_a_foreign_artifact(home: Home) -> None:
+    for job in (COMPILED, RAN):
+        home.send(job)
+    upload(home.github.state, home.run, "contribbot-gfx90a-rocm7.1-1", packed(home.files(RAN)))
+    upload(home.github.state, home.run, "build-logs", b"")
+    found = home.collected()
+    assert set(states(found).values()) == {CellState.PROVED}
+    refused = {one.name: one.refused for one in found.artifacts if one.refused}
+    assert refused == {"contribbot-gfx90a-rocm7.1-1": "no job of the plan sends it"}
+    assert "left alone, as no job of contribbot names one so: 'build-logs'" in found.notes
+    assert not found.complete
+
+
+def test_an_artifact_whose_name_leads_elsewhere(home: Home, tmp_path: Path) -> None:
+    upload(home.github.state, home.run, "contribbot-../../../x", packed({}))
+    found = home.collected("--from", tmp_path)
+    assert "no job of contribbot is called so" in {one.refused for one in found.artifacts}
+
+
+def test_two_gigabytes_are_not_even_fetched(home: Home) -> None:
+    one = home.send(RAN)
+    one.size = 2 * 1024 * MIB
+    assert_refused(home, "2,048 MiB; at most 64")
+    assert not any(f"/{one.id}.zip" in path for path, _ in home.storage.seen)
+
+
+def test_more_comes_than_was_announced(home: Home) -> None:
+    one = home.send(RAN)
+    one.stored = b"\0" * (65 * MIB)
+    assert_refused(home, "more than 67108864 bytes came")
+
+
+def zipped(*entries: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
+    """Return a zip of odd entries."""
+    place = io.BytesIO()
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries:
+            archive.writestr(name, content)
+    return place.getvalue()
+
+
+def odd(name: str, mode: int = 0) -> zipfile.ZipInfo:
+    """Return an entry with a mode."""
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    return info
+
+
+def claiming(size: int) -> bytes:
+    """Return a zip that says that its file has such a size."""
+    content = zipped(("job.json", b"{}"))
+    place = content.index(b"PK\x01\x02") + 24
+    return content[:place] + struct.pack("<L", size) + content[place + 4 :]
+
+
+def zip64(content: bytes) -> bytes:
+    """Return a zip with the end of a larger one before its own."""
+    return content[:-22] + b"PK\x06\x07" + bytes(16) + content[-22:]
+
+
+HOSTILE = {
+    "many": (zipped(*((f"records/a/{number}.json", b"") for number in range(5000))),
+             "5000 files; at most 4096"),
+    "bomb": (zipped(("job.json", bytes(20 * MIB))), "20 MiB; at most 16"),
+    "bombs": (zipped(*((f"records/a/{number}.json", bytes(15 * MIB)) for number in range(20))),
+              "unpacks to more than 256 MiB"),
+    "header": (claiming(2 * 1024 * MIB), "2,048 MiB; at most 16"),
+    "liar": (claiming(1), "not a sound zip|its size is not"),
+    "absolute": (zipped(("/etc/passwd", b"")), "'/etc/passwd' is an absolute path"),
+    "drive": (zipped(("C:/x", b"")), "is an absolute path"),
+    "up": (zipped(("records/../../x.json", b"")), "leads elsewhere"),
+    "here": (zipped(("records/./a/x.json", b"")), "leads elsewhere"),
+    "backslash": (zipped(("records\\..\\x", b"")), "is no plain name"),
+    "escape": (zipped(("records/a/\x1b[2J.json", b"")), "is no plain name"),
+    "nul": (zipped(("job.json", b"{}")).replace(b"job.json", b"job\0json"), "is no plain name"),
+    "device name": (zipped(("records/a/CON.json", b"")), "is the name of a device"),
+    "link": (zipped((odd("job.json", stat.S_IFLNK | 0o777), b"/etc/passwd")), "a link or a device"),
+    "device": (zipped((odd("job.json", stat.S_IFCHR | 0o666), b"")), "a link or a device"),
+    "program": (zipped(("job.json", b"{}"), ("run.sh", b"")), "'run.sh', which no job leaves"),
+    "hidden": (zipped((".git/config", b"")), "which no job leaves"),
+    "no zip": (b"hello", "not a zip"),
+    "comment": (zipped(("job.json", b"{}"))[:-2] + b"\x01\0x", "with something after its end"),
+    "zip64": (zip64(zipped(("job.json", b"{}"))), "65535 files or more"),
+    "lzma": (b"", "packed in an unusual way"),
+    "twice": (b"", "'job.json' twice"),
+    "100,000 files": (b"", "65535 files or more; at most 4096"),
+}  # fmt: skip
+
+
+def hostile(which: str) -> bytes:
+    """Return a hostile zip."""
+    place = io.BytesIO()
+    if which == "lzma":
+        with zipfile.ZipFile(place, "w", zipfile.ZIP_LZMA) as archive:
+            archive.writestr("job.json", b"{}")
+    elif which == "twice":
+        return zipped(("job.json", b"{}"), ("jobxjson", b"{}")).replace(b"jobxjson", b"job.json")
+    elif which == "100,000 files":
+        with zipfile.ZipFile(place, "w") as archive:
+            for number in range(100_000):
+                archive.writestr(str(number), b"")
+    else:
+        return HOSTILE[which][0]
+    return place.getvalue()
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_a_hostile_zip(home: Home, which: str) -> None:
+    upload(home.github.state, home.run, f"contribbot-{RAN}", hostile(which))
+    home.end(RAN, "success")
+    started = time.monotonic()
+    assert_refused(home, HOSTILE[which][1])
+    assert time.monotonic() - started < 20
+
+
+def test_text_that_would_be_more_than_text(home: Home, tmp_path: Path) -> None:
+    error = "\x1b[2J\x9b31m](javascript:x) | <img src=x> @everyone\n# heading\r\n::error::no \u202e"
+    patch: Json = {"patch": "area", "exit_code": 3, "error": error}
+    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
+    upload(home.github.state, home.run, "x\x1b[2J](y)", b"")
+    home.finish()
+    summary = tmp_path / "summary.md"
+    said = home.command("collect", str(home.run.id), GITHUB_STEP_SUMMARY=str(summary))
+    text = summary.read_text(encoding="utf-8")
+    for shown in (said.out, text):
+        assert all(char.isprintable() for line in shown.splitlines() for char in line)
+        assert not any(line.startswith(("#  heading", "::", "# ")) for line in shown.splitlines())
+    row = next(line for line in text.splitlines() if "gfx942 | 7.1 | failed" in line)
+    assert "\\](javascript" not in row
+    assert "\\]\\(javascript:x\\) \\| &lt;img src=x&gt; &#64;everyone" in row

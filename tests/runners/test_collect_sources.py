@@ -1,0 +1,161 @@
+"""Where what is collected comes from: a run, an attempt of it, a folder, a real runner."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import ExitCode
+from contribbot.github.client import connect
+from contribbot.github.limits import Waits
+from contribbot.model.actions import CellState, Collected
+from contribbot.model.outcome import Outcome
+from tests.conftest import Program
+from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.github.handle import GitHub
+from tests.github.state_actions import Storage
+from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
+from tests.runners.homing import (
+    COMPILED,
+    RAN,
+    REPOSITORY,
+    Home,
+    Json,
+    make_home,
+    packed,
+    states,
+    why,
+)
+from tests.runners.homing import (
+    home as home,  # noqa: PLC0414  see above
+)
+from tests.toy import Toy
+
+FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
+
+
+def test_a_run_that_was_deleted(home: Home) -> None:
+    said = home.command("collect", "424242")
+    assert said.code == ExitCode.MACHINE
+    assert "run 424242 of example/queue: there is none" in said.err
+
+
+def test_github_cannot_be_reached(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = functools.partial(connect, waits=Waits(sleep=lambda _: None))
+    monkeypatch.setattr("contribbot.runners.gather.connect", quick)
+    said = home.command("collect", "7", GITHUB_API_URL="http://127.0.0.1:9")
+    assert said.code == ExitCode.MACHINE
+    assert "cannot be reached" in said.err
+
+
+def test_neither_run_nor_folder(home: Home) -> None:
+    assert home.command("collect").code == ExitCode.USAGE
+
+
+def test_a_run_of_another_workflow_or_of_a_stranger(home: Home) -> None:
+    home.run.path = ".github/workflows/rebase.yml"
+    assert home.collect().code == ExitCode.USAGE
+    home.run.path, home.run.event = ".github/workflows/verify.yml", "pull_request"
+    assert "was started by 'pull_request'" in home.collect().err
+
+
+def test_no_plan(home: Home) -> None:
+    home.run.artifacts = []
+    found = home.collected()
+    assert found.notes == (
+        "the plan never came (its job: success): nothing can be said of any cell",
+    )
+    assert not found.complete
+
+
+def test_the_summary_of_actions(home: Home, tmp_path: Path) -> None:
+    home.send(COMPILED)
+    home.end(RAN, "failure")
+    home.finish()
+    summary = tmp_path / "summary.md"
+    home.command("collect", str(home.run.id), GITHUB_STEP_SUMMARY=str(summary))
+    text = summary.read_text(encoding="utf-8")
+    assert "| area | gfx942 | 7.1 | failed | its job ended with failure" in text
+
+
+def test_a_second_attempt_stands_before_the_first(home: Home) -> None:
+    home.send(COMPILED)
+    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE}))
+    home.run.attempt = 2
+    for one in home.run.jobs:
+        one.attempt = 2
+    home.send(RAN)
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.PROVED
+
+
+def test_a_folder_of_artifacts(home: Home, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    plan = home.run.artifacts[0].stored
+    (folder / "contribbot-plan.zip").write_bytes(plan)
+    (folder / f"contribbot-{COMPILED}.zip").write_bytes(packed(home.files(COMPILED)))
+    for name, content in home.files(RAN).items():
+        place = folder / f"contribbot-{RAN}" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+    said = home.command("collect", "--from", folder, "--json")
+    found = Collected.model_validate_json(said.out)
+    assert set(states(found).values()) == {CellState.PROVED}
+    assert any("GitHub was not asked" in note for note in found.notes)
+    assert (found.run, found.repository) == (home.run.id, REPOSITORY)
+
+
+def test_the_zips_are_here_and_checked_against_github(home: Home, tmp_path: Path) -> None:
+    for job in (COMPILED, RAN):
+        home.send(job)
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    for one in home.run.artifacts:
+        (folder / f"{one.name}.zip").write_bytes(one.stored)
+    assert home.collected("--from", folder).complete
+    assert home.storage.seen == []
+    (folder / f"contribbot-{RAN}.zip").write_bytes(packed(home.files(RAN, seconds=8.0)))
+    found = home.collected("--from", folder)
+    assert states(found)["gpu area gfx942"] is CellState.REFUSED
+    assert "GitHub saw" in why(found)
+
+
+def test_a_folder_that_is_none(home: Home, tmp_path: Path) -> None:
+    assert home.command("collect", "--from", tmp_path / "none").code == ExitCode.USAGE
+    said = home.command("collect", "--from", home.ranged.folder)
+    assert "no artifact of contribbot in it" in said.err
+
+
+def test_real_records_of_this_machine(
+    toy: Toy, github: GitHub, program: Program, tmp_path: Path
+) -> None:
+    """What `verify` really writes here, where there is no GPU, comes back open or at fault."""
+    ranged = Ranged(toy)
+    ranged.patch("area", CHECKS[CHECKS.index("[[checks]]") :])
+    ranged.put(MI300 + HOSTED)
+    with Storage().running() as storage:
+        home = make_home(ranged, github, storage)
+        home.begin()
+        job = home.job(RAN)
+        asks = [{"patch": name, "require": list(need)} for name, need in job.asks.items()]
+        ran = program(
+            "workflows", "run", "--output", tmp_path / "answer",
+            CONTRIBBOT_ASKS=json.dumps(asks), CONTRIBBOT_JOB=job.id, CONTRIBBOT_IMAGE=job.image,
+            CONTRIBBOT_CONTAINER_FLAGS=" ".join(job.flags), GITHUB_RUN_ID=str(home.run.id),
+            GITHUB_RUN_ATTEMPT="1", GITHUB_REPOSITORY=REPOSITORY, GITHUB_SHA=home.run.head_sha,
+        )  # fmt: skip
+        assert ran.code == ExitCode.MACHINE, ran.out + ran.err
+        folder = tmp_path / "answer"
+        files = {path.relative_to(folder).as_posix(): path.read_bytes()
+                 for path in folder.rglob("*") if path.is_file()}  # fmt: skip
+        home.send(RAN, files, "failure")
+        found = home.collected()
+        assert states(found)["gpu area gfx942"] is CellState.FAULT
+        assert "gpu-not-visible" in why(found)
+        assert [one.merged for one in found.records] == ["new"]
+        # The store is here: the patched tree was made again and is the same.
+        assert not any("was not made again" in note for note in found.notes)

@@ -1,0 +1,286 @@
+"""`contribbot dispatch`: a run is started, found, watched, resumed; older ones are ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from contribbot.errors import ExitCode
+from contribbot.runners.dispatching import Selection
+from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.github.handle import GitHub
+from tests.github.server import Hook
+from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job, upload
+from tests.github.wire import Answer, HangUpError, Request
+from tests.runners.conftest import Ranged, Said
+from tests.runners.homing import COMPILED, RAN, Home, make_home, packed
+from tests.toy import git
+
+WORKFLOW = """\
+name: contribbot verify
+run-name: contribbot verify ${{ inputs.request }}
+on:
+  workflow_dispatch:
+    inputs:
+      patches: {type: string, default: ""}
+      targets: {type: string, default: ""}
+      request: {type: string, default: ""}
+jobs: {}
+"""
+
+Script = Callable[[Run], None]
+
+
+@dataclass
+class Desk:
+    """A user at the queue; what happens meanwhile happens while contribbot sleeps."""
+
+    home: Home
+    script: list[Script] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        """Let the next thing happen."""
+        self.slept.append(seconds)
+        if self.script:
+            step = self.script.pop(0)
+            with self.home.github.state.lock:
+                step(self.runs()[-1])
+
+    def runs(self) -> list[Run]:
+        """Return the runs, oldest first."""
+        return list(actions_of(self.home.repository).runs.values())
+
+    def __call__(self, *args: str) -> Said:
+        """Run `contribbot dispatch`."""
+        return self.home.command("dispatch", *args)
+
+    # What a run does:
+
+    def plan(self, run: Run) -> None:
+        """Make the plan."""
+        state = self.home.github.state
+        job = add_job(state, run, "plan")
+        self.home.plan = self.home.ranged.plan()
+        upload(state, run, "contribbot-plan",
+               packed({"plan.json": self.home.plan.model_dump_json().encode()}))  # fmt: skip
+        end_job(state, job, "success")
+        run.status = "in_progress"
+        for one in self.home.plan.jobs:
+            add_job(state, run, one.id)
+
+    def work(self, run: Run) -> None:
+        """Let a runner take the first job, and the other wait."""
+        run.jobs[1].status, run.jobs[1].runner = "in_progress", "node-1"
+
+    def end(self, run: Run) -> None:
+        """Let all end."""
+        for job in run.jobs:
+            end_job(self.home.github.state, job, "success")
+        run.status, run.conclusion = "completed", "success"
+
+    def fail(self, run: Run) -> None:
+        """Let it end badly."""
+        run.status, run.conclusion = "completed", "failure"
+
+    def interrupt(self, _: Run) -> None:
+        """Press Ctrl-C."""
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A queue on the local GitHub, with a workflow that can be dispatched."""
+    ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
+    with Storage().running() as storage:
+        made = Desk(make_home(ranged, github, storage))
+        monkeypatch.setattr("contribbot.runners.sending._sleep", made.sleep)
+        yield made
+
+
+def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
+    desk.script = [desk.plan, desk.work, desk.end]
+    said = desk("area", "--target", "gfx942")
+    assert (said.code, said.err) == (ExitCode.OK, "")
+    (run,) = desk.runs()
+    assert {key: run.inputs[key] for key in ("patches", "targets")} == {
+        "patches": "area", "targets": "gfx942",
+    }  # fmt: skip
+    assert re.fullmatch(r"[0-9a-f]{12}-[0-9a-f]{12}", run.inputs["request"])
+    lines = said.out.splitlines()
+    assert lines == [
+        f"run {run.id}: https://github.com/example/queue/actions/runs/{run.id}",
+        "plan: success on runner-1",
+        f"{COMPILED}: queued: compile/area/gfx942/rocm7.1",
+        f"{RAN}: queued: gpu/area/gfx942/rocm7.1",
+        "cells: 2 queued",
+        f"{COMPILED}: in progress on node-1: compile/area/gfx942/rocm7.1",
+        "cells: 1 in progress, 1 queued",
+        f"{COMPILED}: success on node-1: compile/area/gfx942/rocm7.1",
+        f"{RAN}: success on runner-1: gpu/area/gfx942/rocm7.1",
+        "cells: 2 success",
+        f"run {run.id} is over: success",
+        f"what it shows: contribbot collect {run.id}",
+    ]
+
+
+def test_a_run_that_ends_badly(desk: Desk) -> None:
+    desk.script = [desk.plan, desk.fail]
+    assert desk().code == ExitCode.NO
+
+
+def test_what_has_not_changed_costs_nothing(desk: Desk) -> None:
+    desk.script = [desk.plan, *[lambda _: None] * 6, desk.end]
+    desk()
+    mine = [one for one in desk.home.github.requests
+            if re.search(r"/actions/runs/\d+(/jobs)?$", one.path)]  # fmt: skip
+    assert sum(one.status == 304 for one in mine) >= 12
+    # The longer nothing changes, the rarer it looks; never rarer than four times as long.
+    assert desk.slept[2:7] == [15.0, 22.5, 33.75, 40.0, 40.0]
+
+
+def test_a_run_shows_up_late(desk: Desk) -> None:
+    actions_of(desk.home.repository).delay = 3
+    desk.script = [lambda _: None] * 3 + [desk.end]
+    assert desk().code == ExitCode.OK
+    assert desk.slept[:3] == [1.0, 1.0, 2.0]
+
+
+def test_a_run_that_never_shows_up(desk: Desk) -> None:
+    actions_of(desk.home.repository).delay = 1000
+    said = desk()
+    assert said.code == ExitCode.MACHINE
+    assert "does not show up" in said.err
+    assert "--resume RUN" in said.err
+
+
+def test_interrupted_it_goes_on_and_is_resumed(desk: Desk) -> None:
+    desk.script = [desk.plan, desk.interrupt]
+    said = desk()
+    (run,) = desk.runs()
+    assert said.code == ExitCode.INTERRUPTED
+    assert said.err.splitlines() == [
+        f"the run goes on; watch it again: contribbot dispatch --resume {run.id}",
+        f"when it is over: contribbot collect {run.id}",
+    ]
+    assert run.status == "in_progress"
+
+    desk.script = [desk.work, desk.end]
+    said = desk("--resume", str(run.id))
+    assert said.code == ExitCode.OK
+    assert len(desk.runs()) == 1
+    assert said.out.splitlines()[-2] == f"run {run.id} is over: success"
+
+
+def test_interrupted_before_it_is_found(desk: Desk) -> None:
+    actions_of(desk.home.repository).delay = 1000
+    desk.script = [desk.interrupt]
+    said = desk()
+    assert said.code == ExitCode.INTERRUPTED
+    assert desk.runs()[0].inputs["request"] in said.err
+    assert "/actions/workflows/verify.yml" in said.err
+
+
+def started(desk: Desk, *args: str) -> Run:
+    """Start a run and leave it."""
+    desk.script = [desk.interrupt]
+    desk(*args)
+    return desk.runs()[-1]
+
+
+def test_an_older_run_of_the_same_is_ended(desk: Desk) -> None:
+    old, other = started(desk, "area"), started(desk)
+    eve = desk.home.github.add_user("eve")
+    theirs = started(desk, "area", "--target", "gfx942")
+    theirs.title, theirs.actor = old.title[:-1] + "0", eve
+    desk.script = [desk.end]
+    said = desk("area")
+    assert f"ended run {old.id}, which this one replaces" in said.out
+    assert [one.conclusion for one in (old, other, theirs)] == ["cancelled", None, None]
+
+
+def test_an_older_run_that_ends_at_that_moment(desk: Desk) -> None:
+    old = started(desk)
+
+    class Ends(Hook):
+        def before(self, request: Request) -> Answer | None:
+            if request.path.endswith("/cancel"):
+                old.status, old.conclusion = "completed", "success"
+            return None
+
+    desk.home.github.hooks.append(Ends())
+    desk.script = [desk.end]
+    said = desk()
+    assert said.code == ExitCode.OK
+    assert "replaces" not in said.out
+
+
+def test_the_answer_to_the_request_is_lost(desk: Desk) -> None:
+    class Loses(Hook):
+        def after(self, request: Request, answer: Answer) -> Answer:
+            if request.path.endswith("/dispatches"):
+                raise HangUpError
+            return answer
+
+    desk.home.github.hooks.append(Loses())
+    desk.script = [desk.end]
+    said = desk()
+    # It is not sent again: it is looked for, and there.
+    assert said.code == ExitCode.OK, said.err
+    assert len(desk.runs()) == 1
+
+
+def test_the_run_is_deleted_meanwhile(desk: Desk) -> None:
+    desk.script = [lambda _: actions_of(desk.home.repository).runs.clear()]
+    said = desk()
+    assert said.code == ExitCode.MACHINE
+    assert "there is none (any more)" in said.err
+
+
+def test_the_queue_here_is_another(desk: Desk) -> None:
+    git(desk.home.ranged.folder, "commit", "-q", "--allow-empty", "-m", "More")
+    desk.script = [desk.end]
+    assert "it is of main at" in desk().out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("none",), "no such patch: none"),
+        (("--target", "gfx1100"), "no patch that is meant asks for it; they ask for gfx942"),
+        (("--ref", "nowhere"), "No ref found for: nowhere"),
+        (("--resume", "7", "area"), "--resume starts nothing"),
+        (("--repo", "no repository"), "not a repository"),
+    ],
+)
+def test_what_makes_no_sense(desk: Desk, args: tuple[str, ...], said: str) -> None:
+    told = desk(*args)
+    assert told.code == ExitCode.USAGE, told.err
+    assert said in told.err
+    assert desk.runs() == []
+
+
+def test_a_workflow_that_is_too_old(ranged: Ranged, github: GitHub) -> None:
+    ranged.toy.put(".github/workflows/verify.yml", WORKFLOW.replace("request:", "other:"))
+    with Storage().running() as storage:
+        said = make_home(ranged, github, storage).command("dispatch")
+    assert said.code == ExitCode.USAGE
+    assert "Unexpected inputs provided" in said.err
+    assert "contribbot workflows install" in said.err
+
+
+def test_without_the_workflow(ranged: Ranged, github: GitHub) -> None:
+    with Storage().running() as storage:
+        said = make_home(ranged, github, storage).command("dispatch")
+    assert said.code == ExitCode.USAGE
+    assert "verify.yml must be on its default branch" in said.err
+
+
+def test_the_same_selection_has_the_same_name() -> None:
+    one = Selection("main", ("b", "a"), ("gfx942",))
+    assert one.digest == Selection("main", ("a", "b"), ("gfx942",)).digest
+    assert one.digest != Selection("next", ("a", "b"), ("gfx942",)).digest
+    assert one.digest != Selection("main", ("a",), ("gfx942",)).digest
