@@ -10,8 +10,9 @@ from typing import Final
 from contribbot.workspace import cache_folder
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
-#: `src/root`, but in `-I/root/x` and behind the `\\n` of a string that was printed quoted.
-_BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt]))"
+#: `src/root`, but in `-I/root/x`, in `../../root/x` and behind the `\\n` of a string that was
+#: printed quoted.
+_BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt])|(?<=\.\.))"
 _AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
 
 
