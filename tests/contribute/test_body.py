@@ -22,7 +22,7 @@ from tests.conftest import Program, dig
 from tests.contribute.bodytoy import describe
 from tests.contribute.gatetoy import Proved
 from tests.contribute.snapshots import assert_snapshot
-from tests.toy import Toy, one_check
+from tests.toy import FIXED, Toy, git, one_check
 
 ROOT = Path(__file__).parents[2]
 #: The real patches; behind `@` another template than the one in force.
@@ -124,6 +124,9 @@ def test_a_text_is_within_its_budget_and_its_details_are_closed(case: str) -> No
 
 def test_another_release_under_the_trees_files_is_said() -> None:
     text = real("stable-softmax").text
+    base = "pytorch/pytorch at `v2.13.0` (in R2 its Python files over torch 2.11.0)"
+    assert f"\nWithout the change: {base}.\n" in text
+    assert "Without the change: sgl-project/sglang at `v0.5.10.post1`.\n" in real("rmsnorm").text
     assert text.count("over torch 2.11.0, not the pin's release") == 1
     assert "`NVIDIA H200`, CUDA 13.0.2, torch 2.11.0" in text
 
@@ -235,6 +238,10 @@ def assert_inert(text: str) -> None:
         ("a\n===\nb", "a\n\\===\nb"),
         ("<!-- hidden", "&lt;!-- hidden"),
         ("</details> `</b>`", "&lt;/details> `</b>`"),
+        # None of these is a code span, whatever it looks like.
+        ("`` <details> `", "`` &lt;details> `"),
+        ("\\` <details> `", "\\` &lt;details> `"),
+        ("a `b\nc` <details> `d", "a `b\nc` &lt;details> `d"),
     ],
 )
 def test_prose_stays_in_its_section(known: Toy, prose: str, shown: str) -> None:
@@ -245,6 +252,15 @@ def test_prose_stays_in_its_section(known: Toy, prose: str, shown: str) -> None:
     body = make_body(load_queue(known.queue), "area").text
     assert f"\n\n{shown}\n\n**Root cause.**" in body
     assert headings(body) == ["## What", "## Shown"]
+
+
+@pytest.mark.parametrize("title", ["Multiply " * 29, "\u200b\u2066"])
+def test_a_title_that_github_refuses_is_refused_first(known: Toy, title: str) -> None:
+    describe(known)
+    path = known.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().replace('"Multiply the sides"', json.dumps(title)))
+    with pytest.raises(QueueError, match=r"patch\.toml: title: .* 256"):
+        make_body(load_queue(known.queue), "area")
 
 
 def test_an_open_fence_in_prose_is_closed(known: Toy) -> None:
@@ -366,6 +382,40 @@ def test_proof_knows_nothing_of_the_contribution(known: Toy, program: Program) -
     text = make_body(load_queue(known.queue), "area").text
     for part in ("Fixes #7\n", "- [x] AI\n", "I like it.", "- example/toy#8: It adds.\n"):
         assert part in text
+
+
+def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: Program) -> None:
+    describe(toy)
+    toy.write("tests/test_old.py", "def test_it(): pass\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "An old test")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    git(toy.upstream, "rm", "-q", "tests/test_old.py")
+    changes: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/cpp/test_area.cpp": "//\n"}
+    toy.put_patch(patch=toy.format_patch(changes), files=(*changes, "tests/test_old.py"))
+    toy.put_queue(["area"])
+    assert program("verify", "area").code == 0
+    text = make_body(load_queue(toy.queue), "area").text
+    assert "python -m pytest" not in text
+    assert "- [x] Tests" in text
+    path = toy.queue / "patches/area/patch.toml"
+    path.write_text(path.read_text().replace('"tests/cpp/test_area.cpp", ', ""))
+    changes.pop("tests/cpp/test_area.cpp")
+    git(toy.upstream, "rm", "-q", "tests/test_old.py")
+    toy.put("patches/area/0001-change.patch", toy.format_patch(changes))
+    assert program("verify", "area").code == 0
+    assert "- [ ] Tests" in make_body(load_queue(toy.queue), "area").text
+
+
+def test_the_commands_say_where_they_run_and_which_are_in_no_record() -> None:
+    text = real("rmsnorm").text
+    shown = (
+        "```sh\n# in the queue that keeps the records\ncontribbot verify rmsnorm\n"
+        "# in a checkout with the change; no record is of this\n"
+        "python -m pytest test/registered/layers/test_rmsnorm_aiter_layout.py\n```\n"
+    )
+    assert shown in text
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import JsonValue
 
+from contribbot.contribute.text.body import make_body, render
 from contribbot.contribute.text.figures import gather
 from contribbot.contribute.text.grid import grid_of, not_run
-from contribbot.contribute.text.templates import rules_of
+from contribbot.contribute.text.reproducer import make_reproducer
+from contribbot.contribute.text.templates import rules_of, template_of
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
 from tests.conftest import Program, dig
@@ -44,10 +48,8 @@ def another(record: Path, change: Callable[[dict[str, JsonValue]], None]) -> Pat
     """Write a record of another machine: what a second verification there would have left."""
     document: dict[str, JsonValue] = json.loads(record.read_text(encoding="utf-8"))
     details = dig(document, "predicate", "contribbot")
-    machine = dig(details, "machine")
     assert isinstance(details, dict)
-    assert isinstance(machine, dict)
-    machine["cpu"] = "Another"
+    dig_machine(details)["cpu"] = "Another"
     change(details)
     document["contribbot_seal"] = seal_of(document)
     slug = Statement.model_validate(document).predicate.contribbot.machine.slug
@@ -108,3 +110,92 @@ def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, program
     assert rows["gfx942",].cells[0].text == "**not run**"
     assert rows["cpu",].cells[0].text == "passed (R1)"
     assert not_run(list(rows.values())) == ("cuda", "gfx942")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def real_copy(folder: Path, name: str) -> Path:
+    """Copy the real queue, with the records of one patch; return where those lie."""
+    shutil.copytree(ROOT / "patches", folder / "patches")
+    shutil.copytree(ROOT / "evidence" / name, folder / "evidence" / name)
+    return folder / "evidence" / name
+
+
+def dig_machine(details: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the machine in a record's details."""
+    machine = details["machine"]
+    assert isinstance(machine, dict)
+    return machine
+
+
+def stages_of(details: dict[str, JsonValue], stage: str) -> list[dict[str, JsonValue]]:
+    """Return the outcomes of a stage in a record's details."""
+    stages = details["stages"]
+    assert isinstance(stages, list)
+    found = [one for one in stages if isinstance(one, dict) and one["stage"] == stage]
+    assert found
+    return found
+
+
+def test_a_failure_in_other_words_is_another_figure(toy: Toy, program: Program) -> None:
+    def change(details: dict[str, JsonValue]) -> None:
+        for one in stages_of(details, "reproduce"):
+            if dig(one, "details", "check") != "red":
+                continue
+            failed = dig(one, "details", "base", "failed")
+            assert isinstance(failed, list)
+            for each in failed:
+                assert isinstance(each, dict)
+                each["message"] = "AssertionError: 7"
+
+    another(proved(toy, program), change)
+    text = make_body(load_queue(toy.queue), "area").text
+    rows = [row for row in text.splitlines() if row.startswith("| `red` |")]
+    assert len(rows) == 2
+    assert {row.count("R1") + row.count("R2") for row in rows} == {1}
+
+
+def test_times_are_of_one_machine(tmp_path: Path) -> None:
+    another(next(real_copy(tmp_path, "rmsnorm").iterdir()), lambda _: None)
+    text = make_body(load_queue(tmp_path), "rmsnorm").text
+    found = re.findall(r"(?m)^- `contiguous` on processor `([^`]*)`.* \(R[12]\)$", text)
+    assert sorted(found) == ["AMD EPYC", "Another"]
+
+
+def test_what_another_compiler_made_is_another_figure(tmp_path: Path) -> None:
+    def change(details: dict[str, JsonValue]) -> None:
+        for one in stages_of(details, "compile"):
+            if one["outcome"] == "passed":
+                tool = dig(one, "details", "toolchain")
+                assert isinstance(tool, dict)
+                tool["name"] = "clang 20.1.0"
+
+    records = real_copy(tmp_path, "fp8-hw-convert")
+    another(records / "x86_64-cpu-871db24f.json", change)
+    text = make_body(load_queue(tmp_path), "fp8-hw-convert").text
+    assert "`clang 20.1.0`" in text
+    rows = [row for row in text.splitlines() if row.startswith("| `fnuz-instruction` | gfx942")]
+    assert len(rows) == 2
+
+
+def test_a_report_names_the_machine_that_it_quotes(tmp_path: Path) -> None:
+    records = real_copy(tmp_path, "stable-softmax")
+    own = records / "x86_64-cpu-871db24f.json"
+    last = another(own, lambda details: dig_machine(details).update(system="Linux z86"))
+    own.unlink()
+    report = make_reproducer(load_queue(tmp_path), "stable-softmax").report
+    assert "Processor `Another`, no GPU, torch 2.13.0+cpu" in report
+    assert f"Record `evidence/stable-softmax/{last.name}`" in report
+
+
+def test_the_worst_result_names_the_record_that_holds_it(tmp_path: Path) -> None:
+    real_copy(tmp_path, "stable-softmax")
+    queue = load_queue(tmp_path)
+    figures, rules = gather(queue, "stable-softmax"), rules_of(queue, "pytorch")
+    text = render(figures, rules, template_of(queue, rules), level=0)
+    line = next(row for row in text.splitlines() if row.startswith("- `table` on cpu"))
+    assert line.endswith("(R1, R2)")
+    worst = [row for row in text.split(line)[1].splitlines()[1:3] if row]
+    assert worst
+    assert all(row.startswith("  - worst ") and row.endswith(", R1") for row in worst), worst

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,8 @@ def test_patches_below_are_applied_first(toy: Toy, program: Program, tmp_path: P
     toy.put_queue(["lower", "area"])
     assert program("verify", "--all").code == 0
     write_reproducer(make_reproducer(load_queue(toy.queue), "area"), tmp_path / "out")
+    script = (tmp_path / "out/reproduce.sh").read_text()
+    assert "# A CHECKOUT must have below/*.patch applied." in script
     code, said = run(tmp_path / "out")
     assert code == 1
     assert "assert 5 == (5 + 1)" in said
@@ -165,6 +168,25 @@ def test_somebody_elses_folder_is_left_alone(toy: Toy, program: Program, tmp_pat
     assert [one.name for one in folder.iterdir()] == ["thesis.txt"]
     write_reproducer(made, tmp_path / "new")
     write_reproducer(made, tmp_path / "new")
+
+
+def test_the_tree_of_another_base_is_not_taken_for_this_ones(
+    toy: Toy, program: Program, tmp_path: Path
+) -> None:
+    made = make_reproducer(proved(toy, program), "area")
+    folder = tmp_path / "out"
+    write_reproducer(made, folder)
+    assert run(folder)[0] == 1  # it has its tree now
+    script = made.files["reproduce.sh"]
+    for other in (
+        {"reproduce.sh": script.replace(b"v1.0", b"v1.1")},
+        {"below/01-lower.patch": b"another\n"},
+    ):
+        with pytest.raises(UsageError, match="another reproducer") as caught:
+            write_reproducer(replace(made, files={**made.files, **other}), folder)
+        assert "--output" in caught.value.hint
+    assert (folder / "reproduce.sh").read_bytes() == script
+    assert not (folder / "below").exists()
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "stable-softmax", "hipify-path", "fp8-quant"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_a_wrong_file_is_told(toy: Toy, path: str, before: str, after: str, matc
     queue = load_queue(toy.queue)
     with pytest.raises(QueueError, match=match):
         template_of(queue, rules_of(queue, "toy"))
+
+
+@pytest.mark.parametrize("key", ["Co-authored-by", "Co-Authored-By", "Assisted-by"])
+def test_a_trailer_of_vllms_is_known_however_it_is_written(key: str) -> None:
+    rules = read_model(upstreams.contributing(NOWHERE)["vllm"], Rules)
+    assert re.search(rules.ai.trailer, f"{key}: A model <model@example.com>")
+    assert not re.search(rules.ai.trailer, "Reviewed-by: A model <model@example.com>")
+
+
+def test_what_no_program_can_see_is_asked_of_vllms_contributors() -> None:
+    rules = read_model(upstreams.contributing(NOWHERE)["vllm"], Rules)
+    asked = {one.name: one.text for one in rules.questions}
+    # tests/AGENTS.md forbids all of them.
+    assert all(word in asked["tests"] for word in ("skip", "xfail", "retr", "tolerance"))
 
 
 def test_headings_in_comments_and_code_are_none() -> None:

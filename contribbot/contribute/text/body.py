@@ -19,6 +19,8 @@ from contribbot.queue.load import Queue
 
 #: How short a text can be made.
 LEVELS: Final = 4
+#: What GitHub takes as a title, in characters.
+_LONGEST_TITLE: Final = 256
 #: Reads a file of the upstream's default branch: repository and path to its text, or to None
 #: where there is no such file. It may raise `GitHubError`.
 ReadLive = Callable[[str, str], str | None]
@@ -98,7 +100,7 @@ def make_body(
         patch=name,
         upstream=upstream.name,
         repository=upstream.repository,
-        title=clean(figures.patch.spec.title),
+        title=_title(figures),
         template=template.version,
         text=text,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
@@ -116,6 +118,18 @@ def make_body(
         wants=_wants(figures, rules, template),
         live=_live(rules, template, upstream.repository, read_live),
     )
+
+
+def _title(figures: Figures) -> str:
+    """Return the title, if GitHub takes it."""
+    title = clean(figures.patch.spec.title)
+    if not 0 < len(title) <= _LONGEST_TITLE:
+        raise QueueError(
+            f"{figures.patch.folder / 'patch.toml'}: title: {len(title)} characters that print; "
+            f"GitHub takes 1 to {_LONGEST_TITLE}",
+            hint="write a title that a list of pull requests can show",
+        )
+    return title
 
 
 def _within(figures: Figures, rules: Rules, template: Template) -> str:

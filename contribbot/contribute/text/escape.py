@@ -7,6 +7,7 @@ protects nothing: so mentions and references are broken up there too.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Final
 
@@ -119,6 +120,8 @@ def fence(text: str, *, language: str = "", lines: int = 0) -> str:
 
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+#: A code span within one line, as CommonMark has it: as many backticks behind as before.
+_SPAN: Final = re.compile(r"(?<![\\`])(`+)(?!`).+?(?<!`)\1(?!`)")
 
 
 def prose(text: str) -> str:
@@ -132,6 +135,8 @@ def prose(text: str) -> str:
     """
     shown: list[str] = []
     fenced = ""
+    # Whether a span may have begun further up in the paragraph: then nothing here is surely code.
+    begun = False
     for raw in text.strip().splitlines():
         row = "".join(
             char for char in _ANSI.sub("", raw).expandtabs(4) if char.isprintable()
@@ -143,18 +148,19 @@ def prose(text: str) -> str:
         elif found and "`" not in found[2]:
             fenced = found[1]
         else:
-            row = _tamed(row)
+            row, begun = _tamed(row, begun=begun and bool(row))
         shown.append(row)
     if fenced:
         shown.append(fenced)
     return "\n".join(shown)
 
 
-def _tamed(row: str) -> str:
-    """Take from a line of prose what would reach beyond its section."""
+def _tamed(row: str, *, begun: bool) -> tuple[str, bool]:
+    """Take from a line of prose what would reach beyond its section; say if a span may be open."""
     row = re.sub(r"^( {0,3})(#{1,6}(?:\s|$)|=+\s*$|-+\s*$)", r"\1\\\2", row)
-    parts = re.split(r"(`+[^`]*`+)", row)
-    return "".join(
-        part if part.startswith("`") else re.sub(r"<(?=[A-Za-z/!?])", "&lt;", part)
-        for part in parts
-    )
+    spans = [] if begun else list(_SPAN.finditer(row))
+    ends = [0, *(place for span in spans for place in span.span()), len(row)]
+    # Text and spans by turns, text first.
+    parts = [row[start:end] for start, end in itertools.pairwise(ends)]
+    parts[::2] = [re.sub(r"<(?=[A-Za-z/!?])", "&lt;", part) for part in parts[::2]]
+    return "".join(parts), begun or any("`" in part for part in parts[::2])

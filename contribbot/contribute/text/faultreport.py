@@ -8,7 +8,8 @@ from typing import Final
 
 from contribbot.contribute.text.checkfiles import imported
 from contribbot.contribute.text.escape import code, fence, plain, prose
-from contribbot.contribute.text.figures import Figures, Seen
+from contribbot.contribute.text.figures import Figures
+from contribbot.contribute.text.seen import Seen
 from contribbot.model.check import Check
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.model.pin import InstalledSource, WheelSource
@@ -65,7 +66,7 @@ def fault_report(
 
 def _where(seen: Seen) -> str:
     """Name the machine and the record."""
-    source = seen.sources[0]
+    source = seen.source
     statement = source.record.statement
     assert statement is not None  # noqa: S101  gather takes only records that can be read
     details = statement.predicate.contribbot
@@ -86,7 +87,7 @@ def _where(seen: Seen) -> str:
 
 def _requirements(patch: Patch, seen: Seen, needed: tuple[PatchFile, ...]) -> list[str]:
     """Return what pip has to install: the release, or what was there when it was seen."""
-    statement = seen.sources[0].record.statement
+    statement = seen.source.record.statement
     there = statement.predicate.contribbot.machine.packages if statement else {}
     used = {
         module.partition(".")[0]

@@ -10,8 +10,9 @@ from typing import Final
 
 from contribbot.contribute.text.checkfiles import needed_files, needs_contribbot
 from contribbot.contribute.text.faultreport import SCRIPT, fault_report, release_of
-from contribbot.contribute.text.figures import Figures, Seen, gather
+from contribbot.contribute.text.figures import Figures, gather
 from contribbot.contribute.text.sections import about_the_test
+from contribbot.contribute.text.seen import Seen
 from contribbot.errors import UsageError
 from contribbot.files import write_atomically
 from contribbot.model.check import Check
@@ -82,18 +83,36 @@ def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
         folder: A new or empty folder, or one that holds an earlier reproducer.
 
     Raises:
-        UsageError: The folder holds something else.
+        UsageError: The folder holds something else, or the reproducer of another base.
     """
-    strangers = (
-        sorted(folder.iterdir()) if folder.is_dir() and not (folder / SCRIPT).is_file() else []
-    )
+    earlier = (folder / SCRIPT).is_file()
+    strangers = folder.is_dir() and not earlier and any(folder.iterdir())
     if strangers or folder.is_file():
         raise UsageError(f"{folder}: not empty", hint="name another with --output")
+    if earlier and _base_in(folder) != _base_of(made.files):
+        raise UsageError(
+            f"{folder}: another reproducer, whose base may lie there still",
+            hint="remove it, or name another with --output",
+        )
     written = []
     for name, content in made.files.items():
         write_atomically(folder / name, content)
         written.append(folder / name)
     return written
+
+
+def _base_of(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files that make the base which the script runs on."""
+    return {
+        name: content
+        for name, content in files.items()
+        if name == SCRIPT or name.startswith("below/")
+    }
+
+
+def _base_in(folder: Path) -> dict[str, bytes]:
+    there = [folder / SCRIPT, *(one for one in (folder / "below").glob("*") if one.is_file())]
+    return {one.relative_to(folder).as_posix(): one.read_bytes() for one in there}
 
 
 def _chosen(figures: Figures, wanted: str) -> tuple[Seen, Check]:
@@ -135,7 +154,10 @@ def _script(patch: Patch, check: Check, test: str, *, below: bool) -> str:
         lines[1:1] = [f"# Needs {release_of(patch)} and pytest in the Python that PYTHON names."]
         roots: list[str] = []
     else:
-        lines[1:1] = ["# Usage: sh reproduce.sh [CHECKOUT]"]
+        lines[1:1] = [
+            "# Usage: sh reproduce.sh [CHECKOUT]",
+            *(["# A CHECKOUT must have below/*.patch applied."] if below else []),
+        ]
         lines += [
             "tree=${1:-$here/tree}",
             'if [ ! -e "$tree" ]; then',

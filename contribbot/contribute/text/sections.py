@@ -13,6 +13,7 @@ from contribbot.contribute.text.escape import code, fence, plain, prose
 from contribbot.contribute.text.tables import Context
 from contribbot.model.patch import Contribution, Patch
 from contribbot.model.rules import Block, Rules, Tick
+from contribbot.store.patchtext import parse, plain_path
 
 #: What Markdown knows only at the start of a line.
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")
@@ -164,27 +165,35 @@ def about_the_test(patch: Patch, name: str) -> bool:
 def commands(context: Context) -> list[str]:
     """Return the commands that run it all again, and the tests that the change adds."""
     patch = context.figures.patch
-    touched = test_files(patch, context.rules)
+    # Others are no tests of pytest's.
+    touched = [one for one in test_files(patch, context.rules) if one.endswith(".py")]
     lines = [
+        "# in the queue that keeps the records",
         f"contribbot verify {patch.name}",
-        *(["# the tests that this change adds or touches"] if touched else []),
+        *(["# in a checkout with the change; no record is of this"] if touched else []),
         *(f"python -m pytest {shlex.quote(file)}" for file in touched),
     ]
     return [fence("\n".join(lines), language="sh")]
 
 
 def test_files(patch: Patch, rules: Rules) -> list[str]:
-    """Return the tests in the upstream's tree that a patch touches.
+    """Return the tests in the upstream's tree that a patch adds or changes.
 
     Args:
         patch: The patch.
         rules: The upstream's rules.
     """
     folders = (*rules.tests, *patch.upstream.tests)
+    gone: dict[str, bool] = {}
+    for file in patch.files:
+        for one in parse(file.name, file.content):
+            gone[plain_path(one.source_file)] = bool(one.is_removed_file or one.is_rename)
+            gone[plain_path(one.target_file)] = bool(one.is_removed_file)
     return [
         path
         for path in patch.spec.files
-        if any(path.startswith(f"{folder}/") for folder in folders)
+        if not gone.get(path)
+        and any(path.startswith(f"{folder}/") for folder in folders)
         and PurePosixPath(path).name.startswith("test_")
     ]
 

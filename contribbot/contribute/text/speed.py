@@ -7,8 +7,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.contribute.text.escape import cell, code, plain
-from contribbot.contribute.text.figures import Seen
 from contribbot.contribute.text.grid import grid_of
+from contribbot.contribute.text.seen import Seen
 from contribbot.contribute.text.tables import Context, table
 
 #: Cases of a benchmark that are shown one by one, by how short the text must be.
@@ -54,7 +54,7 @@ def device(one: Seen) -> str:
         one: What ran.
     """
     ceilings = one.table("ceilings").get("device")
-    statement = one.sources[0].record.statement
+    statement = one.source.record.statement
     machine = statement.predicate.contribbot.machine if statement else None
     if one.result.target == "cpu":
         threads = one.result.details.get("threads")

@@ -10,8 +10,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.contribute.text.escape import cell, code, plain
-from contribbot.contribute.text.figures import Figures, Seen, Source, other_release
+from contribbot.contribute.text.figures import Figures
 from contribbot.contribute.text.grid import COLUMNS, grid_of
+from contribbot.contribute.text.seen import Seen, Source, other_release
 from contribbot.model.rules import Rules, Section
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import number, times
@@ -75,7 +76,20 @@ def _base(context: Context) -> str:
     figures = context.figures
     patch = figures.patch
     below = " with " + ", ".join(map(code, figures.below)) + " below" if figures.below else ""
-    return f"Without the change: {patch.upstream.repository} at {code(patch.pin.tag)}{below}."
+    over = "; ".join(
+        f"in {source.label} its Python files over {plain(one)}"
+        for source in figures.sources
+        for one in _over(source)
+    )
+    return (
+        f"Without the change: {patch.upstream.repository} at {code(patch.pin.tag)}{below}"
+        f"{f' ({over})' if over else ''}."
+    )
+
+
+def _over(source: Source) -> list[str]:
+    """Return the installed releases that things ran over, where those are not the pin's."""
+    return sorted({other_release(one) for one in source.stages} - {""})
 
 
 def _before(one: Seen, level: int) -> str:
@@ -120,7 +134,9 @@ def numerics(context: Context) -> list[str]:
                 for side, found in (("with it", ratio), ("without", worst))
                 if found
             ]
-            text += "".join(f"\n  - worst {line}" for line in said)
+            # Two records may say the same in one line, and not have the same worst result.
+            whose = f", {one.source.label}" if len(one.sources) > 1 else ""
+            text += "".join(f"\n  - worst {line}{whose}" for line in said)
         lines.append(text)
     if not lines:
         return []
@@ -227,7 +243,6 @@ def _record(source: Source) -> str:
         for table_ in (one.details.get("accelerator") for one in source.stages)
         if isinstance(table_, dict) and table_.get("CUDA_VERSION") and gpus
     }
-    over = {other_release(one) for one in source.stages} - {""}
     parts = [
         f"processor {code(machine.cpu)}",
         ", ".join(gpus) or "no GPU",
@@ -241,7 +256,7 @@ def _record(source: Source) -> str:
         plain(machine.python),
         *(
             f"the tree's Python files over {plain(one)}, not the pin's release"
-            for one in sorted(over)
+            for one in _over(source)
         ),
     ]
     return (

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Usage: sh reproduce.sh [CHECKOUT]
+# A CHECKOUT must have below/*.patch applied.
 set -eu
 here=$(CDPATH="" cd -- "$(dirname -- "$0")" && pwd)
 tree=${1:-$here/tree}
