@@ -197,6 +197,46 @@ def test_without_an_answer_it_blocks_and_an_answer_is_written_where_people_write
     assert "swaps" not in (table.toy.queue / "patches/area/patch.toml").read_text()
 
 
+STRANGER = "example/toy#99=It is about circles, and this is not."
+
+
+def test_an_answer_to_what_is_no_candidate_is_refused_and_the_candidates_are_named(
+    table: Table,
+) -> None:
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    assert table.run("gate", "area").exit_code == 1
+    path = table.toy.queue / "patches/area/patch.toml"
+    before = path.read_bytes()
+    done = table.run("gate", "area", "--different", STRANGER)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "example/toy#99: it is no candidate of area; these are: example/toy#2" in done.stderr
+    assert "`related`" in done.stderr
+    assert path.read_bytes() == before
+    # One that a person found goes into `related`; that is another question, and is asked anew.
+    closed = table.pull("far", {"docs/y.md": "y\n"}, title="Circles", user=table.me)
+    closed.issue.state, closed.issue.closed_at = "closed", closed.issue.updated_at
+    edit(table.toy, "problem =", 'related = ["example/toy#3"]\nproblem =')
+    named = STRANGER.replace("99", "3")
+    shown = table.run("gate", "area", "--different", named, "--json").stdout
+    answers = {one["reference"]: one["answer"] for one in json.loads(shown)["candidates"]}
+    assert answers == {"example/toy#2": "", "example/toy#3": named.partition("=")[2]}
+
+
+def test_an_answer_to_what_is_a_candidate_no_more_is_said_to_answer_nothing(table: Table) -> None:
+    # Nobody has looked yet, so nobody can say that it is no candidate.
+    done = table.run("gate", "area", "--different", STRANGER)
+    assert done.exit_code == 0
+    row = table.row("duplicates")
+    assert row.state == "passed"
+    assert "example/toy#99 in `different` answers nothing now" in row.seen
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    later = table.gate(now=NOW + timedelta(hours=2))
+    row = next(one for one in later.rows if one.rule == "duplicates")
+    assert row.state == "failed"
+    assert "1 without an answer: example/toy#2" in row.seen
+    assert "example/toy#99 in `different` answers nothing now" in row.seen
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

@@ -46,18 +46,20 @@ def ai_trailer(case: Case) -> Finding:
         return passed("not asked for")
     if not ai_used(case.patch.spec.contribution):
         return passed("[contribution] does not say that AI was used")
-    lacking = [
-        name
+    said = {
+        name: [one for one in trailers(mail.message) if re.search(pattern, one)]
         for name, mail in case.mails
-        if not any(re.search(pattern, one) for one in trailers(mail.message))
-    ]
+    }
+    lacking = [name for name, found in said.items() if not found]
     if lacking:
         return failed(
             f"AI was used, and no trailer says so in {', '.join(lacking)}",
             f"add one such as `Assisted-by: NAME` to the message: contribbot edit "
             f"{case.patch.name}",
         )
-    return passed(f"in {_commits(len(case.mails))}")
+    # Whether it names an AI or another person is for whoever reads this to see.
+    shown = dict.fromkeys(one for found in said.values() for one in found)
+    return passed(f"in {_commits(len(case.mails))}: {'; '.join(shown)}")
 
 
 def trailers(message: str) -> list[str]:

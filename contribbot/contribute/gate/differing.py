@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from contribbot.contribute.gate import looks
 from contribbot.errors import QueueError, UsageError
+from contribbot.github.server import find_server
 from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.tomledit import Rows, Table, edited
 from contribbot.queue.transaction import transaction
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
 #: A reason says something.
 _WORDS: Final = 4
+#: Candidates that a message names.
+_NAMED: Final = 5
 _HINT: Final = 'write --different owner/name#123="why this one is different"'
 
 
@@ -55,6 +60,9 @@ def is_reason(why: str) -> bool:
 def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> bool:
     """Write why a patch is different from other pull requests; comments and layout stay.
 
+    What the look of the last hour did not find is refused. Without one nobody knows: then the
+    gate's next look says what answers nothing.
+
     Args:
         queue: The queue.
         name: The patch.
@@ -64,16 +72,44 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> bool:
         Whether anything was changed.
 
     Raises:
-        UsageError: There is no such patch.
+        UsageError: There is no such patch, or one of them is no candidate.
         QueueError: Its patch.toml cannot be edited.
     """
     path = f"patches/{name}/patch.toml"
+    if name not in queue.specs:
+        raise no_such_patch(name, queue.specs)
+    look = looks.remembered(queue, name, server=find_server().api, now=datetime.now(UTC))
+    if look is not None:
+        _refuse_strangers(name, reasons, [one.reference for one in look.candidates])
     with transaction(queue.folder) as changes:
         content = changes.read(path)
         if name not in queue.specs or content is None:
             raise no_such_patch(name, queue.specs)
         changes.write(path, with_reasons(content, reasons))
         return changes.commit()
+
+
+def _refuse_strangers(name: str, reasons: Iterable[str], candidates: Iterable[str]) -> None:
+    """Refuse an answer to what nobody asks about: most likely a slip in its number."""
+    known = list(candidates)
+    for reference in unasked(reasons, known):
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        there = f"these are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
+        raise UsageError(
+            f"--different {reference}: it is no candidate of {name}; {there}",
+            hint="one that you found yourself goes into `related` of patch.toml first",
+        )
+
+
+def unasked(answered: Iterable[str], candidates: Iterable[str]) -> list[str]:
+    """Return the pull requests that are answered for and no candidates.
+
+    Args:
+        answered: The references that reasons are given for.
+        candidates: The references of the candidates.
+    """
+    known = {one.lower() for one in candidates}
+    return [one for one in answered if one.lower() not in known]
 
 
 def with_reasons(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:

@@ -47,17 +47,36 @@ def find(github: Reader, queue: Queue, name: str, *, server: str, now: datetime)
     ours = ours_of(queue, name)
     title = queue.specs[name].title
     key = _key(ours, title, server)
-    path = look_file(queue, name)
-    with contextlib.suppress(OSError, ValidationError):
-        known = Look.model_validate_json(path.read_bytes())
-        # A time in the future is a clock that was wrong once.
-        if known.key == key and timedelta(0) <= now - known.time < _FRESH:
-            return known
+    known = _known(queue, name, key, now)
+    if known is not None:
+        return known
     found = duplicates.look(github, ours, title, key=key, now=now)
     # That it cannot be remembered costs requests only.
     with contextlib.suppress(OSError):
-        write_atomically(path, found.model_dump_json(indent=2).encode())
+        write_atomically(look_file(queue, name), found.model_dump_json(indent=2).encode())
     return found
+
+
+def remembered(queue: Queue, name: str, *, server: str, now: datetime) -> Look | None:
+    """Return the look of the last hour; None: there was none, or of another question.
+
+    Args:
+        queue: The queue.
+        name: The patch.
+        server: Which GitHub it is.
+        now: The time.
+    """
+    key = _key(ours_of(queue, name), queue.specs[name].title, server)
+    return _known(queue, name, key, now)
+
+
+def _known(queue: Queue, name: str, key: str, now: datetime) -> Look | None:
+    with contextlib.suppress(OSError, ValidationError):
+        known = Look.model_validate_json(look_file(queue, name).read_bytes())
+        # A time in the future is a clock that was wrong once.
+        if known.key == key and timedelta(0) <= now - known.time < _FRESH:
+            return known
+    return None
 
 
 def _key(ours: Ours, title: str, server: str) -> str:

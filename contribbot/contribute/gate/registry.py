@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from contribbot.contribute.gate import commits, content, proof, remote
+from contribbot.contribute.gate import commits, content, needed, proof, remote
 from contribbot.contribute.gate.case import Case, Finding, NotAskedError, line
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import GitHubError, UsageError
@@ -51,6 +51,8 @@ RULES: Final = (
     Rule("ci", content.ci),
     Rule("stack", remote.stack),
     Rule("upstream", remote.upstream),
+    Rule("expiry", needed.expiry),
+    Rule("own-pr", needed.own_pr),
     Rule("branch", remote.branch, mended_by_opening=True),
     Rule("open-prs", remote.open_prs),
     Rule("duplicates", remote.duplicates),

@@ -7,7 +7,7 @@ from typing import Final
 from contribbot.contribute.book import Book
 from contribbot.contribute.gate import looks
 from contribbot.contribute.gate.case import Case, Finding, failed, passed, person, refused
-from contribbot.contribute.gate.differing import is_reason
+from contribbot.contribute.gate.differing import is_reason, unasked
 from contribbot.contribute.stack import check_below
 from contribbot.errors import NotFoundError, OpeningError
 from contribbot.model.gate import Candidate
@@ -47,8 +47,10 @@ def upstream(case: Case) -> Finding:
 def branch(case: Case) -> Finding:
     """The branch is not behind its base."""
     known, repository = case.contribution, case.patch.upstream.repository
-    if not known.reference or known.ended:
+    if not known.reference:
         return passed("no pull request is open; open-pr starts from the newest commit")
+    if known.ended:
+        return passed(f"{known.reference} has ended")
     base = case.repository.default_branch
     owner = known.fork.partition("/")[0]
     try:
@@ -91,6 +93,11 @@ def duplicates(case: Case) -> Finding:
     case.look = look
     case.looked = min(case.looked or look.time, look.time)
     looked = f"of {look.looked_into} looked into, {look.seen} found, {look.days} days back"
+    stray = unasked(
+        case.patch.spec.contribution.different, [one.reference for one in look.candidates]
+    )
+    if stray:
+        looked += f"; {', '.join(stray)} in `different` answers nothing now"
     if not look.candidates:
         return passed(f"none {looked}")
     opened = [one.reference for one in answered(case) if not one.answer]

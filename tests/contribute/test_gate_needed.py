@@ -1,0 +1,116 @@
+"""The gate says when a patch is needed no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.gate import judge
+from contribbot.model.gate import Row
+from contribbot.model.history import DoneEvent, PullRequestEvent
+from contribbot.queue import journal
+from tests.contribute.gatetoy import CHANGES, NOW, Proved, Table, edit, make_table
+from tests.github.handle import GitHub
+from tests.github.state import Pull
+from tests.github.validate import Validation
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
+    github.hooks.append(Validation())
+    return make_table(proved.copy(tmp_path), github)
+
+
+def published(table: Table) -> Pull:
+    """Let the patch have its pull request, as open-pr leaves it in the journal."""
+    pull = table.pull("contribbot/area", {p: str(t) for p, t in CHANGES.items()}, user=table.me)
+    given = DoneEvent(
+        time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
+        branch="contribbot/area", head=pull.head_sha, base="0" * 40,
+    )  # fmt: skip
+    journal.append(table.toy.queue, "area", given)
+    note(table, pull, "open")
+    return pull
+
+
+def note(table: Table, pull: Pull, state: str) -> None:
+    """Note what became of the pull request, as follow does."""
+    reference = f"example/toy#{pull.number}"
+    event = PullRequestEvent(time=NOW, summary=state, reference=reference, state=state)
+    journal.append(table.toy.queue, "area", event)
+
+
+def close(pull: Pull) -> None:
+    pull.issue.state, pull.issue.closed_at = "closed", pull.issue.updated_at
+
+
+def offline(table: Table) -> Row:
+    rows = judge(table.queue, "area", None).rows
+    return next(row for row in rows if row.rule == "own-pr")
+
+
+@pytest.mark.parametrize("how", ["squash", "bot"])
+def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
+    table: Table, how: str
+) -> None:
+    pull = published(table)
+    assert table.row("own-pr").state == "passed"
+    assert offline(table).state == "not looked at"
+    table.github.merge(pull, "bot" if how == "bot" else "squash")
+    row = table.row("own-pr")
+    said = "landed by a bot as" if how == "bot" else "merged as"
+    assert (row.state, row.next) == ("failed", "contribbot retire area")
+    assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
+    assert "own-pr" in [one.rule for one in table.gate().blocking]
+    note(table, pull, "merged")
+    assert table.row("own-pr").state == "failed"
+    assert offline(table).state == "failed"
+
+
+def test_a_closed_one_stands_in_the_way_of_its_own_branch_alone(table: Table) -> None:
+    close(published(table))
+    row = table.row("own-pr")
+    assert (row.state, "closed without being merged" in row.seen) == ("failed", True)
+    assert "name another `branch`" in row.next
+    edit(table.toy, "[contribution]", '[contribution]\nbranch = "again"')
+    row = table.row("own-pr")
+    assert (row.state, "opens another from again" in row.seen) == ("passed", True)
+
+
+def expires(table: Table, *conditions: str) -> Row:
+    edit(table.toy, "problem =", f"expires_when = [{', '.join(conditions)}]\nproblem =")
+    return table.row("expiry")
+
+
+@pytest.mark.parametrize(
+    ("condition", "state", "seen"),
+    [
+        ('{ release = "v1.0" }', "failed", "it has expired: release v1.0: this is it"),
+        ('{ release = "v0.9" }', "failed", "it has expired: release v0.9: v1.0 is at or after it"),
+        ('{ release = "v1.1" }', "passed", "release v1.1: v1.0 is before it"),
+        ('{ release = "soon" }', "for a person", "v1.0 and soon are not both versions"),
+        ('{ dependency = "pytest>=1" }', "for a person", "is installed here"),
+        ('{ dependency = "pytest<1" }', "for a person", "is installed here"),
+        ('{ pull_request = "example/toy#77" }', "for a person", "there is no example/toy#77"),
+    ],
+)
+def test_a_condition_of_expiry_that_has_come_is_said(
+    table: Table, condition: str, state: str, seen: str
+) -> None:
+    assert table.row("expiry").state == "passed"
+    row = expires(table, condition)
+    assert (row.state, seen in row.seen) == (state, True), row
+    assert ("contribbot retire area --why" in row.next) == (state != "passed")
+
+
+def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> None:
+    pull = table.pull("theirs", {"docs/x.md": "x\n"}, title="Another way")
+    row = expires(table, f'{{ pull_request = "example/toy#{pull.number}" }}')
+    assert (row.state, row.seen) == ("passed", f"example/toy#{pull.number} is open")
+    table.github.merge(pull, "squash")
+    row = table.row("expiry")
+    assert row.state == "failed"
+    assert row.seen.startswith(f"it has expired: example/toy#{pull.number}: merged as")
+    blocked = judge(table.queue, "area", None)
+    assert next(one for one in blocked.rows if one.rule == "expiry").state == "not looked at"
