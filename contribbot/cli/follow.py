@@ -25,4 +25,6 @@ def follow(context: typer.Context, as_json: JsonOption = False) -> int:
             typer.echo(line)
     # Only what was shown is not new any more.
     found.remember(queue)
+    if found.unwritten is not None:
+        raise found.unwritten
     return found.exit_code

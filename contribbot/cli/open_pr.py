@@ -94,5 +94,4 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
                 views = tuple(map(OpenedView.of, done))
                 print_json(OpeningView(dry_run=wanted.dry_run, patches=views, requests=requests))
             elif wanted.dry_run:
-                typer.echo("nothing was sent; these requests would be:")
                 typer.echo("\n".join(request_lines(requests)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from contribbot.contribute.state import Contribution, state
-from contribbot.model.history import Event
+from contribbot.model.history import DoneEvent, Event, IntentEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal, versions
 from contribbot.queue.load import Queue
@@ -50,6 +50,24 @@ class Book:
             self._kept.setdefault(patch, []).append(event)
         else:
             journal.append(self._queue.folder, patch, event)
+
+    def done(self, patch: str, intent: IntentEvent, summary: str, *, url: str = "") -> None:
+        """Note that GitHub has what an intent was about, in the intent's own words.
+
+        The intent is noted by itself, before the request is sent: what lies between the two
+        is what a run that was cut off must look for.
+
+        Args:
+            patch: The patch's name.
+            intent: What was meant.
+            summary: What happened, in a line.
+            url: The page of what was written, where it has one.
+
+        Raises:
+            OSError: The journal cannot be written.
+        """
+        meant = intent.model_dump(exclude={"event", "time", "summary"})
+        self.note(patch, DoneEvent(time=journal.now(), summary=summary, url=url or None, **meant))
 
     def version(self, patch: Patch) -> int:
         """Return the version that a patch is now, recorded.

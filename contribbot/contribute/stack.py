@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from contribbot.contribute.book import Book
 from contribbot.contribute.state import state
 from contribbot.errors import OpeningError
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
+
+#: Ended, and the upstream does not have it.
+_NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 
 def check_below(
@@ -26,7 +30,7 @@ def check_below(
         The pull requests that it waits for, by patch, lowest first.
 
     Raises:
-        OpeningError: One has none, or a closed one.
+        OpeningError: One has none, or one that the upstream did not keep.
     """
     found: dict[str, str] = {}
     missing: list[str] = []
@@ -36,9 +40,10 @@ def check_below(
             found[lower] = known.reference or f"the pull request of {lower}"
         elif not known.reference:
             missing.append(lower)
-        elif known.state == "closed":
+        elif known.state in _NOT_KEPT:
             raise OpeningError(
-                f"{name}: it depends on {lower}, whose pull request {known.reference} was closed",
+                f"{name}: it depends on {lower}, whose pull request {known.reference} was"
+                f" {known.state}",
                 hint=f"take it up again there, or take {lower} out of depends_on",
             )
         elif not known.ended:

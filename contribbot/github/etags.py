@@ -77,6 +77,7 @@ class Etags:
         self._owner = b""
         self._written = 0
         if folder is not None:
+            _make_private(folder)
             self._owner = hmac.digest(_key(folder), secret.reveal().encode(), "sha256")
 
     def find(self, url: str) -> Kept | None:
@@ -138,6 +139,15 @@ class Etags:
                 path.unlink(missing_ok=True)
 
 
+def _make_private(folder: Path) -> None:
+    """Make the folder, for nobody else to read: also one that something else made before."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        log.debug("the folder of answers cannot be made private: %s", error)
+
+
 def _key(folder: Path) -> bytes:
     """Return the key of a folder; a new one where it has none, which forgets what is there."""
     path = folder / _KEY
@@ -147,7 +157,6 @@ def _key(folder: Path) -> bytes:
             return key
     key = secrets.token_bytes(_KEY_BYTES)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.is_symlink():
             path.unlink()
         files.write_atomically(path, key)

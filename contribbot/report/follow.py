@@ -60,7 +60,9 @@ def _open_rows(one: Followed) -> list[str]:
         rows.append(f"CI is started so: {one.start}")
     by = f" by {', '.join(one.by)}" if one.by else ""
     verdict = "not reviewed yet" if one.decision == "none" else f"{one.decision}{by}"
-    rows.append(f"{verdict}; threads: {_threads(one.threads)}")
+    # Nothing of a pull request says that a thread of it was resolved.
+    when = f" on {one.looked:%Y-%m-%d %H:%M} UTC" if one.looked is not None else ""
+    rows.append(f"{verdict}; threads: {_threads(one.threads)}{when}")
     return rows
 
 

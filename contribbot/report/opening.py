@@ -184,9 +184,12 @@ def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
 
 
 def request_lines(requests: Sequence[RequestView]) -> list[str]:
-    """Return requests that would be made, a line each.
+    """Return what a rehearsal would have sent, as lines.
 
     Args:
-        requests: They.
+        requests: The requests that would be made.
     """
-    return [clean(f"  {one.method:5} {one.path}  {one.what}") for one in requests]
+    if not requests:
+        return ["nothing was sent, and nothing would be"]
+    rows = [clean(f"  {one.method:5} {one.path}  {one.what}") for one in requests]
+    return ["nothing was sent; these requests would be:", *rows]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Opened, Tools, Wanted
 from contribbot.contribute.opening.opening import open_all
 from contribbot.contribute.opening.updating import Text
-from contribbot.contribute.opening.wiring import branch_of
 from contribbot.github.client import Client, connect
 from contribbot.github.limits import Waits
 from contribbot.github.protocol import GitHub as Protocol

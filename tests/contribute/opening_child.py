@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Opened, Tools, Wanted
 from contribbot.contribute.opening.opening import open_all
 from contribbot.contribute.opening.updating import Text
-from contribbot.contribute.opening.wiring import branch_of
 from contribbot.github.client import connect
 from contribbot.queue.load import load_queue
 

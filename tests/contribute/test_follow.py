@@ -139,6 +139,20 @@ def test_what_another_patch_stands_on_is_not_said_to_go(toy: Toy, github: GitHub
     assert step.what.endswith("high stands on it")
 
 
+def test_what_stands_on_another_is_to_be_merged_after_it(toy: Toy, github: GitHub) -> None:
+    post = make_post(toy, github, "low", "high")
+    content = (toy.queue / "patches/high/0001-change.patch").read_bytes()
+    toy.put_patch("high", patch=content, extra='depends_on = ["low"]')
+    for name in ("low", "high"):
+        add_review(github.state, post.open(name), post.reviewer, "APPROVED")
+        post.pass_ci(name)
+    assert [one.what for one in post.one("high").next] == ["merge it; it stands on example/toy#1"]
+    assert [one.what for one in post.one("low").next] == ["merge it"]
+    github.merge(post.pulls["low"], "rebase")
+    post.one("low")
+    assert "stands" not in " ".join(one.what for one in post.one("high").next)
+
+
 def test_where_all_have_left_it_says_that_there_is_nothing(post: Post) -> None:
     assert text_of(post) == "nothing on GitHub yet: area"
     (post.toy.queue / "patches/area/patch.toml").unlink()
@@ -299,6 +313,13 @@ def test_without_its_local_state_it_asks_for_all_again(post: Post) -> None:
     assert again.model_copy(update={"looked": None}) == first.model_copy(update={"looked": None})
 
 
+def test_what_is_remembered_is_for_nobody_else_to_read(post: Post) -> None:
+    post.open()
+    post.look()
+    for kind in ("follow", "github"):
+        assert (post.toy.queue / ".contribbot" / kind).stat().st_mode & 0o777 == 0o700
+
+
 def test_the_last_verdict_of_each_reviewer_counts(post: Post) -> None:
     pull = post.open()
     post.pass_ci()
@@ -384,6 +405,97 @@ def test_a_rate_limit_is_waited_for_and_one_that_is_too_long_is_said(post: Post)
     assert found.report.contributions[0].state == "open"
 
 
+@pytest.mark.parametrize("fault", [primary_limit(3600), UNAUTHORIZED], ids=str)
+def test_where_github_says_stop_the_others_are_not_asked_for(
+    toy: Toy, github: GitHub, fault: Fault
+) -> None:
+    names = [f"p{number:02}" for number in range(20)]
+    post = make_post(toy, github, *names)
+    for name in names:
+        post.open(name)
+    post.faults.arm(fault, times=0)
+    found, requests = post.asked()
+    # Those that were begun when the first was refused: four are looked at at once.
+    assert len(requests) <= 4
+    errors = [one.error for one in found.report.contributions]
+    assert all(errors)
+    assert errors[-1].startswith("nothing more was asked after ")
+    assert found.exit_code == ExitCode.MACHINE
+    post.faults.clear()
+    assert all(not one.error for one in post.look().report.contributions)
+
+
+def test_a_token_that_one_upstream_refuses_may_do_for_another(toy: Toy, github: GitHub) -> None:
+    post = make_post(toy, github, "low", "high")
+    post.open("low")
+    other = github.add_repository("another/toy", toy.upstream)
+    fork = github.fork(other, post.me, "toy-of-another")
+    github.commit(fork, "contribbot/high", {AREA: b"area = 1\n"}, "Fix high\n")
+    post.upstream, post.fork = other, fork
+    post.open("high")
+    post.faults.arm(UNAUTHORIZED, path="/repos/example/toy", times=0)
+    low, high = post.look().report.contributions
+    assert low.error
+    assert (high.error, high.state) == ("", "open")
+
+
+def test_what_was_seen_is_shown_where_the_journal_cannot_be_written(post: Post) -> None:
+    pull = post.open()
+    post.look()
+    blocked = post.toy.queue / ".contribbot" / "history.lock"
+    blocked.unlink(missing_ok=True)
+    blocked.mkdir()
+    # What is no news needs no journal.
+    assert post.one().state == "open"
+    commit = post.github.merge(pull, "squash")
+    child = start(post, "follow")
+    out, err = child.communicate(timeout=60)
+    assert f"merged as {commit[:12]}" in out
+    assert child.returncode == ExitCode.MACHINE
+    assert str(blocked) in err
+    assert post.states() == ["open"]
+    blocked.rmdir()
+    assert post.one().change == "open"
+    assert post.states() == ["open", "merged"]
+
+
+def test_a_commit_on_the_branch_that_contribbot_did_not_make_is_told_first(
+    post: Post,
+) -> None:
+    post.hand_off()
+    pull = post.github.pull(post.upstream, post.fork, "contribbot/area", title="A fix")
+    post.pulls["area"] = pull
+    add_review(post.github.state, pull, post.reviewer, "APPROVED")
+    post.pass_ci()
+    assert not any("did not make" in one.what for one in post.one().next)
+    files: dict[str, bytes | None] = {"README": b"theirs\n"}
+    theirs = post.github.commit(post.fork, "contribbot/area", files, "More\n", who=post.reviewer)
+    post.pass_ci()
+    for _ in range(2):
+        first = post.one().next[0]
+        assert first.who == "you"
+        assert first.what == (
+            f"look at {theirs[:12]} on contribbot/area, which contribbot did not make:"
+            " nothing here proves it"
+        )
+        assert not any(one.who == "maintainers" for one in post.one().next)
+
+
+def test_how_old_the_count_of_threads_is_is_said(post: Post) -> None:
+    pull = post.open()
+    post.pass_ci()
+    said = add_review_comment(post.github.state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
+    first = post.one()
+    assert first.looked is not None
+    # GitHub does not say by the pull request that a thread was resolved.
+    pull.resolved.add(said.id)
+    kept = lastlook.load(post.queue, "area")
+    assert kept is not None
+    earlier = first.model_copy(update={"looked": first.looked - timedelta(days=3)})
+    lastlook.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
+    assert f"0 resolved on {earlier.looked:%Y-%m-%d %H:%M} UTC" in text_of(post)
+
+
 def test_a_person_who_opened_it_after_a_hand_off_is_found(post: Post) -> None:
     post.hand_off()
     assert post.one().state == "not opened"
@@ -445,6 +557,7 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
     )
     found = post.one()
     assert (found.queued, found.state) == (False, "open")
+    assert [one.what for one in found.next] == ["close it on its page, or see it through there"]
     # Its upstream's rules still say what CI is.
     assert [one.target for one in found.ci] == ["gfx942", "gfx950"]
     post.github.merge(pull)

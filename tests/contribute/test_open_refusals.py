@@ -10,9 +10,12 @@ from contribbot.contribute.opening.opened import Opened, Wanted
 from contribbot.contribute.opening.opening import open_all
 from contribbot.contribute.opening.updating import Text
 from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
+from contribbot.model.history import PullRequestEvent
 from contribbot.model.patch import Patch
+from contribbot.queue import journal
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.handle import GitHub
+from tests.github.state import User
 from tests.toy import AREA, Toy
 
 
@@ -135,3 +138,61 @@ def test_truncated_trees_are_read_folder_by_folder(desk: Desk) -> None:
     desk.upstream.truncate_trees = True
     desk.open()
     desk.assert_as_am()
+
+
+def test_a_merged_pull_request_names_the_patch_to_retire(desk: Desk) -> None:
+    desk.open()
+    desk.github.merge(desk.pulls()[0], "squash")
+    with pytest.raises(OpeningError, match="area: example/toy#1 is merged already") as raised:
+        desk.open()
+    assert raised.value.hint.endswith("contribbot retire area")
+
+
+def test_a_reverted_pull_request_is_not_to_be_retired(desk: Desk) -> None:
+    desk.open()
+    desk.github.merge(desk.pulls()[0], "squash")
+    event = PullRequestEvent(
+        time=journal.now(), summary="reverted", reference="example/toy#1", state="reverted"
+    )
+    journal.append(desk.toy.queue, "area", event)
+    with pytest.raises(OpeningError, match="was merged and then reverted") as raised:
+        desk.open()
+    assert "retire" not in raised.value.hint
+    assert "another branch" in raised.value.hint
+
+
+def rename(github: GitHub, user: User, login: str) -> None:
+    """Give an account another name, as its owner does on GitHub: what it owns comes along."""
+    state = github.state
+    with state.lock:
+        del state.users[user.login.lower()]
+        user.login = login
+        state.users[login] = user
+        everything = list(state.repositories.values())
+        state.repositories.clear()
+        state.repositories.update({one.full_name.lower(): one for one in everything})
+
+
+def test_an_account_that_was_renamed_keeps_its_pull_request(desk: Desk) -> None:
+    (first,) = desk.open()
+    rename(desk.github, desk.me, "lovelace")
+    desk.toy.put("patches/area/0001-change.patch", desk.toy.format_patch({"README": "Toys.\n"}))
+    desk.toy.put_queue(["area"])
+    (done,) = desk.open()
+    assert done.notes[0] == "ada/toy is called lovelace/toy now: your account was renamed"
+    assert (done.reference, done.fork) == (first.reference, "lovelace/toy")
+    assert len(desk.pulls()) == 1
+    assert desk.branch() == done.head != first.head
+    # From then on the journal knows it.
+    (again,) = desk.open()
+    assert again.notes == ()
+    assert any("from lovelace/toy:contribbot/area" in one.summary for one in desk.events())
+
+
+def test_another_account_is_refused_and_no_word_is_said_of_a_name(desk: Desk) -> None:
+    desk.open()
+    desk.me = desk.github.add_user("eve")
+    desk.github.fork(desk.upstream, desk.me)
+    with pytest.raises(OpeningError, match="would open a second one") as raised:
+        desk.open()
+    assert "is called" not in raised.value.message

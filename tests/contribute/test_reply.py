@@ -26,6 +26,7 @@ from tests.github.faults import (
     RESET_BEFORE,
     WIRE_FAULTS,
     Fault,
+    slow,
 )
 from tests.github.handle import GitHub
 from tests.github.state import ReviewComment
@@ -165,6 +166,19 @@ def test_a_kill_at_the_request_posts_it_once(post: Post, root: ReviewComment, fa
     assert fault in {KILL_AFTER, KILL_BEFORE}
 
 
+def test_two_at_once_post_it_once(post: Post, root: ReviewComment) -> None:
+    file = post.toy.root / "answer.md"
+    file.write_text(TEXT)
+    post.faults.arm(slow(1.0), path="/pulls/1/comments", times=0)
+    children = [
+        start(post, "reply", "area", short_id(root.id), "--text-file", str(file)) for _ in range(2)
+    ]
+    told = [child.communicate(timeout=120)[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0]
+    assert ours(post) == [TEXT]
+    assert sum("was answered so already" in one for one in told) == 1
+
+
 def test_an_unknown_thread_names_the_known_ones(post: Post, root: ReviewComment) -> None:
     with post.connect() as github, pytest.raises(UsageError) as error:
         reply(post.queue, github, "area", "nosuch", TEXT)
@@ -172,6 +186,19 @@ def test_an_unknown_thread_names_the_known_ones(post: Post, root: ReviewComment)
     assert f"{short_id(root.id)} ({AREA}:{LINE})" in error.value.hint
     assert [one for one in post.github.requests if one.method == "POST"] == []
     assert not any(isinstance(one, IntentEvent) for one in post.events())
+
+
+def test_a_thread_whose_beginning_was_deleted_is_answered_on_its_page(
+    post: Post, root: ReviewComment
+) -> None:
+    pull = post.pulls["area"]
+    left = add_reply(post.github.state, pull, post.reviewer, root, "Still: why?")
+    pull.review_comments.remove(root)
+    before = post.events()
+    with pytest.raises(UsageError, match="the comment that began it is gone") as error:
+        answer(post, root)
+    assert str(left.id) in error.value.hint
+    assert post.events() == before
 
 
 def test_without_any_thread_it_says_so(post: Post) -> None:

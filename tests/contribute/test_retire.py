@@ -110,7 +110,9 @@ def test_an_open_one_stays_unless_a_person_says_why(post: Post, refused: Refused
     assert "example/toy#1 is open" in refused().message
     done = take_out(post, why="We take another way.")
     assert_retired(post, "We take another way.")
-    assert done.notes == ("example/toy#1 stays open: close it on its page",)
+    assert done.notes == (
+        "example/toy#1 was open when it was last looked at, and nothing was closed there",
+    )
     assert pull.issue.state == "open"
 
 

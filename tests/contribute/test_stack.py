@@ -61,6 +61,18 @@ def test_the_text_names_what_it_waits_for_until_that_is_merged(desk: Desk) -> No
     assert waits_for(queue, "unit") == ()
 
 
+@pytest.mark.parametrize("state", ["closed", "reverted"])
+def test_what_the_upstream_did_not_keep_below_stops_what_is_above(desk: Desk, state: str) -> None:
+    desk.open("area")
+    event = PullRequestEvent(
+        time=journal.now(), summary=state, reference="example/toy#1", state=state
+    )
+    journal.append(desk.toy.queue, "area", event)
+    with pytest.raises(OpeningError, match=f"whose pull request example/toy#1 was {state}"):
+        desk.open("unit")
+    assert len(desk.pulls()) == 1
+
+
 def test_two_of_an_upstream_ask_once_whose_token_it_is(desk: Desk) -> None:
     made = desk.requests(lambda: desk.open("area", "unit"))
     assert sum(one.path == "/user" for one in made) == 1

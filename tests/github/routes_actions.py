@@ -192,7 +192,9 @@ def _show_job(request: Request, where: Repository, run: Run, job: RunJob) -> Jso
         "html_url": f"{render.WEB}/{where.full_name}/actions/runs/{run.id}/job/{job.id}",
         "status": job.status, "conclusion": job.conclusion, "created_at": job.created_at,
         "started_at": job.started_at, "completed_at": job.completed_at, "name": job.name,
-        "steps": [], "check_run_url": f"{request.base}/repos/{where.full_name}/check-runs/{job.id}",
+        "steps": [{"name": name, "status": status, "conclusion": conclusion, "number": number}
+                  for number, (name, status, conclusion) in enumerate(job.steps, start=1)],
+        "check_run_url": f"{request.base}/repos/{where.full_name}/check-runs/{job.id}",
         "labels": list(job.labels), "runner_id": 1 if job.runner else None,
         "runner_name": job.runner, "runner_group_id": None, "runner_group_name": None,
         "workflow_name": "contribbot verify", "head_branch": run.head_branch,

@@ -52,6 +52,8 @@ class RunJob:
     runner: str | None = None
     labels: tuple[str, ...] = ("ubuntu-24.04",)
     attempt: int = 1
+    #: Name, status and conclusion of each step.
+    steps: tuple[tuple[str, str, str | None], ...] = ()
 
 
 @dataclass(eq=False)

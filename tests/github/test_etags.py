@@ -48,6 +48,16 @@ def test_nothing_new_costs_nothing(scene: Scene, cache: Path) -> None:
         assert_pull(ours, scene, changed=False)
 
 
+def test_nobody_else_on_the_machine_can_read_what_is_kept(scene: Scene, cache: Path) -> None:
+    # Made before by something with other habits: a copy, an archive.
+    cache.mkdir(parents=True, mode=0o755)
+    cache.chmod(0o755)
+    with client(scene.github, scene.author.tokens[0].text, cache=cache) as ours:
+        assert_pull(ours, scene, changed=True)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert (cache / "key").stat().st_mode & 0o777 == 0o600
+
+
 def test_lists_are_kept_page_by_page(scene: Scene, cache: Path) -> None:
     where, number = scene.upstream.full_name, scene.pull.number
     with client(scene.github, scene.author.tokens[0].text, cache=cache) as ours:

@@ -18,6 +18,7 @@ from contribbot.contribute.following.looking import Look
 from contribbot.contribute.following.noting import note
 from contribbot.contribute.following.subject import Seen, Subject, Upstreams
 from contribbot.contribute.following.threads import line_of
+from contribbot.contribute.stack import waits_for
 from contribbot.contribute.state import PULL, Contribution, state
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import ExitCode, GitHubError
@@ -42,10 +43,12 @@ class Following:
     Attributes:
         report: What is shown.
         looks: What is to be remembered of it once it was shown, by patch.
+        unwritten: Why a change is not in the journal; None: all are.
     """
 
     report: FollowReport
     looks: dict[str, Kept]
+    unwritten: OSError | None = None
 
     def remember(self, queue: Queue) -> None:
         """Remember what was shown: the next run calls nothing of it new.
@@ -73,7 +76,6 @@ def follow(queue: Queue, connect: Connect) -> Following:
     Raises:
         TokenError: There is no token.
         QueueError: A journal, or an upstream's rules, are invalid.
-        OSError: The journal cannot be written.
     """
     subjects = subjects_of(queue)
     without = tuple(name for name in queue.specs if name not in {one.patch for one in subjects})
@@ -81,6 +83,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
         return Following(FollowReport(contributions=(), without=without), {})
     told: list[Followed] = []
     looks: dict[str, Kept] = {}
+    unwritten: OSError | None = None
     with connect() as github:
         upstreams = Upstreams(github)
         pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="follow")
@@ -88,14 +91,19 @@ def follow(queue: Queue, connect: Connect) -> Following:
             for subject, seen in zip(
                 subjects, pool.map(lambda one: _look(github, upstreams, one), subjects), strict=True
             ):
-                change = note(queue, subject.patch, seen.sight) if seen.sight else ""
+                change = ""
+                try:
+                    change = note(queue, subject.patch, seen.sight) if seen.sight else ""
+                except OSError as error:
+                    # What was seen is told all the same; the next run notes it.
+                    unwritten = error
                 told.append(seen.followed.model_copy(update={"change": change}))
                 if seen.kept is not None:
                     looks[subject.patch] = seen.kept
         finally:
             # After an interruption those that nobody began are not begun.
             pool.shutdown(cancel_futures=True)
-    return Following(FollowReport(contributions=tuple(told), without=without), looks)
+    return Following(FollowReport(contributions=tuple(told), without=without), looks, unwritten)
 
 
 def subjects_of(queue: Queue) -> list[Subject]:
@@ -122,7 +130,8 @@ def subjects_of(queue: Queue) -> list[Subject]:
         if repository:
             rules, kept = _rules(queue, upstream), lastlook.load(queue, name)
             above = tuple(one for one, spec in queue.specs.items() if name in spec.depends_on)
-            found.append(Subject(name, queued, repository, known, rules, kept, above))
+            waits = waits_for(queue, name) if queued else ()
+            found.append(Subject(name, queued, repository, known, rules, kept, above, waits))
     return found
 
 
@@ -158,8 +167,12 @@ def _rules(queue: Queue, upstream: str) -> Rules | None:
 
 def _look(github: Reader, upstreams: Upstreams, subject: Subject) -> Seen:
     """Look at one; that it cannot be looked at is what is seen of it."""
-    try:
-        return Look(github, upstreams, subject).see()
-    except GitHubError as error:
-        said = f"{error.message}; {error.hint}" if error.hint else error.message
+    error, before = upstreams.refusal(subject.repository), "nothing more was asked after "
+    if error is None:
+        try:
+            return Look(github, upstreams, subject).see()
+        except GitHubError as fault:
+            upstreams.heed(subject.repository, fault)
+            error, before = fault, ""
+    said = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
     return Seen(subject.blank().model_copy(update={"error": line_of(said, 600)}))

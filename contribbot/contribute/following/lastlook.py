@@ -46,8 +46,11 @@ def save(queue: Queue, name: str, kept: Kept) -> None:
         name: The patch.
         kept: The look.
     """
+    path = _file(queue, name)
     try:
-        write_atomically(_file(queue, name), kept.model_dump_json().encode())
+        # It tells of a pull request that may not be public.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, kept.model_dump_json().encode())
     except OSError as error:
         log.debug("the last look at %s cannot be kept: %s", name, error)
 

@@ -126,8 +126,8 @@ class Look:
             told = self.upstreams.review_threads(self.subject.repository, pull.number)
             if told is not None:
                 threads = counted(self.github, self.subject.repository, pull, told)
-                now = now.model_copy(update={"threads": threads})
-        now = self._settled(now)
+                now = now.model_copy(update={"threads": threads, "looked": _now()})
+        now = self._settled(now, pull.head.sha)
         word = "draft" if pull.draft else "open"
         return Seen(now, self._keep(pull, now, talk, done=done), _sight(now, pull, word))
 
@@ -202,10 +202,9 @@ class Look:
             self._events = self.github.issue_events(self.subject.repository, number)
         return self._events
 
-    def _settled(self, now: Followed) -> Followed:
-        """Add what is next."""
-        told = steps(now, self.subject.rules, above=self.subject.above)
-        return now.model_copy(update={"next": told})
+    def _settled(self, now: Followed, head: str = "") -> Followed:
+        """Add what is next; `head` is the commit of an open one's branch."""
+        return now.model_copy(update={"next": steps(now, self.subject, head)})
 
     def _kept(self) -> Kept | None:
         """Return the last look, if it was at this pull request."""

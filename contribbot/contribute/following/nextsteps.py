@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
+from contribbot.contribute.following.subject import Subject
 from contribbot.model.follow import Followed, Step
-from contribbot.model.rules import Rules
 
-_YOU = "you"
+_YOU: Final = "you"
+_SHORT: Final = 12
 
 
-def steps(found: Followed, rules: Rules | None, *, above: Sequence[str] = ()) -> tuple[Step, ...]:
+def steps(found: Followed, subject: Subject, head: str) -> tuple[Step, ...]:
     """Return what is next, what concerns the person first.
 
     Args:
         found: Where the contribution stands.
-        rules: What the upstream asks, where that is known.
-        above: The patches of the queue that depend on it.
+        subject: The contribution.
+        head: The commit of its branch, where it is open; else empty.
     """
-    if found.state in {"draft", "open"}:
-        return tuple(_of_open(found, rules))
-    return tuple(Step(who=_YOU, what=one) for one in _of_ended(found, above))
+    if found.state not in {"draft", "open"}:
+        return tuple(Step(who=_YOU, what=one) for one in _of_ended(found, subject))
+    if not found.queued:
+        return (Step(who=_YOU, what="close it on its page, or see it through there"),)
+    return tuple(_of_open(found, subject, head))
 
 
-def _of_ended(found: Followed, above: Sequence[str]) -> list[str]:
-    name = found.patch
+def _of_ended(found: Followed, subject: Subject) -> list[str]:
+    name, above = found.patch, subject.above
     if found.state == "not opened":
         return [f"open the pull request on GitHub, or with contribbot open-pr {name}"]
     if not found.queued:
@@ -34,15 +37,14 @@ def _of_ended(found: Followed, above: Sequence[str]) -> list[str]:
         moved = f"move the pin to a release that has it (contribbot rebase): {stand}"
         return [moved if above else f"take it out of the queue: contribbot retire {name}"]
     if found.state == "reverted":
-        return [f"read why {found.reverted[:12]} took it back"]
+        return [f"read why {found.reverted[:_SHORT]} took it back"]
     if found.state == "closed":
         return [f"read why it was closed; reopen it, or contribbot retire {name} --why REASON"]
     return []
 
 
-def _of_open(found: Followed, rules: Rules | None) -> list[Step]:
-    name = found.patch
-    told = [Step(who=_YOU, what=one) for one in _yours(found, rules, name)]
+def _of_open(found: Followed, subject: Subject, head: str) -> list[Step]:
+    told = [Step(who=_YOU, what=one) for one in _yours(found, subject, head)]
     if found.start:
         waiting = ", ".join(one.target for one in found.ci if one.state == "not started")
         told.append(Step(who="anyone entitled", what=f"start CI for {waiting}: {found.start}"))
@@ -53,12 +55,18 @@ def _of_open(found: Followed, rules: Rules | None) -> list[Step]:
     if found.decision == "none":
         told.append(Step(who="reviewers", what="review it"))
     elif found.decision == "approved" and not told:
-        told.append(Step(who="maintainers", what="merge it"))
+        # Its branch holds the commits of those below it too.
+        on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
+        told.append(Step(who="maintainers", what=f"merge it{on}"))
     return told
 
 
-def _yours(found: Followed, rules: Rules | None, name: str) -> list[str]:
+def _yours(found: Followed, subject: Subject, head: str) -> list[str]:
+    name, rules = found.patch, subject.rules
     told = []
+    if not subject.is_ours(head):
+        where = f"{head[:_SHORT]} on {subject.known.branch}"
+        told.append(f"look at {where}, which contribbot did not make: nothing here proves it")
     if found.mergeable == "no":
         told.append(f"bring it onto {found.base}, with which it conflicts")
     elif found.behind and rules is not None and rules.ci.current:

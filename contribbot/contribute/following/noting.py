@@ -42,12 +42,13 @@ def note(queue: Queue, patch: str, seen: Sight) -> str:
         QueueError: The journal is invalid.
         OSError: It cannot be written.
     """
+    # Nothing is written, and nobody waited for, where there is no news.
+    if not _is_news(_known(queue, patch), seen):
+        return ""
     with journal.held(queue.folder):
-        # Read anew: another contribbot may have noted it while this one looked.
-        now = state(journal.read(queue.folder, patch)) or Contribution()
-        if now.reference and now.reference != seen.reference:
-            return ""
-        if (now.reference, now.state) == (seen.reference, seen.word):
+        # Read anew: another contribbot may have noted it meanwhile.
+        now = _known(queue, patch)
+        if not _is_news(now, seen):
             return ""
         event = PullRequestEvent(
             time=journal.now(),
@@ -60,6 +61,16 @@ def note(queue: Queue, patch: str, seen: Sight) -> str:
         )
         journal.append_held(queue.folder, patch, event)
     return now.state or "not opened"
+
+
+def _known(queue: Queue, patch: str) -> Contribution:
+    return state(journal.read(queue.folder, patch)) or Contribution()
+
+
+def _is_news(now: Contribution, seen: Sight) -> bool:
+    if now.reference and now.reference != seen.reference:
+        return False
+    return (now.reference, now.state) != (seen.reference, seen.word)
 
 
 def _words(was: Contribution, seen: Sight) -> str:

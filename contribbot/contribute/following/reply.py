@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contribbot.contribute.book import Book
 from contribbot.contribute.following.threads import (
     Thread,
     line_of,
@@ -21,10 +22,11 @@ from contribbot.contribute.following.threads import (
     threads_of,
 )
 from contribbot.contribute.state import Contribution, state
-from contribbot.errors import UncertainError, UsageError
+from contribbot.errors import GitHubError, UncertainError, UsageError
 from contribbot.github.protocol import GitHub
+from contribbot.locks import lock
 from contribbot.model.discussion import ReviewComment
-from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.model.history import IntentEvent
 from contribbot.model.rules import GITHUB_LIMIT
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
@@ -141,41 +143,73 @@ def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Re
         GitHubError: It cannot be posted.
         OSError: The journal cannot be written.
     """
+    # Two at once would each find that it is not there yet.
+    with lock(queue.local / "reply.lock", "answering"):
+        return _reply(queue, github, name, thread, text)
+
+
+def _reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Replied:
     known = contribution_of(queue, name)
     repository = known.reference.partition("#")[0]
     meant = _meant(github, repository, known, name, thread)
     me = github.me().login
+    book, said = Book(queue), f"answered in {known.reference}"
     stem = f"{known.reference} {thread} {_digest(text)} after "
     begun = [one for one in known.open if one.what == REPLY and one.key.startswith(stem)]
     for one in begun:
         # A crash came between: it may be there.
         there = _ours(meant, text, me, after=int(one.key.removeprefix(stem)))
         if there is not None:
-            _done(queue, name, known, one.key, there)
+            book.done(name, one, said, url=line_of(there.html_url))
             return Replied(thread, line_of(there.html_url), posted=False)
     last = meant.comments[-1]
     if _says(last, text, me):
         return Replied(thread, line_of(last.html_url), posted=False)
-    key = begun[-1].key if begun else f"{stem}{max(one.id for one in meant.comments)}"
+    _refuse_headless(known, meant)
+    intent = IntentEvent(
+        time=journal.now(),
+        summary=f"about to answer in thread {thread} of {known.reference}",
+        what=REPLY,
+        key=begun[-1].key if begun else f"{stem}{max(one.id for one in meant.comments)}",
+        reference=known.reference,
+    )
     if not begun:
-        event = IntentEvent(
-            time=journal.now(),
-            summary=f"about to answer in thread {thread} of {known.reference}",
-            what=REPLY,
-            key=key,
-            reference=known.reference,
-        )
-        journal.append(queue.folder, name, event)
+        book.note(name, intent)
     try:
-        posted = github.reply(repository, known.number, meant.root, text)
+        posted = _post(github, repository, known.number, meant.root, text)
     except UncertainError:
         again = _meant(github, repository, known, name, thread)
-        found = _ours(again, text, me, after=int(key.removeprefix(stem)))
+        found = _ours(again, text, me, after=int(intent.key.removeprefix(stem)))
         if found is None:
             raise
         posted = found
-    _done(queue, name, known, key, posted)
-    return Replied(thread, line_of(posted.html_url), posted=True)
+    url = line_of(posted.html_url)
+    book.done(name, intent, said, url=url)
+    return Replied(thread, url, posted=True)
+
+
+def _post(github: GitHub, repository: str, number: int, root: int, text: str) -> ReviewComment:
+    """Post an answer; where the upstream was renamed, under the name that it has now.
+
+    A write follows no redirect. One that was refused was not posted, and may be sent again.
+    """
+    try:
+        return github.reply(repository, number, root, text)
+    except UncertainError:
+        raise
+    except GitHubError:
+        now = _name_now(github, repository)
+        if now.lower() == repository.lower():
+            raise
+    return github.reply(now, number, root, text)
+
+
+def _name_now(github: GitHub, repository: str) -> str:
+    """Return what a repository is called now; its old name where GitHub does not say."""
+    try:
+        return github.repository(repository).full_name
+    except GitHubError:
+        return repository
 
 
 def _meant(github: GitHub, repository: str, known: Contribution, name: str, thread: str) -> Thread:
@@ -197,6 +231,20 @@ def _meant(github: GitHub, repository: str, known: Contribution, name: str, thre
     )
 
 
+def _refuse_headless(known: Contribution, thread: Thread) -> None:
+    """Refuse a thread whose first comment was deleted: answers go to that comment.
+
+    Raises:
+        UsageError: It was.
+    """
+    if all(one.id != thread.root for one in thread.comments):
+        raise UsageError(
+            f"{known.reference}: thread {thread.id}: the comment that began it is gone, and"
+            " GitHub takes answers to that one alone",
+            hint=f"answer on its page: {line_of(thread.comments[-1].html_url)}",
+        )
+
+
 def _ours(thread: Thread, text: str, me: str, *, after: int) -> ReviewComment | None:
     """Return our reply with that text behind a comment, if it is there."""
     later: Sequence[ReviewComment] = [one for one in thread.comments if one.id > after]
@@ -214,15 +262,3 @@ def _plain(text: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(_plain(text).encode()).hexdigest()[:_DIGEST]
-
-
-def _done(queue: Queue, name: str, known: Contribution, key: str, comment: ReviewComment) -> None:
-    event = DoneEvent(
-        time=journal.now(),
-        summary=f"answered in {known.reference}",
-        what=REPLY,
-        key=key,
-        reference=known.reference,
-        url=line_of(comment.html_url) or None,
-    )
-    journal.append(queue.folder, name, event)

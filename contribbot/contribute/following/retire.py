@@ -81,8 +81,10 @@ def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: st
     patch = queue.patch(name)
     known = state(journal.read(queue.folder, name), digest=patch.digest)
     if given:
-        notes = [f"{_open(known)} stays open: close it on its page"] if _open(known) else []
-        return _carry_out(queue, patch, given, tuple(notes))
+        # GitHub is not asked: a reason of the person's needs none.
+        open_then = "was open when it was last looked at, and nothing was closed there"
+        notes = (f"{_open(known)} {open_then}",) if _open(known) else ()
+        return _carry_out(queue, patch, given, notes)
     reason = _of_pull(queue, known, name, connect) if known is not None else ""
     return _carry_out(queue, patch, reason or _of_release(queue, name, known, status))
 

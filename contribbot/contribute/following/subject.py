@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Final
 
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.noting import Sight
 from contribbot.contribute.state import Contribution
+from contribbot.errors import GitHubError, RateLimitError, TokenError
 from contribbot.github.protocol import Reader
 from contribbot.model.discussion import ReviewThread
 from contribbot.model.follow import Followed, Kept
 from contribbot.model.rules import Rules
+
+#: Stands for every repository.
+_EVERYWHERE: Final = ""
 
 
 class Upstreams:
@@ -27,6 +32,22 @@ class Upstreams:
         self._branches: dict[str, str] = {}
         self._asking = threading.Lock()
         self._threads: dict[str, bool] = {}
+        self._refusals: dict[str, GitHubError] = {}
+
+    def refusal(self, repository: str) -> GitHubError | None:
+        """Return why nothing more is to be asked about a repository; None: nothing speaks for it.
+
+        Whoever goes on asking after a limit, or with a token that is not taken, is shut out.
+        """
+        return self._refusals.get(_EVERYWHERE) or self._refusals.get(repository)
+
+    def heed(self, repository: str, error: GitHubError) -> None:
+        """Remember an error that the next request would only meet again."""
+        if isinstance(error, RateLimitError):
+            self._refusals.setdefault(_EVERYWHERE, error)
+        elif isinstance(error, TokenError):
+            # An organisation may refuse a token that the others take.
+            self._refusals.setdefault(repository, error)
 
     def default_branch(self, repository: str) -> str:
         """Return the default branch of a repository."""
@@ -60,6 +81,7 @@ class Subject:
         rules: What the upstream asks, where that is known.
         kept: The last look, where there was one.
         above: The patches of the queue that depend on it.
+        waits: The pull requests that go to its upstream before it.
     """
 
     patch: str
@@ -69,6 +91,11 @@ class Subject:
     rules: Rules | None = None
     kept: Kept | None = None
     above: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+
+    def is_ours(self, head: str) -> bool:
+        """Return whether contribbot gave a commit to the branch; without a journal it may have."""
+        return not self.known.heads or head in self.known.heads
 
     @property
     def rules_digest(self) -> str:

@@ -16,7 +16,7 @@ from contribbot.contribute.following.threads import (
     threads_of,
 )
 from contribbot.github.protocol import Reader
-from contribbot.model.discussion import Comment, Review, ReviewThread
+from contribbot.model.discussion import Comment, Review, ReviewComment, ReviewThread
 from contribbot.model.follow import Remark, ThreadCount
 from contribbot.model.github import PullRequest
 
@@ -64,6 +64,30 @@ class Heard:
     more: int
 
 
+@dataclass(frozen=True)
+class _Said:
+    """What GitHub gives of a pull request's talk; of the comments only the latest.
+
+    Attributes:
+        reviews: All reviews.
+        lines: All comments on lines.
+        comments: The comments below it, from the time up to which the talk is known.
+    """
+
+    reviews: Sequence[Review]
+    lines: Sequence[ReviewComment]
+    comments: Sequence[Comment]
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """When each was last changed, by its id; of a review what it says."""
+        return {
+            **{f"c{one.id}": _time(one) for one in self.comments},
+            **{f"l{one.id}": _time(one) for one in self.lines},
+            **{f"r{one.id}": one.state for one in self.reviews},
+        }
+
+
 def listen(
     github: Reader,
     repository: str,
@@ -87,50 +111,60 @@ def listen(
         GitHubError: It cannot be read.
     """
     author = pull.user or ""
-    reviews = github.reviews(repository, pull.number)
-    lines = github.review_comments(repository, pull.number)
-    comments = github.comments(repository, pull.number, talk.until)
-    threads = threads_of(lines, told)
-    ids = {one.id: thread.id for thread in threads for one in thread.comments}
-    seen: dict[str, str] = {}
-
-    def news(key: str, changed: str, who: str | None) -> bool:
-        seen[key] = changed
-        return talk.seen.get(key) != changed and not same_person(who, author)
-
-    new = [
-        remark(one, rows=_ROWS, characters=_CHARACTERS)
-        for one in comments
-        if news(f"c{one.id}", _time(one), one.user)
-    ]
-    new += [
-        remark(one, rows=_ROWS, characters=_CHARACTERS, thread=ids.get(one.id, ""))
-        for one in lines
-        if news(f"l{one.id}", _time(one), one.user)
-    ]
-    new += [
-        review_remark(one, rows=_ROWS, characters=_CHARACTERS)
-        for one in reviews
-        if news(f"r{one.id}", one.state, one.user)
-        and (one.body.strip() or one.state not in _NO_VERDICT)
-    ]
-    times = [one.updated_at for one in comments]
-    until = max([*times, *([talk.until] if talk.until else [])], default=None)
-    # Of the comments only those of the last second come again.
-    last = until.isoformat() if until else ""
-    kept = {key: at for key, at in talk.seen.items() if key[:1] == "c" and at == last}
-    now = {key: at for key, at in seen.items() if key[:1] != "c" or at == last}
-    new.sort(key=lambda one: one.at.timestamp() if one.at else 0.0)
+    said = _Said(
+        reviews=github.reviews(repository, pull.number),
+        lines=github.review_comments(repository, pull.number),
+        comments=github.comments(repository, pull.number, talk.until),
+    )
+    threads = threads_of(said.lines, told)
+    new = _new(said, threads, talk, author)
     return Heard(
-        talk=Talk(until, kept | now),
+        talk=_known_now(said, talk),
         threads=count(threads, author, known=told is not None),
-        reviews=reviews,
+        reviews=tuple(said.reviews),
         new=tuple(new[-_SHOWN:]),
         more=max(0, len(new) - _SHOWN),
     )
 
 
-def _time(comment: Comment) -> str:
+def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> list[Remark]:
+    """Return what others said, or changed, since the talk was known; the latest last."""
+    ids = {one.id: thread.id for thread in threads for one in thread.comments}
+    now = said.seen
+
+    def news(key: str, who: str | None) -> bool:
+        return talk.seen.get(key) != now[key] and not same_person(who, author)
+
+    new = [
+        remark(one, rows=_ROWS, characters=_CHARACTERS)
+        for one in said.comments
+        if news(f"c{one.id}", one.user)
+    ]
+    new += [
+        remark(one, rows=_ROWS, characters=_CHARACTERS, thread=ids.get(one.id, ""))
+        for one in said.lines
+        if news(f"l{one.id}", one.user)
+    ]
+    new += [
+        review_remark(one, rows=_ROWS, characters=_CHARACTERS)
+        for one in said.reviews
+        if news(f"r{one.id}", one.user) and (one.body.strip() or one.state not in _NO_VERDICT)
+    ]
+    new.sort(key=lambda one: one.at.timestamp() if one.at else 0.0)
+    return new
+
+
+def _known_now(said: _Said, talk: Talk) -> Talk:
+    """Return how far the talk is known: of comments only those of the last second come again."""
+    times = [one.updated_at for one in said.comments]
+    until = max([*times, *([talk.until] if talk.until else [])], default=None)
+    last = until.isoformat() if until else ""
+    kept = {key: at for key, at in talk.seen.items() if key[:1] == "c" and at == last}
+    now = {key: at for key, at in said.seen.items() if key[:1] != "c" or at == last}
+    return Talk(until, kept | now)
+
+
+def _time(comment: Comment | ReviewComment) -> str:
     return comment.updated_at.isoformat()
 
 

@@ -14,6 +14,7 @@ from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedE
 from contribbot.github.objects import commit_id
 from contribbot.github.protocol import GitHub, Reader
 from contribbot.model.gitdata import Branch, NewCommit
+from contribbot.model.patch import Patch
 
 #: How many characters of an id people read.
 _SHORT: Final = 12
@@ -45,6 +46,15 @@ class Place:
     def owner(self) -> str:
         """Whose the fork is."""
         return self.fork.partition("/")[0]
+
+
+def branch_of(patch: Patch) -> str:
+    """Return the name of a patch's branch.
+
+    Args:
+        patch: The patch.
+    """
+    return patch.spec.contribution.branch or f"contribbot/{patch.name}"
 
 
 def make_commits(

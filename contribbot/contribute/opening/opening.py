@@ -30,7 +30,7 @@ from contribbot.contribute.state import BRANCH
 from contribbot.errors import OpeningError, UsageError
 from contribbot.locks import lock
 from contribbot.model.github import Account, PullRequest
-from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.model.history import IntentEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
@@ -96,7 +96,7 @@ class _Opening:
             grounds.me.login, self._tools.branch(patch),
         )  # fmt: skip
         known = self._book.contribution(name)
-        _refuse_other_place(job)
+        renamed = _refuse_other_place(job)
         was = None if place.missing else self._github.ref(place.fork, job.branch)
         pull = pull_of(job) if was is not None or known.fork or known.open else None
         lost = "" if known.heads else f"history/{name}"
@@ -105,7 +105,8 @@ class _Opening:
             # Before the branch moves: its readers know what it carries until then.
             note_pull(job, pull)
             _refuse_other_base(job, pull)
-        opened = replace(self._branch(job, was), waits_for=tuple(waits.values()))
+        opened = self._branch(job, was)
+        opened = replace(opened, waits_for=tuple(waits.values()), notes=(*renamed, *opened.notes))
         if self._wanted.dry_run:
             self._rehearsed.add(name)
         if self._wanted.handoff:
@@ -182,9 +183,7 @@ class _Opening:
         ours = self._book.contribution(patch.name).heads
         self._book.note(patch.name, intent)
         put_ref(self._github, place, job.branch, head, was=was, ours=ours)
-        fields = intent.model_dump(exclude={"event", "time", "summary"})
-        event = DoneEvent(time=journal.now(), summary=f"gave {said}", **fields)
-        self._book.note(patch.name, event)
+        self._book.done(patch.name, intent, f"gave {said}")
         made = zip(commits, carried.commits, strict=True)
         return replace(
             done,
@@ -196,25 +195,36 @@ class _Opening:
         )
 
 
-def _refuse_other_place(job: Job) -> None:
-    """Refuse to open a second pull request from another branch or fork."""
+def _refuse_other_place(job: Job) -> tuple[str, ...]:
+    """Refuse to open a second pull request from another branch or fork.
+
+    Returns:
+        That the account was renamed, where it was: its fork and its pull requests stay its own.
+    """
     known, upstream = job.book.contribution(job.patch.name), job.place.upstream
     owner, _, _ = known.fork.partition("/")
     before = f"{known.fork}:{known.branch}"
     # A fork that is renamed keeps its branches, and they their pull requests.
     if not owner or (owner.lower(), known.branch) == (job.place.owner.lower(), job.branch):
-        return
+        return ()
     there = known.reference if known.reference and not known.ended else ""
     if not there:
         # One that nobody noted: a person opened it, or a run was cut off just then.
         pulls = job.tools.github.pulls_from(upstream, owner, known.branch).value
         there = next((f"{upstream}#{one.number}" for one in pulls if one.state == "open"), "")
-    if there:
-        raise OpeningError(
-            f"{job.patch.name}: its pull request {there} is open from {before}, and"
-            f" this would open a second one from {job.key}",
-            hint="use the same branch and account, or close that one and run contribbot follow",
-        )
+    if not there:
+        return ()
+    # GitHub names the fork as it is called today.
+    head = job.tools.github.pull(upstream, int(there.rpartition("#")[2])).value.head
+    if f"{head.repository}:{head.ref}".lower() == job.key.lower():
+        return (f"{known.fork} is called {job.place.fork} now: your account was renamed",)
+    other = head.repository and head.repository.lower() != known.fork.lower()
+    now = f" (which is called {head.repository} now)" if other else ""
+    raise OpeningError(
+        f"{job.patch.name}: its pull request {there} is open from {before}{now}, and"
+        f" this would open a second one from {job.key}",
+        hint="use the same branch and account, or close that one and run contribbot follow",
+    )
 
 
 def _refuse_other_base(job: Job, pull: PullRequest) -> None:

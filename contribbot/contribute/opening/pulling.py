@@ -77,7 +77,8 @@ def pull_of(job: Job) -> PullRequest | None:
     """
     place = job.place
     found = job.tools.github.pulls_from(place.upstream, place.owner, job.branch).value
-    return judge(found, repository=place.upstream)
+    name = job.patch.name
+    return judge(found, name, job.book.contribution(name), repository=place.upstream)
 
 
 def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
@@ -179,14 +180,16 @@ def note_pull(job: Job, pull: PullRequest) -> None:
     """
     known = job.book.contribution(job.patch.name)
     reference, now = f"{job.place.upstream}#{pull.number}", _state(pull)
-    if (known.reference, known.state) == (reference, now):
+    renamed = known.fork not in {"", job.place.fork}
+    if (known.reference, known.state) == (reference, now) and not renamed:
         return
     what = "opened" if known.reference != reference else "is now"
+    where = f", from {job.key}" if renamed else ""
     job.book.note(
         job.patch.name,
         PullRequestEvent(
             time=journal.now(),
-            summary=f"{reference} {what} {'a draft' if now == 'draft' else 'open'}",
+            summary=f"{reference} {what} {'a draft' if now == 'draft' else 'open'}{where}",
             reference=reference,
             state=now,
             fork=job.place.fork,

@@ -13,7 +13,7 @@ from contribbot.contribute.text.escape import fence
 from contribbot.errors import OpeningError, UncertainError
 from contribbot.github.protocol import GitHub
 from contribbot.model.github import PullRequest
-from contribbot.model.history import DoneEvent, IntentEvent
+from contribbot.model.history import IntentEvent
 from contribbot.queue import journal
 
 #: Lines and characters of a range-diff that a comment shows; GitHub takes 65,536 characters.
@@ -43,11 +43,15 @@ class Text:
         return text_digest(self.title, self.body)
 
 
-def judge(pulls: Sequence[PullRequest], *, repository: str) -> PullRequest | None:
+def judge(
+    pulls: Sequence[PullRequest], patch: str, known: Contribution, *, repository: str
+) -> PullRequest | None:
     """Return the open pull request of a branch; None where it never had one.
 
     Args:
         pulls: Those from the branch, newest first.
+        patch: The patch.
+        known: What its journal says.
         repository: The upstream's.
 
     Raises:
@@ -60,14 +64,20 @@ def judge(pulls: Sequence[PullRequest], *, repository: str) -> PullRequest | Non
         return None
     last = pulls[0]
     reference = f"{repository}#{last.number}"
+    another = "name another branch in [contribution] of patch.toml"
+    if known.state == "reverted" and known.reference == reference:
+        raise OpeningError(
+            f"{patch}: {reference} was merged and then reverted",
+            hint=f"read there why ({last.html_url}); to open it anew, {another}",
+        )
     if last.merged_at is not None:
         raise OpeningError(
-            f"{reference} is merged already", hint="take the patch out: contribbot retire"
+            f"{patch}: {reference} is merged already",
+            hint=f"take the patch out: contribbot retire {patch}",
         )
     raise OpeningError(
-        f"{reference}, the pull request of this branch, was closed",
-        hint=f"read there why ({last.html_url}); reopen it, or name another branch in"
-        " [contribution] of patch.toml",
+        f"{patch}: {reference}, the pull request of this branch, was closed",
+        hint=f"read there why ({last.html_url}); reopen it, or {another}",
     )
 
 
@@ -91,9 +101,10 @@ def update_text(
     now = text_digest(pull.title, pull.body)
     known = book.contribution(patch)
     reference = f"{repository}#{pull.number}"
-    done = DoneEvent(
+    said = f"the text of {reference}"
+    intent = IntentEvent(
         time=journal.now(),
-        summary=f"updated the text of {reference}",
+        summary=f"about to update {said}",
         what=TEXT,
         key=reference,
         reference=reference,
@@ -101,23 +112,13 @@ def update_text(
     )
     if now == text.digest:
         if known.begun(TEXT, reference):
-            book.note(patch, done)
+            book.done(patch, intent, f"updated {said}")
         return "kept"
     if now not in known.texts:
         return "edited"
-    book.note(
-        patch,
-        IntentEvent(
-            time=journal.now(),
-            summary=f"about to update the text of {reference}",
-            what=TEXT,
-            key=reference,
-            reference=reference,
-            text=text.digest,
-        ),
-    )
+    book.note(patch, intent)
     github.update_pull(repository, pull.number, title=text.title, body=text.body)
-    book.note(patch, done)
+    book.done(patch, intent, f"updated {said}")
     return "updated"
 
 
@@ -176,24 +177,22 @@ def post_range(
     Raises:
         UncertainError: The answer was lost, and no such comment is there.
     """
-    key = f"{known.reference} v{known.announced}..v{known.version}"
+    said = f"{known.reference}: what is new in v{known.version}"
+    intent = IntentEvent(
+        time=journal.now(),
+        summary=f"about to comment on {said}",
+        what=COMMENT,
+        key=f"{known.reference} v{known.announced}..v{known.version}",
+        reference=known.reference,
+        version=known.version,
+    )
     marker = comment.partition("\n")[0]
     url = ""
-    if known.begun(COMMENT, key):
+    if known.begun(COMMENT, intent.key):
         # A crash came between: it may be there.
         url = _find(github, known.number, marker, repository=repository, login=login)
     else:
-        book.note(
-            patch,
-            IntentEvent(
-                time=journal.now(),
-                summary=f"about to comment on {known.reference}: what is new in v{known.version}",
-                what=COMMENT,
-                key=key,
-                reference=known.reference,
-                version=known.version,
-            ),
-        )
+        book.note(patch, intent)
     if not url:
         try:
             url = github.create_comment(repository, known.number, comment).html_url
@@ -201,18 +200,7 @@ def post_range(
             url = _find(github, known.number, marker, repository=repository, login=login)
             if not url:
                 raise
-    book.note(
-        patch,
-        DoneEvent(
-            time=journal.now(),
-            summary=f"commented on {known.reference}: what is new in v{known.version}",
-            what=COMMENT,
-            key=key,
-            reference=known.reference,
-            version=known.version,
-            url=url,
-        ),
-    )
+    book.done(patch, intent, f"commented on {said}", url=url)
     return url
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from contribbot.contribute.attest import require
+from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Tools
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.body import make_body
@@ -39,12 +40,3 @@ def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> 
         server=os.environ.get("GITHUB_SERVER_URL") or web,
         progress=progress,
     )
-
-
-def branch_of(patch: Patch) -> str:
-    """Return the name of a patch's branch.
-
-    Args:
-        patch: The patch.
-    """
-    return patch.spec.contribution.branch or f"contribbot/{patch.name}"
