@@ -18,6 +18,7 @@ from contribbot.hardware.probe import this_machine
 from contribbot.model.machine import Gpu
 from contribbot.model.patch import PatchFile
 from contribbot.model.proofs import Build
+from tests.smalldisk import small_disk
 
 if TYPE_CHECKING:
     from contribbot.building.commands import Ran
@@ -292,17 +293,31 @@ def test_a_torch_that_is_built_for_something_else_cannot_build_for_it() -> None:
     assert cpu.identity[0] == f"torch {torch.__version__}"
 
 
+@pytest.mark.parametrize("options", ["size=64k", "size=8m,ro"])
+def test_a_compiler_cache_whose_folder_takes_nothing_is_not_used(
+    tmp_path: Path, options: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ccache").symlink_to(shutil.which("true") or "")
+    with small_disk(tmp_path / "disk", options) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path / "bin"))
+        patch.setenv("CCACHE_DIR", str(folder / "ccache"))
+        assert find_launcher() is None
+        patch.setenv("CCACHE_DIR", str(tmp_path / "roomy"))
+        assert find_launcher() is not None
+
+
 @pytest.mark.parametrize("names", [("ccache", "sccache"), ("sccache",), ()])
 def test_a_compiler_cache_is_found_on_path(tmp_path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         (tmp_path / name).symlink_to(shutil.which("true") or "")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
-        patch.setenv("CCACHE_DIR", "somewhere")
+        patch.setenv("CCACHE_DIR", str(tmp_path / "somewhere"))
         found = find_launcher()
 
     assert (found.name if found else "") == (names[0] if names else "")
     if found and found.name == "ccache":
-        assert found.env["CCACHE_DIR"] == "somewhere"
+        assert found.env["CCACHE_DIR"] == str(tmp_path / "somewhere")
     if found:
         assert found.cmake_environment["CMAKE_HIP_COMPILER_LAUNCHER"] == str(found.program)

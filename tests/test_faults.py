@@ -57,16 +57,29 @@ def test_memory_that_lacks_on_the_patched_tree_alone_is_the_patchs(
     assert outcome.reason.endswith("MemoryError: ; the base did not")
 
 
-@pytest.mark.parametrize("sides", [(NO_DEVICE, "pass"), ("pass", NO_DEVICE)])
-def test_a_device_that_goes_away_says_nothing_of_the_patch(
-    toy: Toy, program: Program, sides: tuple[str, str]
+@pytest.mark.parametrize(
+    ("sides", "told"), [((NO_DEVICE, "pass"), "unavailable"), (("pass", NO_DEVICE), "failed")]
+)
+def test_a_device_that_is_missed_without_being_asked_for_is_not_the_machines_fault(
+    toy: Toy, program: Program, sides: tuple[str, str], told: str
 ) -> None:
     put(toy, check(*sides))
     for _ in range(2):
         outcome = program("verify", "area", "--json").stages()["reproduce red"]
-        assert outcome.outcome == "unavailable"
+        assert outcome.outcome == told
         assert "this machine lost its device" in outcome.reason
         assert not outcome.cached
+
+
+def test_memory_that_lacks_once_is_tried_again_without_the_base_beside_it(
+    toy: Toy, program: Program
+) -> None:
+    once = toy.root / "once"
+    mark = f"__import__('pathlib').Path({str(once)!r})"
+    put(toy, check("pass", f"{mark}.exists() or ({mark}.touch(), {NO_MEMORY})"))
+    outcome = program("verify", "area", "--json").stages()["reproduce red"]
+    assert once.exists()
+    assert outcome.outcome == "passed"
 
 
 def test_a_quiet_block_runs_alone_and_holds_nobody_back() -> None:

@@ -132,6 +132,43 @@ def test_a_check_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
     # What ran meanwhile was the check's to see; what ran after it is seen.
     assert "aten::sum" not in done.kernels.seen
     assert done.kernels.seen["aten::prod"] == 1
+    # So nobody can say that it never ran.
+    assert judged(done, ("aten::sum",)).outcome is Outcome.UNAVAILABLE
+    assert judged(done, ("aten::prod",)).outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.run([sys.executable, '-c', ''], check=True)",
+        "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+        "os.waitpid(os.fork() or os._exit(0), 0)",
+        "spawned()",
+    ],
+)
+def test_what_may_have_run_in_another_process_is_neither_passed_nor_failed(
+    tmp_path: Path, start: str
+) -> None:
+    text = (
+        "import multiprocessing, os, subprocess, sys\nimport torch\n\n\n"
+        "def spawned():\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=print)\n"
+        "    child.start()\n    child.join()\n\n\n"
+        f"def test_area():\n    torch.ones(3).sum()\n    {start}\n"
+    )
+    done = run(tmp_path / "run", text, ("toy::area",))
+    assert done.passed == ["test_area.py::test_area"], done.tail
+    found = judged(done, ("toy::area",))
+    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
+    assert "sees no kernel 'toy::area' here: it does not see into other processes" in found.reason
+    # What was seen was seen.
+    assert judged(done, ("aten::sum",)).outcome is Outcome.PASSED
+
+
+def test_a_compiler_that_a_check_starts_runs_no_kernel(tmp_path: Path) -> None:
+    text = "import subprocess\n\n\ndef test_area():\n    subprocess.run(['uname'], check=True)\n"
+    found = judged(run(tmp_path / "run", text, ("toy::area",)), ("toy::area",))
+    assert found.outcome is Outcome.FAILED
 
 
 def test_a_check_that_states_none_is_not_profiled(tmp_path: Path) -> None:

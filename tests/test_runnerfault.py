@@ -13,6 +13,7 @@ from contribbot.hardware.runner import container_of, run_of
 from contribbot.model.evidence import RunnerFault
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.verify.checkunit import Way, check_unit
+from contribbot.verify.preflight import Preflight
 from contribbot.verify.runnerfault import (
     SIGNATURES,
     fault_of,
@@ -23,11 +24,14 @@ from contribbot.verify.runnerfault import (
 from tests.conftest import dig
 from tests.gputoy import FAULT, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
+from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from contribbot.model.machine import Machine
     from contribbot.verify.job import Finding
     from tests.conftest import Program
 
@@ -71,6 +75,21 @@ WRONG_WHEN_PATCHED = HEAD + (
         ('"hipErrorNoBinaryForGpu: Unable to find code object for all', "hip-error"),
         ("HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in", "hip-error"),
         ("CUDA error: unspecified launch failure", "hip-error"),
+        ("HSA_STATUS_ERROR: A generic error has occurred.", "hip-error"),
+        ("HSA_STATUS_ERROR_INVALID_ISA: The instruction set architecture is invalid.", "hip-error"),
+        (
+            "RuntimeError: Triton Error [HIP]:  Code: 98, Messsage: invalid device function",
+            "hip-error",
+        ),
+        ("RuntimeError: Triton Error [HIP]:  Code: 2, Messsage: out of memory", "out-of-memory"),
+        (
+            "RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered",
+            "memory-fault",
+        ),
+        ("hipErrorInvalidDeviceFunction", "hip-error"),
+        ("RuntimeError: HIP error: out of memory", "out-of-memory"),
+        ("OSError: [Errno 12] Cannot allocate memory", "out-of-memory"),
+        ("It is possible that dataloader's workers are out of shared memory.", "out-of-memory"),
         ("CUDA driver version is insufficient for CUDA runtime version", "driver-mismatch"),
         ("Failed to initialize NVML: Driver/library version mismatch", "driver-mismatch"),
         # The cause comes before what follows from it.
@@ -145,6 +164,109 @@ def test_a_hang_is_the_runners_where_a_known_good_kernel_does_not_run_either(
     assert told is None if fit > 1 else dig(told, "kind") == "gpu-hung"
 
 
+PRETENDS = HEAD + (
+    "def test_red():\n"
+    "    if {side}:\n        raise RuntimeError({said!r})\n"
+    "    assert rectangle(2, 3) == 6\n"
+)
+NO_GPU = "HIP error: no ROCm-capable device is detected"
+NO_MEMORY = "HIP out of memory. Tried to allocate 2.00 GiB"
+
+
+@pytest.mark.parametrize("side", ["not ON_BASE", "ON_BASE"])
+def test_words_do_not_excuse_a_patch_where_a_known_good_kernel_runs_after_them(
+    toy: Toy, side: str
+) -> None:
+    found = outcome_of(toy, PRETENDS.format(side=side, said=NO_GPU), Counted())
+    assert found.outcome is Outcome.FAILED
+    assert "runner_fault" not in found.details
+    assert NO_GPU in found.reason
+
+
+def test_a_variable_that_hides_the_gpu_from_a_check_is_not_the_runners_fault(toy: Toy) -> None:
+    text = "import os\n" + PRETENDS.format(side="'HIP_VISIBLE_DEVICES' in os.environ", said=NO_GPU)
+    found = outcome_of(toy, text, Counted(), 'env = {HIP_VISIBLE_DEVICES = "-1"}')
+    assert found.outcome is Outcome.FAILED
+    assert "runner_fault" not in found.details
+
+
+@pytest.mark.parametrize(
+    ("side", "reason", "outcome"),
+    [
+        # That the base wants more memory than there is, is what the patch states to mend.
+        ("ON_BASE", "out of memory", "passed"),
+        ("ON_BASE", "assert 5 == 6", "unavailable"),
+        ("not ON_BASE", "assert 5 == 6", "failed"),
+        # The GPU is too small for either.
+        ("True", "out of memory", "unavailable"),
+    ],
+)
+def test_out_of_memory_on_a_gpu_is_told_by_the_side_that_it_lacks_on(
+    toy: Toy, side: str, reason: str, outcome: str
+) -> None:
+    text = PRETENDS.format(side=side, said=NO_MEMORY)
+    with gpu_job(toy, text, Counted()) as job:
+        check = job.patch.spec.checks[0].model_copy(update={"reason": reason})
+        found = check_unit(job, check, Way()).work()
+    assert (found.outcome, found.lasting) == (outcome, False)
+    assert ("runner_fault" in found.details) == (outcome == "unavailable")
+
+
+def test_a_fault_that_breaks_the_gpu_names_the_side(toy: Toy) -> None:
+    found = outcome_of(toy, ABORTS_WHEN_PATCHED, Counted(fit=1))
+    assert found.outcome is Outcome.UNAVAILABLE
+    assert "(memory-fault): on the patched tree: Memory access fault" in found.reason
+
+
+def test_a_fault_after_which_no_known_good_kernel_can_run_decides_nothing(toy: Toy) -> None:
+    class NoTorch(Counted):
+        def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+            del target, machine, folder
+            return Preflight(None, {"not_run": "torch is not installed"})
+
+    found = outcome_of(toy, ABORTS_WHEN_PATCHED, NoTorch())
+    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
+    assert "no known-good kernel could be run: torch is not installed" in found.reason
+    # What went wrong without such words counts as it does anywhere.
+    assert outcome_of(toy, WRONG_WHEN_PATCHED, NoTorch()).outcome is Outcome.FAILED
+
+
+EATS = HEAD + (
+    "def test_red():\n"
+    "    if {side}:\n"
+    "        open({group!r} + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
+    "        bytes(256 << 20).upper()\n"
+    "    assert rectangle(2, 3) == 6\n"
+)
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+@pytest.mark.parametrize(
+    ("side", "code"),
+    [("ON_BASE", 3), ("not ON_BASE", 1), ("True", 3)],
+)
+def test_what_the_kernel_kills_for_memory_is_the_patchs_on_the_patched_tree_alone(
+    toy: Toy,
+    program: Program,
+    group: Path,  # noqa: F811  the fixture
+    side: str,
+    code: int,
+) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(128 * 2**20))
+    text = EATS.format(side=side, group=str(group))
+    toy.put_patch(checks=one_check(reason="5 == 6"), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert ran.code == code, ran.out + ran.err
+    red = ran.stages()["reproduce red"]
+    where = "on the patched tree" if code == 1 else "on the base"
+    said = f"red: {where}: out of memory in test_red.py::test_red: killed by the kernel"
+    assert red.reason == said
+    told = fault_of(red)
+    assert (told is not None) == (code == 3)
+    assert told is None or told.kind == "out-of-memory"
+
+
 def test_an_ordinary_failure_asks_nobody(toy: Toy) -> None:
     preflights = Counted()
     assert outcome_of(toy, WRONG_WHEN_PATCHED, preflights).outcome is Outcome.FAILED
@@ -215,6 +337,12 @@ def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
     assert "\n" not in outcome.reason
     assert ran.report().verdict == "incomplete"
     assert not outcome.cached
+
+    said = program("verify", "area").out
+    assert (
+        "area: nothing proved, nothing refuted; unavailable: reproduce; not run: cuda (runner"
+        in (" ".join(said.split()))
+    )
 
     # It takes nothing away from a record that stands, and the record says what it is.
     (record,) = (toy.queue / "evidence/area").iterdir()

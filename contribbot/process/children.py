@@ -21,6 +21,12 @@ log: Final = logging.getLogger("contribbot.process")
 
 _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
+#: Programs that were killed and did not end. Nobody waits for them again.
+_stuck: Final[list[subprocess.Popen[bytes]]] = []
+#: Seconds that a killed program is waited for. The kernel may not let it go for as long as
+#: a driver or a network's disk does not answer (uninterruptible sleep). Actions gives a
+#: job that it cancels 7.5 seconds.
+_LAST_WAIT: Final = 5.0
 _stopping = threading.Event()
 
 
@@ -31,7 +37,10 @@ def describe(argv: Sequence[str | Path]) -> str:
 
 @contextlib.contextmanager
 def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Know a program while the block runs; after it, the program and its pipes are gone."""
+    """Know a program while the block runs; after it, the program and its pipes are gone.
+
+    But for a program that the kernel does not let go (see `reap`).
+    """
     with _children_lock:
         _children.add(child)
     try:
@@ -40,9 +49,9 @@ def tracked(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
             kill_group(child)
         yield child
     finally:
-        if child.poll() is None:
+        if child.poll() is None and child not in _stuck:
             kill_group(child)
-            child.wait()
+            reap(child)
         for stream in (child.stdin, child.stdout, child.stderr):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -55,6 +64,17 @@ def kill_group(child: subprocess.Popen[bytes]) -> None:
     """Kill the program and whatever it started (each has its own process group)."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
+
+
+def reap(child: subprocess.Popen[bytes]) -> bool:
+    """Wait for a program that was killed, but not for ever; say whether it ended."""
+    try:
+        child.wait(_LAST_WAIT)
+    except subprocess.TimeoutExpired:
+        log.warning("process %d was killed and does not end: the kernel holds it", child.pid)
+        _stuck.append(child)
+        return False
+    return True
 
 
 def stop() -> None:

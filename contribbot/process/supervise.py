@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from contribbot.process import lifeline as tether_script
-from contribbot.process.children import kill_group, lifeline, start, tracked
+from contribbot.process.children import kill_group, lifeline, reap, start, tracked
 
 #: What a tether adds to the number of the signal that ended its program, as shells do.
 _SIGNALLED: Final = 128
+#: The variable that tells what a program has started, also where that left its group.
+_FAMILY: Final = "CONTRIBBOT_FAMILY"
+_PROC: Final = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Supervised:
         returncode: Its exit status (negative: killed by that signal).
         timed_out: Whether it was killed for running past its limit.
         flooded: Whether it was killed for writing more than was allowed.
+        starved: Whether the kernel killed it because memory had run out.
+        stuck: Whether it was killed and did not end: the kernel holds it.
         output: Standard output and error together, as written.
         seconds: Wall-clock time.
     """
@@ -35,6 +43,8 @@ class Supervised:
     returncode: int
     timed_out: bool
     flooded: bool
+    starved: bool
+    stuck: bool
     output: bytes
     seconds: float
 
@@ -68,11 +78,12 @@ def supervise(
     """
     started = time.monotonic()
     deadline = started + timeout
+    family, starved_before = uuid.uuid4().hex, _killed_for_memory()
     with lifeline() as descriptor:
         tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
         child = start(
             [*tether, *argv] if tethered else argv,
-            cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor)},
+            cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), _FAMILY: family},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             pass_fds=(descriptor,),
         )  # fmt: skip
@@ -81,14 +92,43 @@ def supervise(
             ended = _collect(child, output, deadline=deadline, max_output=max_output)
             # Also after a good end: what the program left running is of no use to anyone.
             kill_group(child)
-            child.wait()
+            ended_at_last = reap(child)
+            if not tethered:
+                # A compiler cache's server may serve another build, too; that ends by itself.
+                _kill_family(family)
+    returncode = child.returncode if ended_at_last else -signal.SIGKILL
+    returncode = _status(returncode) if tethered else returncode
     return Supervised(
-        returncode=_status(child.returncode) if tethered else child.returncode,
+        returncode=returncode,
         timed_out=ended == "late",
         flooded=ended == "flood",
+        starved=(
+            ended == "ended"
+            and returncode == -signal.SIGKILL
+            and _killed_for_memory() > starved_before
+        ),
+        stuck=not ended_at_last,
         output=bytes(output),
         seconds=time.monotonic() - started,
     )
+
+
+def _killed_for_memory() -> int:
+    """Return how many processes the kernel has killed for want of memory since it started."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
+
+
+def _kill_family(family: str) -> None:
+    """Kill what a program started in another group or session: it may hold a GPU's memory."""
+    mark = f"{_FAMILY}={family}".encode()
+    for entry in _PROC.glob("[0-9]*"):
+        # Gone meanwhile, or somebody else's.
+        with contextlib.suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _status(told: int) -> int:

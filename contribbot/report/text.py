@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict
 from contribbot.model.plan import Side
 from contribbot.model.report import PatchReport, unmet
+from contribbot.verify.runnerfault import at_fault
 
 #: Rich styles. Red and green alone say nothing to some; the word is always there.
 STYLES = {
@@ -58,8 +59,15 @@ def verdict_line(report: PatchReport) -> str:
         if missing:
             text += f"; unavailable: {', '.join(missing)}"
     if report.open:
-        text += f"; not run: {', '.join(report.open)}"
+        text += f"; not run: {', '.join(_open(report, one) for one in report.open)}"
     return text
+
+
+def _open(report: PatchReport, name: str) -> str:
+    """Return an open target's name, and whether it is the runner's fault."""
+    stage, _, target = name.rpartition(":")
+    asked = [one for one in report.stages if one.target == target and stage in {"", one.stage}]
+    return f"{name} (runner fault)" if at_fault(asked) else name
 
 
 def _where(report: PatchReport) -> str:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
-from contribbot.errors import ContribbotError, ExitCode, UsageError
+from contribbot import process
+from contribbot.errors import ContribbotError, ExitCode, NoSpaceError, UsageError
 from contribbot.files import write_atomically
 from contribbot.hardware.runner import JOB, container_of, run_of
-from contribbot.model.evidence import RunnerFault
 from contribbot.model.jobdone import ASKS, Asked, FaultAt, JobDone, PatchDone
+from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.report import PatchReport
 from contribbot.queue.load import Queue, select
 from contribbot.verify.command import exit_code, targets, verify_and_record
 from contribbot.verify.pipeline import Watcher
+from contribbot.verify.runnerfault import fault, fault_of
 
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Characters of an error that are kept.
 _SAID: Final = 2000
 
@@ -106,23 +110,47 @@ def _prove(
         done = verify_and_record(
             queue, [asked.patch], jobs=jobs, force=False, folder=folder, watcher=watcher
         )
+    except NoSpaceError as error:
+        return _no_room(asked, error.message)
     except ContribbotError as error:
         said = f"{error.message}; {error.hint}" if error.hint else error.message
         return PatchDone(patch=asked.patch, exit_code=error.exit_code.value, error=said[:_SAID])
-    faults = []
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        return _no_room(asked, str(process.no_space(str(error))))
     for report in done.reports:
         told(report)
-        faults += [
-            FaultAt(stage=one.stage, target=one.target, fault=fault)
-            for one in report.stages
-            if (fault := _fault(one.details.get("runner_fault"))) is not None
-        ]
-    code = exit_code(done.reports, asked.require)
-    return PatchDone(patch=asked.patch, exit_code=code.value, faults=tuple(faults))
+    seen = [one for report in done.reports for one in report.stages]
+    return PatchDone(
+        patch=asked.patch,
+        exit_code=exit_code(done.reports, asked.require).value,
+        error=_without_source(seen)[:_SAID],
+        faults=tuple(
+            FaultAt(stage=one.stage, target=one.target, fault=found)
+            for one in seen
+            if (found := fault_of(one)) is not None
+        ),
+    )
 
 
-def _fault(noted: JsonValue) -> RunnerFault | None:
-    return RunnerFault.model_validate(noted) if noted else None
+def _no_room(asked: Asked, said: str) -> PatchDone:
+    """Say that the disk is full, which is the runner's fault whatever was asked."""
+    places = [need.partition(":") for need in asked.require]
+    faults = tuple(
+        FaultAt(stage=stage, target=target, fault=fault("disk-full", said))
+        for stage, _, target in places
+    )
+    code = ExitCode.MACHINE.value
+    return PatchDone(patch=asked.patch, exit_code=code, error=said[:_SAID], faults=faults)
+
+
+def _without_source(seen: Sequence[StageResult]) -> str:
+    """Say why there was no tree to look at, or nothing."""
+    lost = (
+        one.reason for one in seen if one.stage == "source" and one.outcome is Outcome.UNAVAILABLE
+    )
+    return next(lost, "")
 
 
 def _worst(codes: Sequence[int]) -> int:

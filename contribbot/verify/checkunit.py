@@ -29,7 +29,7 @@ from contribbot.verify.places import (
     unplaceable,
 )
 from contribbot.verify.redgreen import judge_check
-from contribbot.verify.runnerfault import RunnerFaultError, is_full, told_by
+from contribbot.verify.runnerfault import RunnerFaultError, is_full, lacked, told_by
 
 _ACCELERATOR: Final = threading.Lock()
 
@@ -173,7 +173,11 @@ def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun, dict[st
         on_base, on_patched = (
             _start(job, check, way, tree) for tree in (trees.base, trees.patched)
         )
-        return on_base.result(), on_patched.result(), {}
+        base, patched = on_base.result(), on_patched.result()
+        if patched.starved and not base.starved:
+            # They ran side by side: what the base had taken is free now.
+            patched = _start(job, check, way, trees.patched).result()
+        return base, patched, {}
     with _ACCELERATOR:
         preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
         base, patched = (
@@ -206,8 +210,11 @@ def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; after what could be the runner's fault, see whose it is."""
     run = _start(job, check, way, tree).result()
-    if run.suspicion is not None and run.suspicion.kind != "disk-full":
-        job.preflights.after(run.suspicion, check.target, job.machine, job.fresh_folder)
+    if run.suspicion is not None and not lacked(run):
+        side = {job.trees.base: "base", job.trees.patched: "patched tree"}.get(tree, "release")
+        seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
+        job.preflights.after(seen, check.target, job.machine, job.fresh_folder)
+        run.cleared = True
     return run
 
 
@@ -226,9 +233,8 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
             folder=job.fresh_folder(),
             logs=job.logs,
         )
-    full = run.suspicion is not None and run.suspicion.kind == "disk-full"
-    if full and tree == job.trees.patched and not is_full(job.scratch):
-        # As with memory: what lacks on the patched tree alone is the patch's doing.
+    if lacked(run) and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
+        # What lacks on the patched tree alone is the patch's doing.
         run.suspicion = None
     meddled = job.altered(tree)
     if meddled and not run.trouble:

@@ -34,7 +34,9 @@ _LONGEST = 4000
 #: Bytes that one file may grow to; pytest keeps what a test prints in a file.
 _LARGEST = 2 * 2**30
 _NO_MEMORY = re.compile(
-    r"(?:CUDA|HIP)(?: error:)? out of memory"
+    r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
+    r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
+    r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
     r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
 )
 #: What the CUDA and HIP runtimes say of a GPU that is not there (any more), or is broken.

@@ -17,6 +17,9 @@ from contribbot.verify.kernels import Kernels
 from contribbot.verify.scrub import Scrub
 from contribbot.verify.witnessed import Witnessed
 
+#: How the trouble of a run begins that ended for want of room.
+FULL: Final = "the disk is full"
+STARVED: Final = "out of memory"
 #: pytest's exit statuses for a session that ran to its end: all passed, some
 #: failed, interrupted by errors of collection, nothing collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
@@ -65,6 +68,7 @@ class CheckRun:
         cells: The cells of grids that were judged.
         kernels: The kernels that ran, where that was asked for.
         suspicion: What could be the runner's doing and not the tree's; None: nothing.
+        cleared: Whether a known-good kernel ran well after that, so that it is not.
     """
 
     passed: list[str] = field(default_factory=list)
@@ -81,6 +85,14 @@ class CheckRun:
     cells: list[CellRecord] = field(default_factory=list)
     kernels: Kernels = field(default_factory=Kernels)
     suspicion: RunnerFault | None = None
+    cleared: bool = False
+
+    @property
+    def starved(self) -> bool:
+        """Whether it wanted more memory than there was."""
+        return self.trouble.startswith(STARVED) or any(
+            failure.fault == "memory" for failure in self.failed
+        )
 
     @property
     def ran(self) -> set[str]:
@@ -231,10 +243,14 @@ def _trouble(
     unfinished = ""
     if done.timed_out:
         unfinished = f"hung{during}: killed after {limit:g} s"
+        if done.stuck:
+            unfinished += ", and it has not ended: the kernel holds it"
     elif done.flooded:
         unfinished = f"wrote too much output{during}: killed"
     elif b"No space left on device" in done.output:
-        unfinished = f"the disk is full{during}"
+        unfinished = f"{FULL}{during}"
+    elif done.starved:
+        unfinished = f"{STARVED}{during}: killed by the kernel"
     elif done.returncode < 0:
         unfinished = f"crashed{during}: {process.signal_name(-done.returncode)}"
     elif told.status != done.returncode or done.returncode not in _PYTEST_ENDS:

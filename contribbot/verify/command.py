@@ -169,7 +169,9 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
 
 
 def _denied(report: PatchReport, required: Sequence[str]) -> bool:
-    """Say whether a required target is not proved, for other reasons than the runner's."""
+    """Say whether a required target is not proved, for other reasons than the machine's."""
+    if any(one.stage == "source" and one.outcome is Outcome.UNAVAILABLE for one in report.stages):
+        return False  # nothing of the patch was looked at
     for need in unmet(report, required):
         stage, _, target = need.rpartition(":")
         asked = [one for one in report.stages if one.target == target]

@@ -39,32 +39,6 @@ def state_evidence(verified: Verified) -> Statement | None:
     if report.base_commit is None or report.patched_tree is None:
         return None
     base_tree = next(str(one.details["base_tree"]) for one in report.stages if one.stage == "apply")
-    times = sorted(
-        datetime.fromisoformat(str(one.details["seen"]))
-        for one in report.stages
-        if "seen" in one.details
-    )
-    details = Details(
-        tool=contribbot.__version__,
-        tool_sha256=tool_digest(),
-        command=f"contribbot verify {patch.name}",
-        started=times[0],
-        finished=times[-1],
-        patch=patch.name,
-        patch_sha256=patch.digest,
-        checks_sha256=patch.checks_digest,
-        below={lower.name: lower.digest for lower in verified.below},
-        upstream=report.upstream,
-        pin=report.pin,
-        pin_sha256=pin_digest(patch.pin, patch.upstream),
-        base_commit=report.base_commit,
-        machine=this_machine(),
-        verdict=report.verdict,
-        open=report.open,
-        stages=report.stages,
-        run=run_of(),
-        container=container_of(),
-    )
     predicate = TestResult(
         result=RESULTS[report.verdict],
         configuration=(
@@ -77,7 +51,7 @@ def state_evidence(verified: Verified) -> Statement | None:
         passedTests=names_of(report.stages, Outcome.PASSED),
         warnedTests=(),
         failedTests=names_of(report.stages, Outcome.FAILED),
-        contribbot=details,
+        contribbot=_details(verified, report.base_commit),
     )
     statement = Statement(
         subject=(
@@ -90,6 +64,37 @@ def state_evidence(verified: Verified) -> Statement | None:
         predicate=predicate,
     )
     return statement.model_copy(update={"seal": seal_of(_document(statement))})
+
+
+def _details(verified: Verified, base_commit: str) -> Details:
+    """Return what in-toto's predicate has no place for: what was seen, where, when, by what."""
+    report, patch = verified.report, verified.patch
+    times = sorted(
+        datetime.fromisoformat(str(one.details["seen"]))
+        for one in report.stages
+        if "seen" in one.details
+    )
+    return Details(
+        tool=contribbot.__version__,
+        tool_sha256=tool_digest(),
+        command=f"contribbot verify {patch.name}",
+        started=times[0],
+        finished=times[-1],
+        patch=patch.name,
+        patch_sha256=patch.digest,
+        checks_sha256=patch.checks_digest,
+        below={lower.name: lower.digest for lower in verified.below},
+        upstream=report.upstream,
+        pin=report.pin,
+        pin_sha256=pin_digest(patch.pin, patch.upstream),
+        base_commit=base_commit,
+        machine=this_machine(),
+        verdict=report.verdict,
+        open=report.open,
+        stages=report.stages,
+        run=run_of(),
+        container=container_of(),
+    )
 
 
 def _document(statement: Statement) -> dict[str, JsonValue]:

@@ -92,11 +92,12 @@ def judge_kernels(seen: Mapping[str, JsonValue]) -> Finding:
     details: dict[str, JsonValue] = {"kernels": {**seen}}
     ran = seen["patched"]
     names = list(ran) if isinstance(ran, dict) else []
-    if seen["blind"]:
-        said = f"torch's profiler sees no kernel here: {seen['blind']}"
-        return Finding(Outcome.UNAVAILABLE, said, details, lasting=False)
     never = seen["never_ran"]
     if isinstance(never, list) and never:
+        if seen["blind"]:
+            what = f"no kernel {never[0]!r}" if names else "no kernel"
+            said = f"torch's profiler sees {what} here: {seen['blind']}"
+            return Finding(Outcome.UNAVAILABLE, said, details, lasting=False)
         others = f"{seen['names']} others did, such as {names[0][:_SHORT]}" if names else "none did"
         reason = f"the patched kernel never ran: no name holds {never[0]!r}; {others}"
         return Finding(Outcome.FAILED, reason, details)

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from contribbot import process
+from contribbot.errors import CommandError
 from contribbot.model.machine import Machine
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.patch import Patch
@@ -22,6 +24,7 @@ from contribbot.verify.hipified import Hipified
 from contribbot.verify.memo import Memo
 from contribbot.verify.overlay import Overlay
 from contribbot.verify.preflight import Preflights
+from contribbot.verify.runnerfault import is_full
 from contribbot.verify.slots import Slots
 
 
@@ -158,6 +161,9 @@ class Job:
 
         Args:
             tree: The tree's id.
+
+        Raises:
+            NoSpaceError: The disk is full.
         """
         return self._exported(tree).folder
 
@@ -166,7 +172,13 @@ class Job:
 
     def _export(self, tree: str) -> _Export:
         folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
-        export(self.store, tree, folder, index=index)
+        try:
+            export(self.store, tree, folder, index=index)
+        except CommandError as error:
+            # git does not say why it could not write.
+            if is_full(self.scratch):
+                raise process.no_space(error.message) from error
+            raise
         return _Export(folder, index)
 
     def busy(self) -> contextlib.AbstractContextManager[None]:

@@ -16,7 +16,7 @@ class Kernels(Model):
 
     Attributes:
         seen: How often each ran, by name.
-        blind: Why none could be seen, or empty.
+        blind: Why none, or not all, could be seen; or empty.
     """
 
     seen: dict[str, _Count] = Field(default_factory=dict)

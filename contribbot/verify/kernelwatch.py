@@ -3,12 +3,15 @@
 It is loaded where a check states `kernels`, on both trees. Each test is profiled with its
 fixtures; what a file launches when it is imported, and what other processes launch, is not
 seen. torch has one profiler a process: a test that starts it as well keeps it, and what runs
-in that test is not seen here.
+in that test is not seen here. Where something can have run unseen, the report says so: then a
+kernel that is not among the seen ones may have run all the same.
 """
 
 from __future__ import annotations
 
 import collections
+import os
+import sys
 import warnings
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
@@ -23,6 +26,13 @@ _LONGEST = 2000
 _MOST = 5000
 #: What the device's timeline holds beside kernels: copies and fills (CUPTI, roctracer).
 _NO_KERNELS = ("Memcpy", "Memset", "Copy", "Fill")
+#: Programs that libraries start, which run no kernel.
+_TOOLS = frozenset({
+    "as", "c++", "cc", "clang", "clang++", "g++", "gcc", "hipcc", "ld", "ld.lld", "ldconfig",
+    "ninja", "nvcc", "offload-arch", "ptxas", "rocm_agent_enumerator", "uname", "which",
+})  # fmt: skip
+#: What is imported when multiprocessing starts an interpreter, which it announces nowhere.
+_SPAWNED = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
 
 
 class KernelWatch:
@@ -38,6 +48,18 @@ class KernelWatch:
         self._write = write
         self._seen: collections.Counter[str] = collections.Counter()
         self._blind = ""
+        self._away = ""
+        sys.addaudithook(self._audit)
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        """See what is started beside this process (PEP 578)."""
+        module, _, name = event.partition(".")
+        if module == "os" and name in {"fork", "forkpty"}:
+            self._away = "a fork"
+        elif (module == "os" and name in {"posix_spawn", "system"}) or event == "subprocess.Popen":
+            program = str(arguments[0]).partition(" ")[0]
+            if os.path.basename(program) not in _TOOLS:  # noqa: PTH119  a word, which need be no path
+                self._away = program
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -70,8 +92,12 @@ class KernelWatch:
         if self._device == "cuda":
             try:
                 torch.cuda.synchronize()
-            except RuntimeError:
-                return  # the context is broken; the test has said so, or the next one will
+            except RuntimeError as error:
+                # The context is broken; the test has said so, or the next one will.
+                self._blind = f"{type(error).__name__}: {error}"[:_LONGEST]
+                return
+        if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001  nothing public tells
+            self._blind = "a test has a profiler of its own, which ended this one"
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -107,8 +133,12 @@ class KernelWatch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Report what ran; where nothing did, whether it would have been seen."""
+        """Report what ran, and why more may have run unseen."""
+        if any(name in sys.modules for name in _SPAWNED):
+            self._away = self._away or "another interpreter"
         if not self._seen and not self._sees():
             self._blind = self._blind or "it does not see a kernel that surely ran either"
+        if self._away and not self._blind:
+            self._blind = f"it does not see into other processes, and this started {self._away}"
         seen = dict(self._seen.most_common(_MOST))
-        self._write("kernels", seen=seen, blind="" if seen else self._blind)
+        self._write("kernels", seen=seen, blind=self._blind[:_LONGEST])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -101,41 +102,47 @@ def verify(
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
         ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="patch") as walks,
+        _ended_at_once(walks, units, children),
     ):
         futures: list[Future[PatchReport]] = []
-        try:
-            for name in names:
-                job = Job(
-                    patches[name],
-                    stacks[name],
-                    store=open_store(stores_folder(), patches[name].upstream.name),
-                    machine=machine,
-                    children=children,
-                    slots=slots,
-                    threads=max(1, machine.cores // options.jobs),
-                    scratch=scratch / name,
-                    logs=queue.local / "logs",
-                    progress=watcher.download(),
-                    preflights=preflights,
-                )
-                job.scratch.mkdir()
-                walk = _Walk(job, cache, units, watcher, force=options.force)
-                futures.append(walks.submit(walk.run))
-            # The first that fails ends all: not the first in the queue's order.
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-            return [
-                Verified(future.result(), patches[name], stacks[name])
-                for name, future in zip(names, futures, strict=True)
-            ]
-        except BaseException:
-            # Interrupted, or one patch hit something that stops all: end the others at once.
-            process.stop()
-            for pool in (walks, units, children):
-                pool.shutdown(wait=True, cancel_futures=True)
-            process.resume()
-            raise
+        for name in names:
+            job = Job(
+                patches[name],
+                stacks[name],
+                store=open_store(stores_folder(), patches[name].upstream.name),
+                machine=machine,
+                children=children,
+                slots=slots,
+                threads=max(1, machine.cores // options.jobs),
+                scratch=scratch / name,
+                logs=queue.local / "logs",
+                progress=watcher.download(),
+                preflights=preflights,
+            )
+            job.scratch.mkdir()
+            walk = _Walk(job, cache, units, watcher, force=options.force)
+            futures.append(walks.submit(walk.run))
+        # The first that fails ends all: not the first in the queue's order.
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in done:
+            future.result()
+        return [
+            Verified(future.result(), patches[name], stacks[name])
+            for name, future in zip(names, futures, strict=True)
+        ]
+
+
+@contextmanager
+def _ended_at_once(*pools: ThreadPoolExecutor) -> Iterator[None]:
+    """End all work where something stops it: an interrupt, or what one patch hit."""
+    try:
+        yield
+    except BaseException:
+        process.stop()
+        for pool in pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+        process.resume()
+        raise
 
 
 class _Walk:

@@ -120,7 +120,9 @@ def _wrong(
     if done.timed_out:
         if step in {"start", "import"}:
             return fault("preflight-failed", f"torch was not imported after {timeout:g} s")
-        return fault("gpu-hung", f"a known-good kernel hung: no end after {timeout:g} s ({step})")
+        held = ", and it has not ended: the kernel holds it" if done.stuck else ""
+        said = f"a known-good kernel hung: no end after {timeout:g} s ({step}){held}"
+        return fault("gpu-hung", said)
     sign = sign_in([output])
     if kind == "gpu-not-visible":
         # That the driver does not fit is more telling than that torch sees nothing.
@@ -175,6 +177,7 @@ class Preflights:
         """See whether a target can still be used after what could be the runner's fault.
 
         Where the known-good kernel passes, the fault is that of what ran, and this returns.
+        Where there is no torch to run it with, nobody knows whose fault it is.
 
         Args:
             suspect: What was seen.
@@ -188,15 +191,18 @@ class Preflights:
         """
         with self._lock:
             now = self._fly(target, machine, folder)
+            if missing := now.details.get("not_run"):
+                said = f"{suspect.said}; no known-good kernel could be run: {missing}"
+                raise RunnerFaultError(RunnerFault(kind=suspect.kind, said=said), now.details)
             before = self._first.setdefault(target, now)
             wrong = now.fault
             if wrong is None and suspect.kind == "out-of-memory":
                 wrong = _taken(before, now)
             if wrong is None:
                 return
-            blamed = fault(suspect.kind, f"{suspect.said}; then a known-good kernel: {wrong.said}")
-            if suspect.kind == "preflight-failed":
-                blamed = fault(wrong.kind, blamed.said)
+            kind = wrong.kind if suspect.kind == "preflight-failed" else suspect.kind
+            said = f"{suspect.said}; then a known-good kernel: {wrong.said}"
+            blamed = RunnerFault(kind=kind, said=said)
             self._last[target] = Preflight(blamed, {**now.details, "passed": False})
         raise RunnerFaultError(blamed, self._last[target].details)
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from contribbot.model.check import Check
-from contribbot.model.outcome import Outcome
+from contribbot.model.outcome import HOST_TARGETS, Outcome
 from contribbot.verify.childreport import CheckRun, Failure
+from contribbot.verify.runnerfault import lacked
 
 
 def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
@@ -20,10 +21,9 @@ def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcom
     """
     for side, run in (("base", base), ("patched tree", patched)):
         if run.trouble:
-            full = run.suspicion is not None and run.suspicion.kind == "disk-full"
-            outcome = Outcome.UNAVAILABLE if full else Outcome.FAILED
+            outcome = Outcome.UNAVAILABLE if lacked(run) else Outcome.FAILED
             return outcome, f"on the {side}: {run.trouble}"
-    if fault := _machine_fault(base, patched):
+    if fault := _machine_fault(check, base, patched):
         return fault
     wrong = _wrong_on_base(check, base) or _wrong_on_patched(base, patched)
     if wrong:
@@ -36,22 +36,37 @@ def judge_check(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcom
     return Outcome.PASSED, f"{tests}: pass on the base and on the patched tree"
 
 
-def _machine_fault(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str] | None:
+def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> tuple[Outcome, str] | None:
     """Return the outcome when this machine gave up, which says nothing of the patch.
 
-    Memory that lacks on the patched tree alone is the patch's doing.
+    Memory that lacks on the patched tree alone is the patch's doing, and so is a device
+    that is missed where none was asked for.
     """
     for side, run in (("base", base), ("patched tree", patched)):
         for failure in run.failed:
             if not failure.fault:
                 continue
             run.transient = True
+            if run.cleared and _own(check, failure, base, patched):
+                continue
             what = "ran out of memory" if failure.fault == "memory" else "lost its device"
             said = f"on the {side}, this machine {what}: {_name(failure)}"
-            if failure.fault == "memory" and run is patched:
+            if run is patched and (failure.fault == "memory" or check.target in HOST_TARGETS):
                 return Outcome.FAILED, f"{said}; the base did not"
             return Outcome.UNAVAILABLE, said
     return None
+
+
+def _own(check: Check, failure: Failure, base: CheckRun, patched: CheckRun) -> bool:
+    """Say whether a failure is the check's own, since a known-good kernel ran well after it.
+
+    How much memory there was before the check cannot be known for sure: it counts as what
+    the patch mends only where that is what it states, and the patched tree had enough.
+    """
+    if failure.fault != "memory":
+        return True
+    stated = check.expect == "fail-to-pass" and re.search(check.reason, failure.message)
+    return failure in base.failed and bool(stated) and not patched.starved
 
 
 def _wrong_on_base(check: Check, base: CheckRun) -> str:

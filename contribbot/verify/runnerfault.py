@@ -24,13 +24,12 @@ from pydantic import JsonValue, ValidationError
 from contribbot.hardware.runner import absent_gpu
 from contribbot.model.evidence import FaultKind, RunnerFault
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult
-from contribbot.verify.childreport import CheckRun
+from contribbot.verify.childreport import FULL, STARVED, CheckRun
 
 #: Characters of a line that are quoted.
 _QUOTED: Final = 300
 #: Bytes that a disk must still take for it not to be full.
 _ROOM: Final = 64 * 2**20
-_FULL: Final = "the disk is full"
 
 
 @dataclass(frozen=True)
@@ -86,24 +85,27 @@ SIGNATURES: Final = (
          r"the launch timed out and was terminated|(?:cuda|hip)ErrorLaunchTime[Oo]ut",
          "CUDA Runtime API (cudaError, 702); hip/hip_runtime_api.h (702)"),
     _row("out-of-memory",
-         r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory|cudaErrorMemoryAllocation"
+         r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
+         r"|(?:cuda|hip)ErrorMemoryAllocation|Triton Error \[(?:CUDA|HIP)\]: .*out of memory"
          r"|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED",
          "PyTorch, c10/cuda; hip/hip_runtime_api.h (2); CUDA Runtime API (cudaError, 2)"),
     _row("out-of-memory", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", "hsa/hsa.h (0x1008)"),
     _row("out-of-memory",
-         r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b",
-         "PyTorch, c10/core/impl; Python"),
+         r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b"
+         r"|[Cc]annot allocate memory|std::bad_alloc|out of shared memory",
+         "PyTorch, c10/core/impl and torch/utils/data; Python; C and C++ libraries"),
     _row("hip-error", r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices",
          "hip/hip_runtime_api.h (209); clr, hip_code_object.cpp"),
     _row("hip-error", r"no kernel image is available for execution",
          "CUDA Runtime API (cudaError, 209)"),
-    _row("hip-error", r"HSA_STATUS_ERROR_[A-Z_]+", "hsa/hsa.h, hsa/hsa_ext_amd.h"),
+    _row("hip-error", r"HSA_STATUS_ERROR\b|HSA_STATUS_ERROR_[A-Z_]+",
+         "hsa/hsa.h, hsa/hsa_ext_amd.h"),
     _row("hip-error", r"uncorrectable ECC error|(?:cuda|hip)ErrorECC\w+",
          "CUDA Runtime API (cudaError, 214); hip/hip_runtime_api.h (214)"),
     _row("hip-error",
          r"unspecified launch failure|(?:CUDA|HIP)(?: driver)? error: "
-         r"|(?:cuda|hip)Error(?:LaunchFailure|Unknown|NotInitialized|IllegalState)\b",
-         "CUDA Runtime API (cudaError, 719, 999); hip/hip_runtime_api.h (719, 999, 3, 401)"),
+         r"|Triton Error \[(?:CUDA|HIP)\]|\b(?:cuda|hip)Error[A-Z]\w+",
+         "CUDA Runtime API (cudaError); hip/hip_runtime_api.h (hipError_t); Triton, driver.c"),
 )  # fmt: skip
 
 
@@ -158,8 +160,10 @@ def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
         run: A run of a check.
         output: All that it wrote.
     """
-    if run.trouble.startswith(_FULL):
+    if run.trouble.startswith(FULL):
         return fault("disk-full", run.trouble)
+    if run.trouble.startswith(STARVED):
+        return fault("out-of-memory", run.trouble)
     if run.trouble.startswith("hung"):
         return fault("gpu-hung", run.trouble)
     if not run.trouble and not run.failed:
@@ -168,6 +172,15 @@ def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
     if found is None and run.trouble.startswith(("crashed", "ended early")):
         return fault("preflight-failed", run.trouble)
     return found
+
+
+def lacked(run: CheckRun) -> bool:
+    """Say whether a run ended because this machine had no room, on its disk or in memory.
+
+    Args:
+        run: A run of a check.
+    """
+    return run.suspicion is not None and run.trouble.startswith((FULL, STARVED))
 
 
 def suspicion_of_bench(
@@ -196,7 +209,7 @@ def told_by(*runs: CheckRun) -> RunnerFault | None:
         runs: The runs, as they were judged: the first that is at fault counts.
     """
     for run in runs:
-        if run.suspicion is not None and run.suspicion.kind == "disk-full":
+        if lacked(run):
             return run.suspicion
         for failure in run.failed:
             if failure.fault == "memory":

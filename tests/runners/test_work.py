@@ -13,6 +13,7 @@ import pytest
 
 from contribbot.model.jobdone import JobDone
 from contribbot.model.outcome import Verdict
+from tests.smalldisk import small_disk
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -105,6 +106,76 @@ def test_a_gpu_that_is_not_there_is_the_runners_fault(toy: Toy, program: Program
     assert "the runner is at fault: gpu-not-visible" in ran.out
     (fault,) = left(toy).patches[0].faults
     assert (fault.stage, fault.target) == ("reproduce", "gfx942")
+
+
+def test_a_source_that_cannot_be_had_is_the_machines_failure(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    toy.upstream.rename(toy.root / "away")
+
+    ran = run(program, asks("area"))
+
+    (done,) = left(toy).patches
+    assert (ran.code, done.exit_code) == (3, 3), ran.out
+    assert done.error
+    assert done.error in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize(
+    ("place", "left_over"), [("cache", 0), ("cache", 96), ("work", 0), ("output", 8)]
+)
+def test_a_full_disk_is_the_runners_fault(
+    toy: Toy, program: Program, place: str, left_over: int
+) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    spots = {"cache": "small", "work": ".contribbot", "output": "answer"}
+    with small_disk(toy.queue / spots[place], "size=1m") as folder:
+        (folder / "fill").write_bytes(bytes((1024 - left_over) * 1024))
+        small = {"CONTRIBBOT_CACHE": str(folder)} if place == "cache" else {}
+        ran = run(program, asks("area") | small)
+        done = left(toy)
+    assert ran.code == done.exit_code == 3, ran.out + ran.err
+    said = " ".join((ran.out + ran.err).split())
+    assert "the disk is full: " in said
+    assert "<class" not in said
+    (one,) = done.patches
+    assert {(at.stage, at.target, at.fault.kind) for at in one.faults} == {
+        ("reproduce", "cpu", "disk-full")
+    }
+
+
+def test_a_job_that_is_cancelled_leaves_what_it_has_and_nothing_that_runs(
+    toy: Toy, program: Program
+) -> None:
+    mark = toy.root / "pid"
+    slow = (
+        "import os, subprocess, sys, time\n\n\ndef test_slow():\n"
+        "    away = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],\n"
+        "        start_new_session=True)\n"
+        f"    open({str(mark)!r}, 'a').write(f'{{os.getpid()}} {{away.pid}}\\n')\n"
+        "    time.sleep(600)\n"
+    )
+    toy.put_patch("area")
+    toy.put_patch("slow", check_files={"test_red.py": slow, "test_same.py": slow})
+    toy.put_queue(["area", "slow"])
+    program.env = asks("area", "slow")
+    job = program.start("workflows", "run", "--output", "answer")
+    end = time.monotonic() + 120
+    while not mark.exists() or not mark.read_text().endswith("\n"):
+        assert time.monotonic() < end
+        assert job.poll() is None
+        time.sleep(0.05)
+    job.send_signal(signal.SIGTERM)
+    started = time.monotonic()
+    job.communicate(timeout=60)
+    assert time.monotonic() - started < 7.5
+    assert job.returncode == 130
+    done = left(toy)
+    assert done.exit_code == 3
+    assert [(one.patch, one.exit_code) for one in done.patches] == [("area", 0)]
+    for pid in mark.read_text().split():
+        assert not Path(f"/proc/{pid}/exe").exists(), pid
 
 
 def test_a_job_that_is_killed_has_not_proved_anything(toy: Toy, program: Program) -> None:

@@ -106,7 +106,8 @@ def _measured(job: Job, entry: Bench) -> Finding:
             suspect = suspicion_of_bench(outcome, reason, lasting=lasting, outputs=said)
             if suspect is not None:
                 job.preflights.after(suspect, *flight)
-                if outcome is Outcome.UNAVAILABLE:
+                # A GPU that is well may be too small; anything else is the bench's own.
+                if outcome is Outcome.UNAVAILABLE and suspect.kind == "out-of-memory":
                     blamed["runner_fault"] = suspect.model_dump()
     meddled = job.altered(job.trees.base) or job.altered(job.trees.patched)
     if meddled:

@@ -14,7 +14,7 @@ from contribbot.verify.childreport import CheckRun
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.places import overlay_note, unplaceable
 from contribbot.verify.redgreen import unlike_stated
-from contribbot.verify.runnerfault import RunnerFaultError
+from contribbot.verify.runnerfault import RunnerFaultError, lacked
 from contribbot.verify.stages.numerics import not_shown, way_of
 from contribbot.verify.unpatched.bare import Bare, Seen, lost
 from contribbot.verify.unpatched.kernels import built
@@ -96,7 +96,8 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> See
     """Judge one run of a fail-to-pass check on a tree without the patch."""
     seen = partial(Seen, log=run.log)
     if run.trouble:
-        return seen(Says.OTHER, run.trouble, transient=run.transient)
+        says = Says.CANNOT if lacked(run) else Says.OTHER
+        return seen(says, run.trouble, transient=run.transient)
     fault = next((one for one in run.failed if one.fault), None)
     if fault is not None:
         what = "ran out of memory" if fault.fault == "memory" else "lost its device"

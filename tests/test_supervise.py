@@ -1,0 +1,102 @@
+"""Ending programs that do not want to end, and telling why one ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot import process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CGROUPS = Path("/sys/fs/cgroup")
+#: Enters a control group, then becomes the program.
+ENTER = "echo $$ > {group}/cgroup.procs && exec {python} -c '{code}'"
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Return a new control group of a controller (cgroup v1), where this may be made."""
+    folder = CGROUPS / str(request.param) / f"contribbot-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        if not (folder / "cgroup.procs").exists():
+            pytest.skip(f"{request.param} is no controller of cgroup v1 here")
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / "freezer.state").write_text("THAWED")
+        end = time.monotonic() + 30
+        while (folder / "cgroup.procs").read_text().strip() and time.monotonic() < end:
+            time.sleep(0.05)
+        folder.rmdir()
+
+
+def supervised(argv: list[str], tmp_path: Path, timeout: float = 60) -> process.Supervised:
+    return process.supervise(argv, cwd=tmp_path, env=process.clean_environment(), timeout=timeout)
+
+
+def within(group: Path, code: str) -> list[str]:
+    return ["sh", "-c", ENTER.format(group=group, python=sys.executable, code=code)]
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+def test_a_program_that_the_kernel_kills_for_memory_is_told_from_one_that_is_killed(
+    tmp_path: Path, group: Path
+) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(64 * 2**20))
+    ended = supervised(within(group, "len(bytes(256 << 20).upper())"), tmp_path)
+    assert (ended.returncode, ended.starved, ended.timed_out) == (-9, True, False)
+
+    itself = "import os; os.kill(os.getpid(), 9)"
+    ended = supervised([sys.executable, "-c", itself], tmp_path)
+    assert (ended.returncode, ended.starved) == (-9, False)
+
+
+@pytest.mark.parametrize("group", ["freezer"], indirect=True)
+def test_a_program_that_the_kernel_holds_is_not_waited_for(
+    tmp_path: Path, group: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A frozen process is in uninterruptible sleep: not even SIGKILL ends it.
+    code = f'import time; open("{group}/freezer.state", "w").write("FROZEN"); time.sleep(60)'
+    started = time.monotonic()
+    ended = supervised(within(group, code), tmp_path, timeout=3)
+    assert time.monotonic() - started < 30
+    assert (ended.timed_out, ended.stuck, ended.returncode) == (True, True, -9)
+    assert (group / "cgroup.procs").read_text().strip()
+    assert "does not end: the kernel holds it" in caplog.text
+
+
+@pytest.mark.parametrize("leave", ["start_new_session=True", "process_group=0"])
+def test_what_left_its_group_is_ended_too(tmp_path: Path, leave: str) -> None:
+    code = (
+        "import subprocess, sys\n"
+        f"away = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {leave},"
+        " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "print(away.pid)\n"
+    )
+    # Somebody else's program, which must live on.
+    with subprocess.Popen(["sleep", "600"]) as other:
+        ended = supervised([sys.executable, "-c", code], tmp_path)
+        away = Path(f"/proc/{int(ended.output)}")
+        end = time.monotonic() + 30
+        while (away / "exe").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        gone = not (away / "exe").exists()
+        lives = other.poll() is None
+        other.kill()
+    if not gone:
+        os.kill(int(ended.output), 9)
+    assert (gone, lives) == (True, True)
