@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.server
 import os
-import ssl
 import subprocess
-import threading
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from .local_server import LocalServer
 
 
-class GitServer:
+class GitServer(LocalServer):
     """Serves the repositories of a folder.
 
     Attributes:
@@ -27,42 +25,11 @@ class GitServer:
         self.locked = False
         self._root = root
         self._scheme = "https" if certificate else "http"
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.answer(self)
-
-            def do_POST(self) -> None:
-                outer.answer(self)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if certificate:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(certificate)
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://{self.host}"
 
     def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
         if self.locked:

@@ -8,14 +8,13 @@ import http.server
 import json
 import socket
 import struct
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from .local_server import LocalServer
 
 
-class Index:
+class Index(LocalServer):
     """Serves `/simple/NAME/` pages and the files on them.
 
     Attributes:
@@ -43,35 +42,7 @@ class Index:
         self.faults: list[str] = []
         self.page_faults: list[str] = []
         self.asked: list[str] = []
-        index = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                index.answer(self)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        super().__init__()
 
     @property
     def url(self) -> str:

@@ -1,0 +1,62 @@
+"""What the servers of these tests have in common: HTTP on a port of this machine, in a thread."""
+
+from __future__ import annotations
+
+import http.server
+import ssl
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class LocalServer(ABC):
+    """Answers while it is entered.
+
+    Args:
+        certificate: A file with a certificate and its key; None: not encrypted.
+    """
+
+    def __init__(self, certificate: Path | None = None) -> None:
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            def do_POST(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def host(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    @abstractmethod
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        """Answer a GET or a POST."""
