@@ -12,12 +12,13 @@ from pydantic import AliasPath, Field, StringConstraints
 
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.github import Login, RepositoryName, Said, Text, Time
-from contribbot.model.runners import Kind
+from contribbot.model.runners import Job, Kind, cell_key
 
 #: The artifact that holds the plan, and the start of the names of all of contribbot's.
 PLAN_ARTIFACT: Final = "contribbot-plan"
 PREFIX: Final = "contribbot-"
 COLLECTED: Final = "contribbot/collected/v1"
+AGAIN: Final = "contribbot/again/v1"
 
 _Number = Annotated[int, Field(ge=1)]
 _Repository = Annotated[
@@ -68,6 +69,20 @@ class Run(Said):
         return self.status == "completed"
 
 
+class RunStep(Said):
+    """A step of a job.
+
+    Attributes:
+        name: Its name.
+        status: `queued`, `in_progress`, `completed` and others.
+        conclusion: How it ended; None: it has not.
+    """
+
+    name: str
+    status: str
+    conclusion: str | None = None
+
+
 class RunJob(Said):
     """A job of a run.
 
@@ -81,6 +96,7 @@ class RunJob(Said):
         completed_at: When it ended.
         runner_name: The runner that has it.
         labels: What its runner had to have.
+        steps: Its steps, as its runner told GitHub.
     """
 
     id: _Number
@@ -92,6 +108,7 @@ class RunJob(Said):
     completed_at: Time | None = None
     runner_name: str | None = None
     labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    steps: Annotated[tuple[RunStep, ...], Field(strict=False)] = ()
 
     @property
     def over(self) -> bool:
@@ -173,6 +190,11 @@ class CellEnd(Model):
     job: str = ""
     fresh: bool = False
 
+    @property
+    def key(self) -> str:
+        """Its name: the same in every plan."""
+        return cell_key(self.kind, self.patch, self.target, self.rocm)
+
 
 #: What happened to the record that had the place.
 Merged = Literal["new", "replaced", "unchanged", "kept", "refused"]
@@ -223,6 +245,8 @@ class Collected(Model):
         artifacts: What came.
         notes: What else a reader must know.
         complete: Whether all that was planned came and passed.
+        runners_failed: Whether runners alone kept it from that: nothing failed or is in doubt,
+            and nothing is known of the cells that they had.
     """
 
     type: Literal["contribbot/collected/v1"] = COLLECTED
@@ -234,3 +258,22 @@ class Collected(Model):
     artifacts: Annotated[tuple[ArtifactEnd, ...], Field(strict=False)] = ()
     notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     complete: bool
+    runners_failed: bool = False
+
+
+class Again(Model):
+    """What `collect --again` prints.
+
+    Attributes:
+        type: What it is.
+        run: The run; 0 where nothing says it.
+        cells: The cells that failed for their runners' reasons.
+        jobs: What tries them once more.
+        notes: What else a reader must know.
+    """
+
+    type: Literal["contribbot/again/v1"] = AGAIN
+    run: int = 0
+    cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
+    jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from contribbot.model.actions import CellEnd, CellState, Collected
+from contribbot.model.actions import Again, CellEnd, CellState, Collected
 from contribbot.report.summary import escape
 from contribbot.report.text import clean
 
@@ -76,8 +76,29 @@ def closing(collected: Collected) -> str:
     counted = Counter(one.state for one in collected.cells)
     said = ", ".join(f"{counted[state]} {state}" for state in _ORDER[::-1] if counted[state])
     about = f"run {collected.run}" if collected.run else "no run"
-    whole = "all that was planned came and passed" if collected.complete else "not all passed"
+    whole = "not all passed"
+    if collected.complete:
+        whole = "all that was planned came and passed"
+    elif collected.runners_failed:
+        whole = "runners failed, and no patch did; what they had is not known"
     return f"{about}: {said or 'no cells'}: {whole}"
+
+
+def again_lines(again: Again) -> list[str]:
+    """Return which cells runners failed, and where each is tried once more.
+
+    Args:
+        again: What is tried once more.
+    """
+    where = {cell.key: job for job in again.jobs for cell in job.cells}
+    lines = []
+    for one in _sorted(again.cells):
+        job = where.get(one.key)
+        tried = f"{job.id} on {job.runners}" if job else "not tried again"
+        lines.append(f"{one.job}: {one.key}: {tried}: {one.why}")
+    closing = f"{len(again.jobs)} jobs try {len(where)} cells once more"
+    lines += [*again.notes, closing if where else "nothing to try again"]
+    return [_short(line) for line in lines]
 
 
 def append_collected(path: Path, collected: Collected) -> None:

@@ -49,9 +49,27 @@ def append_outputs(path: Path, plan: Plan) -> None:
         path: What `GITHUB_OUTPUT` names.
         plan: The plan.
     """
-    # One line each: there is nothing in it that could end a line.
-    lines = [f"{kind}={json.dumps(matrix(plan, kind), separators=(',', ':'))}" for kind in _KINDS]
+    lines = [f"{kind}={_compact(matrix(plan, kind))}" for kind in _KINDS]
     lines.append(f"any={'true' if plan.jobs else 'false'}")
+    _append(path, lines)
+
+
+def append_again(path: Path, jobs: Iterable[Job]) -> None:
+    """Add `again`, the matrix of second tries, to the outputs of a step of Actions.
+
+    Args:
+        path: What `GITHUB_OUTPUT` names.
+        jobs: The second tries.
+    """
+    _append(path, [f"again={_compact([_row(job) for job in jobs])}"])
+
+
+def _compact(rows: list[dict[str, JsonValue]]) -> str:
+    # One line: there is nothing in it that could end a line.
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def _append(path: Path, lines: Iterable[str]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in lines))
 

@@ -6,25 +6,26 @@ of the run. What a record says was seen on the runner is believed: nobody else w
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from contribbot.errors import ContribbotError
 from contribbot.files import write_atomically
 from contribbot.model.evidence import Details, RunOf, Statement
 from contribbot.model.jobdone import JobDone, PatchDone
-from contribbot.model.outcome import ON_HARDWARE, Outcome
+from contribbot.model.outcome import HOST_TARGETS, ON_HARDWARE, Outcome
 from contribbot.model.runners import Job, is_version
 from contribbot.queue.load import Queue
-from contribbot.runners.artifacts import JOB_FILE, RefusedArtifactError
+from contribbot.runners.artifacts import JOB_FILE, LIMITS, RefusedArtifactError
 from contribbot.runners.bases import Bases
+from contribbot.runners.stated import unstated
+from contribbot.runners.strictjson import parse, written
 from contribbot.verify.records import State, judge_record
 
 #: A name that `Machine.slug` may make: it becomes a file's.
@@ -32,6 +33,8 @@ _SLUG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 #: How far a runner's clock may be ahead.
 _AHEAD: Final = timedelta(hours=1)
 _LONGEST: Final = 300
+#: Stages whose outcomes are of the hardware that something ran on.
+_RAN: Final = ON_HARDWARE | {"witness"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def read_done(files: Mapping[str, bytes]) -> JobDone:
     if JOB_FILE not in files:
         raise RefusedArtifactError(f"it has no {JOB_FILE}")
     try:
-        _parse(files[JOB_FILE])
+        parse(files[JOB_FILE])
         return JobDone.model_validate_json(files[JOB_FILE])
     except (ValidationError, ValueError, RecursionError) as error:
         raise RefusedArtifactError(f"{JOB_FILE}: {_first(error)}") from error
@@ -180,7 +183,7 @@ def _judge(content: bytes, place: tuple[str, str], question: Question) -> Answer
     """Judge one record."""
     (patch, file), bases = place, question.bases
     try:
-        document, statement = _statement(content)
+        statement, kept = _statement(content)
     except (ValidationError, ValueError, RecursionError) as error:
         return Answer(patch, file, f"not a record that contribbot writes: {_first(error)}")
     details = statement.predicate.contribbot
@@ -189,41 +192,21 @@ def _judge(content: bytes, place: tuple[str, str], question: Question) -> Answer
             _odd(details)
             or _elsewhere(details, question.job, question.source)
             or _not_of_queue(bases.queue, content, question.scratch / patch / file)
+            or unstated(bases.queue.patch(patch), details, question.job.asks[patch])
             or bases.problem(patch, details.base_commit, _tree(statement))
         )
     except ContribbotError as error:
         refused = error.message
-    kept = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
     note = ""
     if not refused and not bases.compared(patch, details.base_commit):
         note = "its patched tree was not made again here: the store has no such base"
-    return Answer(patch, file, refused, details, kept, note)
+    return Answer(patch, file, refused, details, b"" if refused else kept, note)
 
 
-def _statement(content: bytes) -> tuple[JsonValue, Statement]:
-    document = _parse(content)
-    statement = Statement.model_validate(document)
-    # What strict readers refuse must not become a file that only this one can read.
-    json.dumps(document, ensure_ascii=False).encode()
-    return document, statement
-
-
-def _parse(content: bytes) -> JsonValue:
-    """Read JSON as everybody reads it: no key twice, no number that is none."""
-
-    def unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key is there twice")
-        return found
-
-    def never(text: str) -> NoReturn:
-        raise ValueError(f"{text} is no number of JSON")
-
-    document: JsonValue = json.loads(
-        content.decode("utf-8"), object_pairs_hook=unique, parse_constant=never
-    )
-    return document
+def _statement(content: bytes) -> tuple[Statement, bytes]:
+    """Return a record, and its bytes as they are kept."""
+    document = parse(content)
+    return Statement.model_validate(document), written(document, LIMITS.file)
 
 
 def _odd(details: Details) -> str:
@@ -255,9 +238,13 @@ def _another_machine(details: Details, job: Job) -> str:
     if job.target and amd and job.target not in amd:
         return f"it was made on {', '.join(amd)}, and {job.target} was asked"
     for one in details.stages:
-        seen = one.stage in ON_HARDWARE and one.outcome in {Outcome.PASSED, Outcome.FAILED}
-        if seen and one.target not in details.machine.targets:
+        if one.stage not in _RAN or one.outcome not in {Outcome.PASSED, Outcome.FAILED}:
+            continue
+        if one.target not in details.machine.targets:
             return f"it says what ran on {one.target}, and its machine has none"
+        # Else a machine could speak for others that nobody asked it about.
+        if one.target not in {job.target, *HOST_TARGETS}:
+            return f"it says what ran on {one.target}, and {job.target or 'no GPU'} was asked"
     rocm = details.machine.rocm
     if rocm and not is_version(job.rocm, rocm):
         return f"it was made with ROCm {rocm}, and {job.rocm} was asked"

@@ -27,17 +27,24 @@ _SECONDS: Final = 60.0
 #: How gh words that there is none, or one by somebody else; not that it could not ask.
 _DENIED: Final = re.compile(
     r"no attestations? found|HTTP 404|verification failed|failed to verify|no matching|"
-    r"verifying with issuer", re.IGNORECASE,
+    r"verifying with issuer|expected \w+ to be", re.IGNORECASE,
 )  # fmt: skip
 
 
 def attested(
-    path: Path, repository: str, server: Server, environment: Mapping[str, str] = os.environ
+    path: Path,
+    commit: str,
+    *,
+    repository: str,
+    server: Server,
+    environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """Say whether this very file was attested by the queue's own workflow.
+    """Say whether this very file was attested by the queue's own workflow, at this commit.
 
     Args:
         path: The zip.
+        commit: The queue's commit that the run was of: a workflow of this name on another
+            branch may attest what it likes.
         repository: The queue's repository.
         server: The GitHub.
         environment: The variables.
@@ -54,7 +61,7 @@ def attested(
             [
                 program, "attestation", "verify", path, "--repo", repository,
                 "--signer-workflow", f"{repository}/.github/workflows/{WORKFLOW}",
-                "--hostname", server.host, "--deny-self-hosted-runners",
+                "--source-digest", commit, "--hostname", server.host, "--deny-self-hosted-runners",
             ],
             env=process.clean_environment(given), accept=range(256), timeout=_SECONDS,
             tethered=True,

@@ -17,6 +17,7 @@ from contribbot.model.actions import PLAN_ARTIFACT, PREFIX, Artifact, Run, RunJo
 from contribbot.runners.answer import Source
 from contribbot.runners.artifacts import (
     LIMITS,
+    MIB,
     PLAN_FILE,
     RefusedArtifactError,
     open_answer,
@@ -33,11 +34,14 @@ _NAME: Final = re.compile(r"contribbot-[a-z0-9][a-z0-9.-]{0,90}")
 _MOST: Final = 2000
 #: The job of the workflow that collects.
 COLLECTOR: Final = "collect"
-#: How far the clocks of GitHub's machines may be apart.
+#: Bytes of all files of all artifacts: they are held in memory.
+_MOST_BYTES: Final = 1024 * MIB
+#: How far the clocks of GitHub's machines may be apart, and that of a runner from them.
 _SLACK: Final = timedelta(minutes=2)
+_RUNNERS_SLACK: Final = timedelta(minutes=10)
 
-#: Says what is known of an artifact's attestation.
-Attest = Callable[[Path], str]
+#: Says what is known of the attestation of a zip, of a run of a commit.
+Attest = Callable[[Path, str], str]
 
 
 @dataclass(frozen=True)
@@ -124,31 +128,52 @@ def from_github(origin: Origin, run_id: int) -> Haul:
     listed = actions.artifacts(repository, run_id)
     if len(listed) > _MOST:
         raise GitHubError(f"run {run_id}: {len(listed)} artifacts; at most {_MOST}")
-    # The attest job has signed what it could list; who is left out came later.
-    signed = any(job.name == "attest" and job.conclusion == "success" for job in jobs)
-    arrived = []
-    for artifact in _newest(listed, run.run_attempt):
-        if artifact.name.startswith(PREFIX):
-            place = origin.scratch / f"{artifact.id}.zip"
-            if problem := _unfit(artifact, run, jobs):
-                arrived.append(Arrived(artifact.name, refused=problem))
-                continue
-            one = _fetch(origin, artifact, place)
-            if not one.refused:
-                one = _attested(one, place, origin.attest, signed=signed)
-            arrived.append(one)
-            place.unlink(missing_ok=True)
+    if actions.run(repository, run_id).value.run_attempt != run.run_attempt:
+        raise GitHubError(
+            f"run {run_id} was started again while it was read",
+            hint="collect it again when it is over",
+        )
+    arrived = _arrived(origin, listed, run, jobs)
     others = sorted({one.name for one in listed if not one.name.startswith(PREFIX)})
     notes = [f"left alone, as no job of contribbot names one so: {one!a}" for one in others]
     return Haul(
         source=Source(repository, run_id, run.run_attempt, run.head_sha),
-        arrived=tuple(arrived),
+        arrived=arrived,
         jobs={job.name: job for job in jobs},
         selected=run.event == "workflow_dispatch",
         # The job that collects is part of the run, and waits for all others.
         running=not run.over and any(not job.over for job in jobs if job.name != COLLECTOR),
         notes=tuple(notes),
     )
+
+
+def _arrived(
+    origin: Origin, listed: Sequence[Artifact], run: Run, jobs: Sequence[RunJob]
+) -> tuple[Arrived, ...]:
+    """Fetch what is contribbot's own, one after the other."""
+    # The attest job has signed what it could list; who is left out came later.
+    signed = any(job.name == "attest" and job.conclusion == "success" for job in jobs)
+    arrived: list[Arrived] = []
+    size = 0
+    for artifact in _newest(listed, run.run_attempt):
+        if not artifact.name.startswith(PREFIX):
+            continue
+        if problem := _unfit(artifact, run, jobs):
+            arrived.append(Arrived(artifact.name, refused=problem))
+            continue
+        place = origin.scratch / f"{artifact.id}.zip"
+        one = _fetch(origin, artifact, place)
+        size += sum(map(len, one.files.values()))
+        if size > _MOST_BYTES:
+            problem = f"with it, the run's artifacts have more than {_MOST_BYTES // MIB:,} MiB"
+            size -= sum(map(len, one.files.values()))
+            one = Arrived(one.name, sha256=one.sha256, refused=problem)
+        if not one.refused:
+            said = origin.attest(place, run.head_sha)
+            one = _attested(one, said, signed=signed)
+        arrived.append(one)
+        place.unlink(missing_ok=True)
+    return tuple(arrived)
 
 
 def _check_run(run: Run, repository: str) -> None:
@@ -159,7 +184,7 @@ def _check_run(run: Run, repository: str) -> None:
             f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
             hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
         )
-    own = {one.casefold() for one in (run.repository, run.head_repository) if one}
+    own = {(one or "").casefold() for one in (run.repository, run.head_repository)}
     if run.event not in _EVENTS or own != {repository.casefold()}:
         raise UsageError(
             f"run {run.id} was started by {run.event!a} from "
@@ -183,17 +208,26 @@ def _unfit(artifact: Artifact, run: Run, jobs: Sequence[RunJob]) -> str:
         (not artifact.expired, "GitHub has let it go: it expired"),
         (artifact.size_in_bytes <= LIMITS.packed, too_large(artifact.size_in_bytes)),
         ((artifact.digest or "").startswith("sha256:"), "GitHub tells no digest of it"),
-        (not _late(artifact, jobs), "it came after the job that makes the plan had ended"),
     )
-    return next((problem for holds, problem in told if not holds), "")
+    return next((problem for holds, problem in told if not holds), "") or _not_of(artifact, jobs)
 
 
-def _late(artifact: Artifact, jobs: Sequence[RunJob]) -> bool:
-    """Say whether a plan is not the one that the run went by: jobs can replace artifacts."""
-    ended = next((one.completed_at for one in jobs if one.name == "plan"), None)
-    if artifact.name != PLAN_ARTIFACT or ended is None or artifact.created_at is None:
-        return False
-    return artifact.created_at > ended + _SLACK
+def _not_of(artifact: Artifact, jobs: Sequence[RunJob]) -> str:
+    """Say why an artifact is not what its job left: any job can add, and replace, any of them."""
+    name = artifact.name.removeprefix(PREFIX)
+    job = next((one for one in jobs if one.name == name), None)
+    if job is None:
+        return f"no job of the run is called {name}"
+    came = artifact.created_at
+    slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
+    if came is None or not job.over:
+        return ""
+    if job.completed_at is not None and came > job.completed_at + slack:
+        return f"it came after job {name} had ended"
+    # What an earlier attempt left came before; then nothing else can be told.
+    if job.run_attempt == 1 and job.started_at is not None and came < job.started_at - slack:
+        return f"it came before job {name} had begun"
+    return ""
 
 
 def _fetch(origin: Origin, artifact: Artifact, place: Path) -> Arrived:
@@ -248,9 +282,8 @@ def opened(name: str, place: Path, sha256: str) -> Arrived:
     return Arrived(name, files, sha256=sha256)
 
 
-def _attested(one: Arrived, place: Path, attest: Attest, *, signed: bool) -> Arrived:
+def _attested(one: Arrived, said: str, *, signed: bool) -> Arrived:
     """Add what is known of its attestation; what is denied where others are signed is refused."""
-    said = attest(place)
     if signed and is_denied(said):
         return Arrived(one.name, sha256=one.sha256, attested=said,
                        refused="this run attested its artifacts, and not this one")  # fmt: skip

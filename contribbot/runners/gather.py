@@ -8,11 +8,11 @@ from pathlib import Path
 from contribbot.errors import UsageError
 from contribbot.github.actions import ActionsClient
 from contribbot.github.client import connect
-from contribbot.model.actions import Collected
+from contribbot.model.actions import Again, Collected
 from contribbot.queue.load import Queue
 from contribbot.runners.attested import attested
-from contribbot.runners.collecting import collect
-from contribbot.runners.fetching import Origin, from_github
+from contribbot.runners.collecting import collect, second_tries
+from contribbot.runners.fetching import Attest, Haul, Origin, from_github
 from contribbot.runners.folders import from_folder
 from contribbot.runners.where import repository_of
 from contribbot.workspace import run_folder
@@ -36,18 +36,59 @@ def gather(
         MachineError: The records cannot be written.
     """
     with run_folder() as scratch:
-        records = scratch / "records"
-        if run_id is None:
-            if folder is None:
-                raise UsageError("neither a run nor a folder", hint="name one")
-            return collect(queue, from_folder(folder, scratch=scratch), scratch=records)
-        with connect(queue.local / "github") as client:
-            name = repository_of(queue.folder, repository, client.server)
-            origin = Origin(
-                actions=ActionsClient(client.caller),
-                repository=name,
-                scratch=scratch,
-                attest=functools.partial(attested, repository=name, server=client.server),
-                folder=folder,
-            )
-            return collect(queue, from_github(origin, run_id), scratch=records)
+        if run_id is not None:
+            haul = _fetched(queue, run_id, folder, repository, scratch)
+        elif folder is not None:
+            haul = from_folder(folder, scratch=scratch)
+        else:
+            raise UsageError("neither a run nor a folder", hint="name one")
+        return collect(queue, haul, scratch=scratch / "records")
+
+
+def gather_again(
+    queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
+) -> Again:
+    """Fetch what a run has left so far, and say what is to be tried again; write nothing.
+
+    Args:
+        queue: The queue.
+        run_id: The run.
+        folder: See `gather`.
+        repository: See `gather`.
+
+    Raises:
+        UsageError: It is no run of the queue, or none is named.
+        GitHubError: GitHub gives no answer, or the run was deleted.
+        QueueError: A file of the queue is invalid.
+    """
+    if run_id is None:
+        raise UsageError(
+            "--again without a run: GitHub says how its jobs ended", hint="name the run's number"
+        )
+    with run_folder() as scratch:
+        # Nothing is attested before all is there.
+        haul = _fetched(queue, run_id, folder, repository, scratch, attest=lambda *_: "")
+        return second_tries(queue, haul, scratch=scratch / "records")
+
+
+def _fetched(
+    queue: Queue,
+    run_id: int,
+    folder: Path | None,
+    repository: str,
+    scratch: Path,
+    *,
+    attest: Attest | None = None,
+) -> Haul:
+    """Return what a run left."""
+    with connect(queue.local / "github") as client:
+        name = repository_of(queue.folder, repository, client.server)
+        asked = functools.partial(attested, repository=name, server=client.server)
+        origin = Origin(
+            actions=ActionsClient(client.caller),
+            repository=name,
+            scratch=scratch,
+            attest=attest or asked,
+            folder=folder,
+        )
+        return from_github(origin, run_id)

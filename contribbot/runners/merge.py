@@ -25,7 +25,8 @@ _MANY: Final = 3
 def merge(queue: Queue, answers: Iterable[tuple[str, Answer]]) -> tuple[RecordEnd, ...]:
     """Take records into the queue, and note what is news in the histories of patches.
 
-    Where a record has the place, the newer one gets it; but never one that saw less.
+    Where a record has the place, the newer one gets it; but never one that saw less, and the
+    place of a record that no run made only one that saw something fail.
 
     Args:
         queue: The queue.
@@ -54,13 +55,16 @@ def _merge(queue: Queue, job: str, answer: Answer) -> RecordEnd:
         _write(queue, place, answer, details)
         return RecordEnd(path=inside, job=job, merged="new", why=said)
     if place.read_bytes() == answer.content:
+        # Whoever was killed after the record was written did not note it.
+        _note(queue, answer, details)
         return RecordEnd(path=inside, job=job, merged="unchanged", why=said)
     there = judge_record(queue, place)
     if there.state is State.FRESH and there.statement is not None:
         old = there.statement.predicate.contribbot
         if problem := _worse(old, details):
             return RecordEnd(path=inside, job=job, merged="kept", why=problem)
-        why = f"{said}; the one of {old.finished:%Y-%m-%d %H:%M} said {old.verdict}"
+        whose = "" if old.run else ", which no run made,"
+        why = f"{said}; the one of {old.finished:%Y-%m-%d %H:%M}{whose} said {old.verdict}"
     else:
         why = f"{said}; the one that was there was {there.state}: {there.why}"
     _write(queue, place, answer, details)
@@ -81,6 +85,9 @@ def _worse(old: Details, new: Details) -> str:
     """Say why the record that is there stays; or nothing."""
     if old.finished >= new.finished:
         return f"the one that is there is as new or newer: {old.finished.isoformat()}"
+    if old.run is None and Outcome.FAILED not in {one.outcome for one in new.stages}:
+        # Whoever made it saw it; of one that came, only that it was sent is known.
+        return "the one that is there was made by hand, by no run"
     before, after = _outcomes(old.stages), _outcomes(new.stages)
     # What fails now is news; what was not seen now is not.
     lost = [
@@ -101,6 +108,11 @@ def _outcomes(stages: Iterable[StageResult]) -> Mapping[tuple[str, str, str], Ou
 
 def _write(queue: Queue, place: Path, answer: Answer, details: Details) -> None:
     write_atomically(place, answer.content)
+    _note(queue, answer, details)
+
+
+def _note(queue: Queue, answer: Answer, details: Details) -> None:
+    """Note it in the history of its patch, unless it is there."""
     report = PatchReport(
         patch=details.patch, upstream=details.upstream, pin=details.pin,
         base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,

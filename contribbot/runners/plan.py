@@ -205,23 +205,44 @@ def _linked(jobs: Sequence[Job]) -> tuple[Job, ...]:
     )  # fmt: skip
 
 
-def again(plan: Plan, cells: Sequence[str]) -> Plan:
-    """Return what tries cells once more, in jobs of the same sets.
+def again(plan: Plan, cells: Sequence[str], runners: Runners | None = None) -> Plan:
+    """Return what tries cells once more: on another set where one can, else on the same.
 
     Args:
         plan: The plan that they are from.
         cells: Their keys; what is none of the plan's is left out.
+        runners: The runners of the queue; None: only the sets that the plan gave them to.
     """
     wanted = frozenset(cells)
+    # The sets that were meant: somebody may have chosen among those of the queue.
+    meant = {load.runners for load in plan.loads}
+    sets = [one for one in (runners.runners if runners else ()) if one.name in meant]
     jobs = []
     for job in plan.jobs:
         left = tuple(cell for cell in job.cells if cell.key in wanted)
         if left:
             named = {"id": f"{job.id}-again", "cells": left, "after": ()}
-            jobs.append(job.model_copy(update=named))
+            jobs.append(job.model_copy(update={**_elsewhere(job, sets), **named}))
     subjects = {cell.patch for job in jobs for cell in job.cells}
     return plan.model_copy(update={
         "jobs": tuple(jobs),
         "subjects": tuple(one for one in plan.subjects if one.patch in subjects),
         "open": (), "fresh": (), "without": (), "loads": (),
     })  # fmt: skip
+
+
+def _elsewhere(job: Job, sets: Sequence[RunnerSet]) -> dict[str, object]:
+    """Return what of a job differs on the cheapest other set that can run it; or nothing."""
+    able = [
+        (one, image)
+        for one in sets
+        for image in one.rocm
+        if one.name != job.runners
+        and (one.target, image.version) == (job.target, job.rocm)
+        and job.seconds <= one.minutes_limit * 60
+    ]
+    if not able:
+        return {}
+    one, image = min(able, key=lambda pair: pair[0].cost)
+    return {"runners": one.name, "labels": one.labels, "image": image.image,
+            "flags": image.flags, "minutes": one.minutes_limit}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from contribbot.errors import ContribbotError
 from contribbot.model.actions import CellEnd, CellState, RunJob
@@ -13,7 +13,7 @@ from contribbot.runners.config import load_fleet
 from contribbot.runners.seen import read_facts
 
 #: Jobs of the workflow that no plan has.
-_OWN_JOBS = frozenset({"plan", "compile", "gpu", "attest", "collect"})
+_OWN_JOBS = frozenset({"plan", "compile", "gpu", "plan-again", "again", "attest", "collect"})
 
 
 def problems(queue: Queue, plan: Plan) -> dict[str, str]:
@@ -23,7 +23,7 @@ def problems(queue: Queue, plan: Plan) -> dict[str, str]:
         queue: The queue.
         plan: The plan that came.
     """
-    runners = _runners(queue, plan)
+    runners = runners_of(queue, plan)
     found = {}
     for job in plan.jobs:
         odd = "" if runners is None else _job_problem(job, runners)
@@ -46,8 +46,13 @@ def problems(queue: Queue, plan: Plan) -> dict[str, str]:
     return found
 
 
-def _runners(queue: Queue, plan: Plan) -> Runners | None:
-    """Return the runners of the queue, where they are those that the plan was made with."""
+def runners_of(queue: Queue, plan: Plan) -> Runners | None:
+    """Return the runners of the queue; None where the plan was made with others.
+
+    Args:
+        queue: The queue.
+        plan: The plan that came.
+    """
     try:
         fleet = load_fleet(queue.folder)
     except ContribbotError:
@@ -69,14 +74,14 @@ def _job_problem(job: Job, runners: Runners) -> str:
     return ""
 
 
-def unplanned(plan: Plan, jobs: Mapping[str, RunJob] | None) -> list[str]:
+def unplanned(planned: Iterable[Job], jobs: Mapping[str, RunJob] | None) -> list[str]:
     """Return what ran and is in no plan: the plan that came is not the one that was run.
 
     Args:
-        plan: The plan that came.
+        planned: The jobs of the plan that came, and their second tries.
         jobs: The jobs of the run by name; None: GitHub was not asked.
     """
-    known = {job.id for job in plan.jobs} | _OWN_JOBS
+    known = {job.id for job in planned} | _OWN_JOBS
     return [
         f"job {name!a} ran, and the plan has none of this name"
         for name, job in sorted((jobs or {}).items())
@@ -126,7 +131,7 @@ def left_out(queue: Queue, plan: Plan, *, selected: bool) -> list[CellEnd]:
         plan: The plan that came.
         selected: Whether only a part of the queue may have been meant: then nobody can tell.
     """
-    runners = _runners(queue, plan)
+    runners = runners_of(queue, plan)
     if selected or runners is None:
         return []
     there = {one.key for one in plan.cells}

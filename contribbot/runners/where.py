@@ -16,6 +16,8 @@ from contribbot.store.repository import git_environment
 
 #: The workflow that proves the queue.
 WORKFLOW: Final = "verify.yml"
+#: What of a queue a run goes by.
+_CONTENT: Final = (".github", "evidence", "patches", "runners.toml", "upstreams")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 #: `git@HOST:owner/name`, as git writes SSH.
 _SCP: Final = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.*)")
@@ -56,6 +58,18 @@ def repository_of(
 def commit_of(folder: Path) -> str:
     """Return the commit that a queue's work tree is at; empty where it is in no repository."""
     return _git(folder, "rev-parse", "--verify", "HEAD")
+
+
+def uncommitted(folder: Path) -> tuple[str, ...]:
+    """Return the files that a run goes by and that differ here from the queue's commit.
+
+    Args:
+        folder: The queue's folder.
+    """
+    told = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
+                "--", *_CONTENT)  # fmt: skip
+    # Each is two letters, which may be spaces, and a path.
+    return tuple(sorted(entry.split(maxsplit=1)[1] for entry in told.split("\0") if entry))
 
 
 def _parted(remote: str) -> tuple[str, str]:

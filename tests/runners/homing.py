@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from contribbot.cli import collect, dispatch, main
-from contribbot.model.actions import CellState, Collected
+from contribbot.model.actions import Again, CellState, Collected
 from contribbot.model.evidence import seal_of
 from contribbot.model.outcome import Outcome
 from contribbot.model.runners import Job, Plan
@@ -31,6 +31,7 @@ from tests.github.state import Repository, User
 from tests.github.state_actions import (
     Artifact,
     Run,
+    RunJob,
     Storage,
     actions_of,
     add_job,
@@ -85,6 +86,8 @@ class Home:
     user: User
     run: Run = field(init=False)
     plan: Plan = field(init=False)
+    #: The second tries that the run's own `collect --again` asked for.
+    tries: tuple[Job, ...] = ()
 
     def begin(self, event: str = "schedule", *, everything: bool = False) -> None:
         """Start a run that has made its plan; its jobs wait."""
@@ -98,11 +101,11 @@ class Home:
                    packed({"plan.json": self.plan.model_dump_json().encode()}))  # fmt: skip
             end_job(state, job, "success")
             for one in self.plan.jobs:
-                add_job(state, self.run, one.id)
+                add_job(state, self.run, one.id).labels = one.labels
 
     def job(self, name: str) -> Job:
         """Return a job of the plan."""
-        return next(one for one in self.plan.jobs if one.id == name)
+        return next(one for one in (*self.plan.jobs, *self.tries) if one.id == name)
 
     def about(self, job: str) -> Json:
         """Return what a record says of the run."""
@@ -158,6 +161,32 @@ class Home:
             found[path] = sealed(document)
         return found
 
+    def at_fault(self, job: str, said: str = "no answer for 60 s") -> dict[str, bytes]:
+        """Return what a job sends whose GPU hung at every check."""
+        found = {"job.json": self.done(job, 3)}
+        for name in self.job(job).patches:
+            path, document = self.record(job, name, outcomes={"reproduce": Outcome.UNAVAILABLE})
+            stages = details(document)["stages"]
+            assert isinstance(stages, list)
+            for one in stages:
+                assert isinstance(one, dict)
+                told = one["details"]
+                assert isinstance(told, dict)
+                if one["stage"] == "reproduce":
+                    told["runner_fault"] = {"kind": "gpu-hung", "said": said}
+            found[path] = sealed(document)
+        return found
+
+    def try_again(self, **env: str) -> Again:
+        """Let the run look for what runners failed, and let the second tries wait."""
+        said = self.command("collect", str(self.run.id), "--again", "--json", **env)
+        assert said.code == 0, said.err
+        found = Again.model_validate_json(said.out)
+        self.tries = found.jobs
+        for one in found.jobs:
+            add_job(self.github.state, self.run, one.id).labels = one.labels
+        return found
+
     def send(
         self, job: str, files: Mapping[str, bytes] | None = None, conclusion: str = "success"
     ) -> Artifact:
@@ -170,8 +199,11 @@ class Home:
 
     def end(self, job: str, conclusion: str, seconds: int = 60) -> None:
         """Let a job end."""
-        ghost = next(one for one in self.run.jobs if one.name == job)
-        end_job(self.github.state, ghost, conclusion, seconds=seconds)
+        end_job(self.github.state, self.ghost(job), conclusion, seconds=seconds)
+
+    def ghost(self, job: str) -> RunJob:
+        """Return a job as GitHub has it."""
+        return next(one for one in self.run.jobs if one.name == job)
 
     def add_job(self, name: str, conclusion: str) -> None:
         """Add a job that has ended."""
@@ -191,7 +223,7 @@ class Home:
         said = self.collect("--json", *args)
         assert said.out, said.err
         found = Collected.model_validate_json(said.out)
-        assert said.code == (0 if found.complete else 1)
+        assert said.code == (0 if found.complete else 3 if found.runners_failed else 1)
         return found
 
     def command(self, *args: str | Path, **env: str) -> Said:

@@ -45,8 +45,10 @@ def brought(act: Act, toy: Toy, github: GitHub, storage: Storage) -> Home:
     runs[1] = home.run
     with zipfile.ZipFile(act.artifacts / "contribbot-plan.zip") as archive:
         home.plan = Plan.model_validate_json(archive.read("plan.json"))
-    for name in ("plan", *(job.id for job in home.plan.jobs)):
+    labels = {job.id: job.labels for job in home.plan.jobs}
+    for name in ("plan", *labels):
         job = add_job(state, home.run, name)
+        job.labels = labels.get(name, job.labels)
         upload(state, home.run, f"contribbot-{name}",
                (act.artifacts / f"contribbot-{name}.zip").read_bytes())  # fmt: skip
         end_job(state, job, "failure" if name in {GPU, OTHER} else "success")

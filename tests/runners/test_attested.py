@@ -13,6 +13,8 @@ from tests.github.conftest import github as github  # noqa: PLC0414  pytest find
 from tests.runners.homing import RAN, Home, states, why
 from tests.runners.homing import home as home  # noqa: PLC0414  pytest finds it by this name
 
+COMMIT = "1" * 40
+
 
 def stand_in(folder: Path, script: str) -> dict[str, str]:
     """Put a program named gh into a folder, and return the environment to find it in."""
@@ -23,8 +25,14 @@ def stand_in(folder: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:/usr/bin:/bin", "GITHUB_TOKEN": "ghs_x", "AWS_SECRET": "y"}
 
 
+def ask(folder: Path, environment: dict[str, str]) -> str:
+    """Ask about a zip."""
+    return attested(folder / "a.zip", COMMIT, repository="ada/queue", server=Server(),
+                    environment=environment)  # fmt: skip
+
+
 def test_no_gh(tmp_path: Path) -> None:
-    said = attested(tmp_path / "a.zip", "ada/queue", Server(), {"PATH": str(tmp_path)})
+    said = ask(tmp_path, {"PATH": str(tmp_path)})
     assert said == NO_PROGRAM == "attestation not verified: gh is not installed"
     assert not is_denied(said)
 
@@ -32,11 +40,12 @@ def test_no_gh(tmp_path: Path) -> None:
 def test_verified_by_the_queues_own_workflow(tmp_path: Path) -> None:
     told = tmp_path / "told"
     env = stand_in(tmp_path / "bin", f'echo "$@" > {told}; env >> {told}')
-    assert attested(tmp_path / "a.zip", "ada/queue", Server(), env) == VERIFIED
+    assert ask(tmp_path, env) == VERIFIED
     arguments, *variables = told.read_text().splitlines()
     assert arguments == (
         f"attestation verify {tmp_path}/a.zip --repo ada/queue --signer-workflow "
-        "ada/queue/.github/workflows/verify.yml --hostname github.com --deny-self-hosted-runners"
+        f"ada/queue/.github/workflows/verify.yml --source-digest {COMMIT} --hostname github.com "
+        "--deny-self-hosted-runners"
     )
     assert "GITHUB_TOKEN=ghs_x" in variables
     assert not any(line.startswith("AWS_") for line in variables)
@@ -48,6 +57,8 @@ def test_verified_by_the_queues_own_workflow(tmp_path: Path) -> None:
         ("Error: HTTP 404: Not Found", True),
         ("Error: no attestations found for subject sha256:00", True),
         ("Error: failed to verify signature", True),
+        (f"Error: expected SourceRepositoryDigest to be {COMMIT}, got {'2' * 40}", True),
+        ("unknown flag: --source-digest", False),
         ("error connecting to api.github.com", False),
         ("To get started with GitHub CLI, please run:  gh auth login", False),
         ("\x1b[31mboom", False),
@@ -55,7 +66,7 @@ def test_verified_by_the_queues_own_workflow(tmp_path: Path) -> None:
 )
 def test_not_verified(tmp_path: Path, said: str, *, denied: bool) -> None:
     env = stand_in(tmp_path / "bin", f"printf '%s\\n' '{said}' >&2; exit 1")
-    told = attested(tmp_path / "a.zip", "ada/queue", Server(), env)
+    told = ask(tmp_path, env)
     assert told.startswith("attestation not verified: ")
     assert told.isprintable()
     assert is_denied(told) is denied
@@ -64,7 +75,7 @@ def test_not_verified(tmp_path: Path, said: str, *, denied: bool) -> None:
 def test_gh_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contribbot.runners.attested._SECONDS", 0.5)
     env = stand_in(tmp_path / "bin", "sleep 60")
-    said = attested(tmp_path / "a.zip", "ada/queue", Server(), env)
+    said = ask(tmp_path, env)
     assert said == "attestation not verified: gh gave no answer in 0.5 s"
 
 
@@ -72,8 +83,9 @@ def test_gh_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_a_run_attests_what_is_not_attested_is_refused(
     home: Home, monkeypatch: pytest.MonkeyPatch, *, signed: bool
 ) -> None:
-    def deny(path: Path, repository: str, server: Server) -> str:
+    def deny(path: Path, commit: str, *, repository: str, server: Server) -> str:
         del repository, server
+        assert commit == home.run.head_sha
         assert path.is_file()
         kept = path.stat().st_size == home.run.artifacts[0].size
         return VERIFIED if kept else "attestation not verified: Error: no attestations found"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.model.actions import CellState
+from contribbot.model.actions import CellState, Collected
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.server import Hook
 from tests.github.state_actions import upload
@@ -95,12 +95,15 @@ def test_expired_between_two_requests(home: Home) -> None:
 def test_a_foreign_artifact(home: Home) -> None:
     for job in (COMPILED, RAN):
         home.send(job)
-    upload(home.github.state, home.run, "contribbot-gfx90a-rocm7.1-1", packed(home.files(RAN)))
+    one = upload(home.github.state, home.run, "contribbot-gfx90a-rocm7.1-1", b"x")
     upload(home.github.state, home.run, "build-logs", b"")
     found = home.collected()
     assert set(states(found).values()) == {CellState.PROVED}
     refused = {one.name: one.refused for one in found.artifacts if one.refused}
-    assert refused == {"contribbot-gfx90a-rocm7.1-1": "no job of the plan sends it"}
+    assert refused == {
+        "contribbot-gfx90a-rocm7.1-1": "no job of the run is called gfx90a-rocm7.1-1"
+    }
+    assert not any(f"/{one.id}.zip" in path for path, _ in home.storage.seen)
     assert "left alone, as no job of contribbot names one so: 'build-logs'" in found.notes
     assert not found.complete
 
@@ -109,6 +112,37 @@ def test_an_artifact_whose_name_leads_elsewhere(home: Home, tmp_path: Path) -> N
     upload(home.github.state, home.run, "contribbot-../../../x", packed({}))
     found = home.collected("--from", tmp_path)
     assert "no job of contribbot is called so" in {one.refused for one in found.artifacts}
+
+
+@pytest.mark.parametrize(
+    ("created", "reason"),
+    [
+        ("2026-01-01T09:00:00Z", f"it came after job {RAN} had ended"),
+        ("2025-12-31T23:00:00Z", f"it came before job {RAN} had begun"),
+    ],
+)
+def test_another_job_put_it_there(home: Home, created: str, reason: str) -> None:
+    """Any job can add and replace any artifact of its run; not while another one runs."""
+    home.send(RAN).created_at = created
+    assert_refused(home, reason)
+
+
+def test_more_than_can_be_held(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is within its limits, and all of them together are not."""
+    monkeypatch.setattr("contribbot.runners.fetching._MOST_BYTES", 8 * MIB)
+    home.send(COMPILED)
+    home.send(RAN, {**home.files(RAN), "records/other/x.json": b" " * (8 * MIB)})
+    found = assert_only_compiled(home)
+    assert why(found) == "with it, the run's artifacts have more than 8 MiB"
+
+
+def assert_only_compiled(home: Home) -> Collected:
+    """Collect, and see that the other job's artifact was taken."""
+    found = home.collected()
+    assert states(found) == {
+        "compile area gfx942": CellState.PROVED, "gpu area gfx942": CellState.REFUSED
+    }  # fmt: skip
+    return found
 
 
 def test_two_gigabytes_are_not_even_fetched(home: Home) -> None:

@@ -66,6 +66,36 @@ def test_a_better_record_is_not_replaced_by_one_that_saw_less(home: Home) -> Non
     assert "said" in found.records[0].why
 
 
+def test_what_was_made_by_hand_is_not_replaced_by_what_was_sent(home: Home) -> None:
+    """Whoever sends a record can name any machine in it; only that something fails is news."""
+    path = home.ranged.record("area")
+    before = path.read_bytes()
+    home.begin(everything=True)
+    home.send(RAN)
+    found = home.collected()
+    assert [(one.merged, one.why) for one in found.records] == [
+        ("kept", "the one that is there was made by hand, by no run")
+    ]
+    assert path.read_bytes() == before
+    home.begin(everything=True)
+    home.send(RAN, home.files(RAN, outcomes=FAILED))
+    found = home.collected()
+    assert [one.merged for one in found.records] == ["replaced"]
+    assert ", which no run made, said" in found.records[0].why
+
+
+def test_killed_between_the_record_and_the_history(home: Home) -> None:
+    home.send(RAN)
+    home.collect()
+    journal = home.ranged.folder / "history" / "area" / "journal.jsonl"
+    before = journal.read_text()
+    journal.unlink()
+    assert [one.merged for one in home.collected().records] == ["unchanged"]
+    assert len(journal.read_text().splitlines()) == 1
+    home.collect()
+    assert len(journal.read_text().splitlines()) == len(before.splitlines()) == 1
+
+
 def test_a_stale_record_is_replaced(home: Home) -> None:
     home.send(RAN)
     home.collect()

@@ -37,7 +37,7 @@ def test_a_plan_that_was_replaced(home: Home) -> None:
 
     late.created_at = "2026-01-02T00:00:00Z"
     found = home.collected()
-    assert found.notes[0].endswith("it came after the job that makes the plan had ended")
+    assert found.notes[0].endswith("it came after job plan had ended")
     assert found.cells == ()
 
 
@@ -58,7 +58,7 @@ def alter_plan(home: Home, find: str, instead: str) -> None:
         ('"require":["reproduce:gfx942"]', '"require":["compile:gfx942"]',
          "the plan asks for compile:gfx942, and the patch for reproduce:gfx942"),
         ("example.com/rocm/run@", "evil.example/rocm/run@", "runners.toml does not"),
-        ('"self-hosted"', '"anybody"', "runners.toml does not"),
+        ('"self-hosted"', '"anybody"', "it ran on self-hosted, gfx942, and the plan has it on any"),
     ],
 )  # fmt: skip
 def test_a_plan_that_the_queue_never_made(home: Home, find: str, instead: str, reason: str) -> None:

@@ -9,14 +9,18 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import ExitCode
+from contribbot.github.actions import ActionsClient
 from contribbot.github.client import connect
 from contribbot.github.limits import Waits
-from contribbot.model.actions import CellState, Collected
+from contribbot.model.actions import CellState, Collected, Run
+from contribbot.model.github import Fetched
 from contribbot.model.outcome import Outcome
 from tests.conftest import Program
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
+from tests.github.server import Hook
 from tests.github.state_actions import Storage
+from tests.github.wire import Request
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
 from tests.runners.homing import (
     COMPILED,
@@ -60,6 +64,44 @@ def test_a_run_of_another_workflow_or_of_a_stranger(home: Home) -> None:
     assert home.collect().code == ExitCode.USAGE
     home.run.path, home.run.event = ".github/workflows/verify.yml", "pull_request"
     assert "was started by 'pull_request'" in home.collect().err
+
+
+def test_a_repository_that_is_gone_is_not_this_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitHub names no repository where a fork was deleted; its description does not say so."""
+    ask = ActionsClient.run
+
+    def gone(self: ActionsClient, repository: str, run_id: int) -> Fetched[Run]:
+        found = ask(self, repository, run_id)
+        return Fetched(found.value.model_copy(update={"head_repository": None}), found.changed)
+
+    monkeypatch.setattr(ActionsClient, "run", gone)
+    said = home.collect()
+    assert said.code == ExitCode.USAGE
+    assert "from a repository that is gone, not by this queue" in said.err
+
+
+class _Again(Hook):
+    """A run is started again after it was looked at."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+
+    def before(self, request: Request) -> None:
+        """Start it again when its artifacts are asked for."""
+        if request.path.endswith("/artifacts"):
+            self.home.run.attempt = 2
+
+
+def test_a_run_that_is_started_again_meanwhile(home: Home) -> None:
+    """Else the jobs of one attempt would be held against the artifacts of another."""
+    home.send(RAN)
+    home.github.hooks.append(_Again(home))
+    said = home.collect()
+    assert said.code == ExitCode.MACHINE
+    assert "was started again while it was read" in said.err
+    assert home.evidence() == []
 
 
 def test_no_plan(home: Home) -> None:

@@ -61,7 +61,7 @@ def steps(job: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
 
 ALL_JOBS: Final = [one for path in WORKFLOWS for one in jobs(path)]
 #: Jobs that run code of patches or upstreams.
-RUN_CODE: Final = {"verify/compile", "verify/gpu", "rebase/look"}
+RUN_CODE: Final = {"verify/compile", "verify/gpu", "verify/again", "rebase/look"}
 
 
 def text_of(job: dict[str, JsonValue]) -> str:
@@ -153,6 +153,33 @@ def test_a_job_that_runs_code_of_a_patch_has_nothing_to_steal(
     # The token by any of its names.
     assert "github.token" not in text_of(job)
     assert "actions/cache" not in text_of(job)
+
+
+def test_a_second_try_is_what_the_first_was() -> None:
+    first, second = (dict(ALL_JOBS)[f"verify/{name}"] for name in ("gpu", "again"))
+    told = {"needs", "if", "strategy"}
+    assert {key: one for key, one in first.items() if key not in told} == {
+        key: one for key, one in second.items() if key not in told
+    }
+    strategies = [text_of(table(one["strategy"])) for one in (first, second)]
+    assert strategies[0].replace("plan.outputs.gpu", "plan-again.outputs.again") == strategies[1]
+    # What compiles is tried again there, too: there is no other step, and no other variable.
+    (compiled,) = (step for step in steps(dict(ALL_JOBS)["verify/compile"]) if "env" in step)
+    (proved,) = (step for step in steps(second) if "env" in step)
+    assert {**compiled, "name": ""} == {**proved, "name": ""}
+
+
+def test_what_a_job_said_is_no_command_where_there_is_a_token() -> None:
+    shown = [
+        (name, step)
+        for name, job in ALL_JOBS
+        for step in steps(job)
+        if '/contribbot" collect' in str(step.get("run"))
+    ]
+    assert [name for name, _ in shown] == ["verify/plan-again", "verify/collect"]
+    for _, step in shown:
+        script = str(step["run"])
+        assert script.index("::stop-commands::$(od") < script.index('contribbot" collect')
 
 
 def test_no_job_has_a_cache_that_another_could_poison() -> None:

@@ -1,0 +1,62 @@
+"""Second tries: which cells get one, and what becomes of a cell that had one.
+
+What is tried again follows from the plan and from what its jobs left. So nobody hands it from
+one job of the workflow to another, and `collect` finds out by itself which second tries a run
+may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contribbot.model.actions import CellEnd, CellState, RunJob
+from contribbot.model.runners import Plan
+from contribbot.queue.load import Queue
+from contribbot.runners import planned
+from contribbot.runners.plan import again
+
+#: What the id of a job that tries again ends with.
+SUFFIX = "-again"
+
+
+def second_plan(queue: Queue, plan: Plan, ends: Iterable[CellEnd]) -> tuple[Plan, list[str]]:
+    """Return what tries the cells again that a runner failed, and what must be known of it.
+
+    Args:
+        queue: The queue. Where a second try may run, its `runners.toml` says and not the plan,
+            which jobs could have replaced.
+        plan: The plan that came.
+        ends: What became of its cells.
+    """
+    faulty = [one.key for one in ends if one.state is CellState.FAULT]
+    runners = planned.runners_of(queue, plan)
+    if not faulty or runners is None:
+        note = "runners.toml is not the one that the run was planned with: second tries of what "
+        note += "runners failed are not looked at; check out the run's commit for that"
+        return again(plan, ()), [note] if faulty else []
+    return again(plan, faulty, runners), []
+
+
+def settled(
+    first: CellEnd, second: CellEnd, before: RunJob | None, after: RunJob | None
+) -> CellEnd:
+    """Return what became of a cell whose first runner was at fault.
+
+    Args:
+        first: How the first try ended.
+        second: How the second try ended.
+        before: What GitHub says of the first job; None: nothing.
+        after: What GitHub says of the second job; None: nothing.
+    """
+    if second.state is CellState.MISSING and (after is None or after.conclusion == "skipped"):
+        return first.model_copy(update={"why": f"{first.why}; no second try: {second.why}"})
+    names = [job.runner_name or "" if job else "" for job in (before, after)]
+    at_first, then = (f" on {name}" if name else "" for name in names)
+    if then and then == at_first:
+        then += ", the same runner again"
+    if second.state is CellState.FAULT:
+        why = f"tried twice;{then or ' then'}: {second.why}; before{at_first}: {first.why}"
+    else:
+        why = (f"{second.why}; second try{then}; the first{at_first} was a runner fault: "
+               f"{first.why}")  # fmt: skip
+    return second.model_copy(update={"why": why})

@@ -1,0 +1,257 @@
+"""Second tries: what a runner failed is tried once more, and judged by what both tries left."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from contribbot.errors import ExitCode
+from contribbot.model.actions import CellState
+from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.github.handle import GitHub
+from tests.github.state_actions import Storage, upload
+from tests.runners.conftest import HOSTED, MI300, Ranged
+from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, packed, states, why
+from tests.runners.homing import (
+    home as home,  # noqa: PLC0414  see above
+)
+
+AGAIN = f"{RAN}-again"
+CELL = "gpu area gfx942"
+#: What GitHub says of the steps of a job whose runner went away.
+LOST = (("Set up job", "completed", "success"), ("Prove", "in_progress", None),
+        ("Send what was seen", "queued", None))  # fmt: skip
+
+
+def failed_once(home: Home, runner: str = "mi300-a") -> None:
+    """Let all be as it was when the GPU of the first try hung."""
+    home.send(COMPILED)
+    home.ghost(RAN).runner = runner
+    home.send(RAN, home.at_fault(RAN), "failure")
+
+
+def test_what_the_second_runner_proves_is_proved(home: Home, tmp_path: Path) -> None:
+    failed_once(home)
+    outputs = tmp_path / "outputs"
+    again = home.try_again(GITHUB_OUTPUT=str(outputs))
+    assert [one.why for one in again.cells] == ["gpu-hung: no answer for 60 s"]
+    (row,) = json.loads(outputs.read_text().removeprefix("again="))
+    assert (row["id"], row["artifact"], row["after"]) == (AGAIN, f"contribbot-{AGAIN}", [])
+    assert row["asks"] == [{"patch": "area", "require": ["reproduce:gfx942"]}]
+    # It looks, and keeps nothing.
+    assert home.evidence() == []
+    assert not (home.ranged.folder / "history").exists()
+
+    home.ghost(AGAIN).runner = "mi300-b"
+    home.send(AGAIN)
+    found = home.collected()
+    assert states(found)[CELL] is CellState.PROVED
+    assert why(found).endswith(
+        "; second try on mi300-b; the first on mi300-a was a runner fault: "
+        "gpu-hung: no answer for 60 s"
+    )
+    assert found.complete
+    assert {one.job for one in found.cells} == {COMPILED, AGAIN}
+    assert home.ranged.plan().jobs == ()
+
+
+def test_two_faults_are_a_fault_and_there_is_no_third_try(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    home.ghost(AGAIN).runner = "mi300-a"
+    home.send(AGAIN, home.at_fault(AGAIN, "it hung anew"), "failure")
+    said = home.collect()
+    assert said.code == ExitCode.MACHINE
+    assert said.out.splitlines()[-1] == (
+        f"run {home.run.id}: 1 proved, 1 runner fault: "
+        "runners failed, and no patch did; what they had is not known"
+    )
+    found = home.collected()
+    assert why(found) == (
+        "tried twice; on mi300-a, the same runner again: gpu-hung: it hung anew; "
+        "before on mi300-a: gpu-hung: no answer for 60 s"
+    )
+    assert (states(found)[CELL], found.runners_failed) == (CellState.FAULT, True)
+    waiting = len(home.run.jobs)
+    assert [one.id for one in home.try_again().jobs] == [AGAIN]
+    assert len(home.run.jobs) == waiting + 1
+
+
+def test_a_second_try_refutes_as_any_other(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    files = {**home.files(AGAIN, outcomes=FAILED), "job.json": home.done(AGAIN, 1)}
+    home.send(AGAIN, files, "failure")
+    found = home.collected()
+    assert states(found)[CELL] is CellState.REFUTED
+    assert why(found).startswith("reproduce: made up; second try on runner-1; the first on ")
+    assert home.collect().code == ExitCode.NO
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "state", "said"),
+    [
+        ("failure", CellState.FAILED, "its job ended with failure and did not get to it; second"),
+        ("cancelled", CellState.CANCELLED, "its job was cancelled; second try on "),
+        ("timed_out", CellState.TIMED_OUT, "its job was ended after 120 minutes; second try"),
+        ("success", CellState.MISSING, "what it sent is not there; second try on "),
+        ("skipped", CellState.FAULT, "no answer for 60 s; no second try: its job was skipped"),
+    ],
+)
+def test_a_second_try_that_sent_nothing(
+    home: Home, conclusion: str, state: CellState, said: str
+) -> None:
+    failed_once(home)
+    home.try_again()
+    home.end(AGAIN, conclusion)
+    found = home.collected()
+    assert states(found)[CELL] is state
+    assert said in why(found)
+
+
+def test_without_a_second_try_it_stays_a_fault_of_the_runner(home: Home) -> None:
+    failed_once(home)
+    found = home.collected()
+    assert why(found).endswith("; no second try: the run has no such job")
+    assert home.collect().code == ExitCode.MACHINE
+
+
+@pytest.mark.parametrize("steps", [LOST, (("Initialize containers", "completed", "failure"),)])
+def test_a_job_that_its_runner_lost_is_tried_again(
+    home: Home, steps: tuple[tuple[str, str, str | None], ...]
+) -> None:
+    home.send(COMPILED)
+    home.ghost(RAN).steps = steps
+    home.end(RAN, "failure")
+    (cell,) = home.try_again().cells
+    assert cell.why in {
+        "its runner went away: step 'Prove' never ended",
+        "its runner could not start the container",
+    }
+    home.send(AGAIN)
+    found = home.collected()
+    assert (states(found)[CELL], found.complete) == (CellState.PROVED, True)
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "steps", "seconds"),
+    [
+        ("failure", (("Prove", "completed", "failure"), ("Send", "completed", "failure")), 60),
+        ("failure", (("Prove", "completed", "failure"), ("Send", "in_progress", None)), 60),
+        ("failure", (), 60),
+        ("cancelled", LOST, 60),
+        ("failure", LOST, 7200),
+        ("timed_out", LOST, 60),
+        ("success", LOST, 60),
+        ("skipped", (), 0),
+    ],
+)
+def test_what_no_runner_failed_is_not_tried_again(
+    home: Home, conclusion: str, steps: tuple[tuple[str, str, str | None], ...], seconds: int
+) -> None:
+    home.send(COMPILED)
+    home.ghost(RAN).steps = steps
+    home.end(RAN, conclusion, seconds)
+    again = home.try_again()
+    assert (again.cells, again.jobs) == ((), ())
+
+
+def test_what_failed_passed_or_was_refused_is_not_tried_again(home: Home) -> None:
+    home.send(COMPILED, {**home.files(COMPILED), "job.json": b"{}"})
+    home.send(RAN, {**home.files(RAN, outcomes=FAILED), "job.json": home.done(RAN, 1)}, "failure")
+    again = home.try_again()
+    assert (again.cells, again.jobs) == ((), ())
+    said = home.command("collect", str(home.run.id), "--again")
+    assert (said.code, said.out) == (ExitCode.OK, "nothing to try again\n")
+
+
+def test_only_the_cells_that_need_it(ranged: Ranged, github: GitHub) -> None:
+    ranged.patch("second")
+    ranged.put(MI300.replace("count = 2", "count = 1") + HOSTED)
+    with Storage().running() as storage:
+        home = make_home(ranged, github, storage)
+        home.begin()
+        compiled = [job.id for job in home.plan.of_kind("compile")]
+        for name in compiled:
+            home.send(name)
+        path, _ = home.record(RAN, "second")
+        files = {**home.files(RAN), path: home.at_fault(RAN)[path]}
+        home.send(RAN, {**files, "job.json": home.done(RAN, 3)}, "failure")
+        (job,) = home.try_again().jobs
+        assert job.patches == ("second",)
+        home.send(AGAIN)
+        found = home.collected()
+        assert set(states(found).values()) == {CellState.PROVED}
+        assert {one.job for one in found.cells} == {*compiled, RAN, AGAIN}
+
+
+def test_a_second_try_that_nothing_asked_for_is_refused(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    home.send(AGAIN)
+    # As if a machine had put a better artifact into the place of the first.
+    home.run.artifacts = [one for one in home.run.artifacts if one.name != f"contribbot-{RAN}"]
+    upload(home.github.state, home.run, f"contribbot-{RAN}", packed(home.files(RAN)))
+    home.ghost(RAN).conclusion = "success"
+    found = home.collected()
+    assert not found.complete
+    assert not found.runners_failed
+    refused = {one.name: one.refused for one in found.artifacts if one.refused}
+    assert refused == {f"contribbot-{AGAIN}": "no job of the plan sends it"}
+    assert f"job '{AGAIN}' ran, and the plan has none of this name" in found.notes
+
+
+def test_an_artifact_of_a_second_try_that_never_ran_is_refused(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    files = home.files(AGAIN)
+    home.run.jobs.pop()
+    upload(home.github.state, home.run, f"contribbot-{AGAIN}", packed(files))
+    found = home.collected()
+    assert states(found)[CELL] is CellState.REFUSED
+    assert not found.runners_failed
+
+
+def test_no_plan_of_other_runners_sends_anything_anywhere(home: Home) -> None:
+    failed_once(home)
+    forged = home.plan.model_copy(update={"runners_sha256": "0" * 64})
+    one = home.run.artifacts[0]
+    one.stored, one.digest = packed({"plan.json": forged.model_dump_json().encode()}), None
+    one.__post_init__()
+    again = home.try_again()
+    assert again.jobs == ()
+    assert any("runners.toml is not the one" in note for note in again.notes)
+
+
+def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    home.send(AGAIN)
+    # Somebody starts the jobs that failed again: this time the first try is good.
+    home.run.attempt = 2
+    home.run.jobs.pop()
+    home.send(RAN)
+    found = home.collected()
+    assert found.complete, found
+    assert f"left alone, as it is of an earlier attempt: contribbot-{AGAIN}" in found.notes
+
+
+def test_tries_that_disagree_about_the_tree_are_refused(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    path, document = home.record(AGAIN)
+    text = re.sub('("patched_tree|"gitTree)": "0', r'\1": "1', json.dumps(document))
+    changed: Json = json.loads(text)
+    home.send(AGAIN, {"job.json": home.done(AGAIN), path: home.again(changed, AGAIN)})
+    found = home.collected()
+    assert states(found)[CELL] is CellState.REFUSED
+    assert "different trees" in why(found)
+
+
+def test_again_needs_a_run(home: Home, tmp_path: Path) -> None:
+    said = home.command("collect", "--again", "--from", tmp_path)
+    assert said.code == ExitCode.USAGE
+    assert "--again without a run" in said.err
