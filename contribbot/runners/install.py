@@ -35,7 +35,12 @@ _MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", r
 #: older are retired. Larger runners have names that their organisation gives them.
 _RELEASE: Final = re.compile(r"ubuntu-(\d{2})\.(\d{2})(?:-arm)?", re.IGNORECASE)
 _OLDEST: Final = 22
-_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+#: Branches that GitHub's filter takes as they stand; in others it sees a pattern.
+_BRANCH: Final = re.compile(r"(?!refs/)[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_-]+)*")
+#: What YAML leaves a word, without quotes: nothing that begins as a number or a date does.
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
+#: What it does not, in one of its versions.
+_NO_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 
 
 def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
@@ -48,10 +53,11 @@ def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
 
     Raises:
         QueueError: `runners.toml` or the pinned requirement is invalid, or names labels that
-            no runner has.
+            no runner has; or a link, or a file, is where the folder of workflows belongs.
         UsageError: The queue is not where GitHub looks for workflows, or `branch` is no branch.
     """
     _check_place(queue.folder)
+    _check_way(queue.folder)
     labels = _hosted_labels(queue.folder)
     check_requirements(queue.folder)
     return tuple(_compare(queue.folder, name, labels, branch) for name in _NAMES)
@@ -124,9 +130,10 @@ def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Wor
     # What cannot be read as text is not ours, and a difference can be shown all the same.
     there = place.read_bytes().decode("utf-8", "replace") if place.is_file() else None
     template = (templates_folder() / name).read_text(encoding="utf-8")
+    hosted = [_word(label) for label in labels]
     values = {
-        "hosted": labels[0] if len(labels) == 1 else f"[{', '.join(labels)}]",
-        "branch": f"[{_checked_branch(branch or _branch_in(there or '') or 'main')}]",
+        "hosted": hosted[0] if len(hosted) == 1 else f"[{', '.join(hosted)}]",
+        "branch": f"[{_word(_checked_branch(branch) or _branch_in(there or '') or 'main')}]",
     }
     wanted = sealed(fill(template, values))
     if there is None:
@@ -150,24 +157,34 @@ def _difference(path: str, there: str | None, wanted: str) -> tuple[str, ...]:
         f"b/{path}",
         lineterm="",
     )
-    return tuple(rows)
+    found = tuple(rows)
+    if not found and there not in {None, wanted}:
+        return (f"{path}: the same words, with other line ends",)
+    return found
 
 
 def _branch_in(text: str) -> str:
-    """Return the branch that an installed workflow names; empty where there is none."""
+    """Return the branch that an installed workflow names; empty where it names not just one."""
     for one in _MARKED.finditer(text):
-        if one[4] == "branch":
-            return one[2].strip("[]")
+        branch = one[2].strip('[]"')
+        if one[4] == "branch" and _BRANCH.fullmatch(branch):
+            return branch
     return ""
 
 
 def _checked_branch(branch: str) -> str:
-    if not _BRANCH.fullmatch(branch):
+    if branch and not _BRANCH.fullmatch(branch):
         raise UsageError(
-            f"--branch {branch}: not the plain name of a branch", hint="name it as git does"
+            f"--branch {branch}: no push to it would start verify.yml, as GitHub reads it",
+            hint="name it as in release/2.1: letters, digits and - _ . / and no refs/heads/",
         )
-    # Numbers and words such as `on` are something else in YAML when they stand alone.
-    return branch if re.fullmatch(r"main|master|trunk|develop", branch) else f'"{branch}"'
+    return branch
+
+
+def _word(text: str) -> str:
+    """Return a label or a branch as YAML, in which it stays a word."""
+    plain = _PLAIN.fullmatch(text) and text.casefold() not in _NO_WORDS
+    return text if plain else f'"{text}"'
 
 
 def _check_place(folder: Path) -> None:
@@ -180,6 +197,20 @@ def _check_place(folder: Path) -> None:
             f"{folder}: not the top of its repository, which is {top}",
             hint="GitHub reads workflows only there: give the queue a repository of its own",
         )
+
+
+def _check_way(folder: Path) -> None:
+    """Refuse what is in the way: through a link git, and so GitHub, sees no workflow."""
+    folders = [folder / ".github", folder / FOLDER]
+    for place in (*folders, *(folder / FOLDER / name for name in _NAMES)):
+        if place.is_symlink():
+            raise QueueError(
+                f"{place}: a link, of which git keeps where it leads and no workflow",
+                hint="put a real one in its place",
+            )
+    for place in folders:
+        if place.exists() and not place.is_dir():
+            raise QueueError(f"{place}: a file, where a folder belongs", hint="move it away")
 
 
 def _hosted_labels(folder: Path) -> Sequence[str]:
@@ -201,4 +232,4 @@ def _has_runner(label: str) -> bool:
     if release:
         year, month = int(release[1]), release[2]
         return year >= _OLDEST and year % 2 == 0 and month == "04"
-    return not re.match(r"(?:windows|macos)-", label, re.IGNORECASE)
+    return not re.match(r"(?:windows|macos)(?:-|$)", label, re.IGNORECASE)

@@ -18,7 +18,7 @@ _PINNED: Final = re.compile(
 _HASH: Final = re.compile(r"\s--hash=sha256:[0-9a-f]{64}(?=\s|$)")
 #: A comment, as pip sees it.
 _COMMENT: Final = re.compile(r"(?:^|\s+)#.*$")
-_HINT: Final = "docs/runners.md says how it is made"
+_HINT: Final = "write it with `contribbot workflows pin`"
 
 
 def check_requirements(folder: Path) -> None:

@@ -1,0 +1,106 @@
+"""open-pr.yml, run: what a person has attested is pushed to the fork, and nothing else is done."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contribute.conftest import proved as proved  # noqa: PLC0414  pytest finds it by name
+from tests.contribute.flow import Person
+from tests.contribute.gatetoy import Proved, edit, make_table
+from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
+
+if TYPE_CHECKING:
+    from tests.github.handle import GitHub
+
+WRITES = {"POST", "PUT", "PATCH", "DELETE"}
+
+
+class Desk:
+    """A person whose attested queue is a repository, and the workflow that they start."""
+
+    def __init__(self, person: Person, act: Act, token: str) -> None:
+        self.person, self.act, self.token = person, act, token
+
+    def __call__(self, patches: str, token: str | None = None) -> Acted:
+        base = self.person.table.github.base
+        secret = self.token if token is None else token
+        return self.act(
+            "workflow_dispatch", "open-pr.yml", "--input", f"patches={patches}",
+            "--secret", f"CONTRIBBOT_FORK_TOKEN={secret}",
+            GITHUB_API_URL=base, GITHUB_SERVER_URL=base,
+        )  # fmt: skip
+
+    def kept(self) -> dict[str, bytes]:
+        """Return the files of the artifact."""
+        with zipfile.ZipFile(self.act.artifacts / "contribbot-open-pr.zip") as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+    def writes(self) -> list[str]:
+        """Return the requests that change something."""
+        asked = self.person.table.github.requests
+        return [f"{one.method} {one.path}" for one in asked if one.method in WRITES]
+
+
+@pytest.fixture
+def desk(proved: Proved, github: GitHub, tmp_path: Path) -> Desk:
+    toy = proved.copy(tmp_path)
+    # More than the address of a page has room for.
+    edit(toy, 'problem = "Areas are sums."', f'problem = "{"Areas are sums. " * 400}"')
+    table = make_table(toy, github)
+    person = Person(table)
+    person.attest()
+    toy.put("runners.toml", RUNNERS)
+    toy.put(".github/contribbot-requirements.txt", requirements(tmp_path / "wheels"))
+    person("workflows", "install")
+    github.fork(table.upstream, table.me)
+    token = github.add_token(table.me, repositories=["ada/toy"], permissions=["contents"])
+    desk = Desk(person, put_under_act(toy, tmp_path / "act"), token)
+    github.requests.clear()
+    return desk
+
+
+def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
+    ran = desk("area")
+
+    assert ran.code == 0, ran.said
+    assert desk.person.fork.git.ref("refs/heads/contribbot/area") is not None
+    assert desk.person.table.upstream.pulls() == []
+    assert re.search(
+        r"open it on http\S+/example/toy/compare/main\.\.\.ada:contribbot/area", ran.said
+    )
+    # No name of the token, and none of the queue's own.
+    assert desk.token not in ran.said
+    assert all("/repos/ada/toy/" in one or one == "POST /graphql" for one in desk.writes())
+    # What was pushed is noted where a person finds it.
+    kept = desk.kept()
+    journal = [name for name in kept if name.startswith("history/area/")]
+    assert journal
+    assert b"Areas are sums. Areas are sums. " in kept["handoff/area.md"]
+    assert desk.token.encode() not in b"".join(kept.values())
+
+
+def test_what_is_not_noted_here_is_a_strangers(desk: Desk) -> None:
+    assert desk("area").code == 0
+    pushed = desk.person.fork.git.ref("refs/heads/contribbot/area")
+    (desk.act.artifacts / "contribbot-open-pr.zip").rename(desk.act.home / "first.zip")
+    desk.person.table.github.requests.clear()
+
+    # Nobody has committed the journal of the first run.
+    ran = desk("area")
+
+    assert ran.code == 1, ran.said
+    assert desk.writes() == []
+    assert desk.person.fork.git.ref("refs/heads/contribbot/area") == pushed
+
+
+def test_without_the_environments_secret_nothing_is_asked(desk: Desk) -> None:
+    ran = desk("area", token="")
+    assert ran.code == 1
+    assert "no GitHub token" in ran.said
+    assert desk.person.table.github.requests == []
