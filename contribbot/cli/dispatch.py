@@ -35,7 +35,7 @@ def dispatch(
     ] = "",
 ) -> int:
     """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
-    from contribbot.errors import ExitCode, UsageError  # noqa: PLC0415  start-up time
+    from contribbot.errors import ContribbotError, ExitCode, UsageError  # noqa: PLC0415  start-up time
     from contribbot.report import dispatch as report  # noqa: PLC0415  start-up time
     from contribbot.runners.sending import Order, sending  # noqa: PLC0415  start-up time
 
@@ -49,18 +49,25 @@ def dispatch(
             typer.echo(line)
 
     with sending(queue, repo) as sender:
-        run_id = resume
         try:
+            run_id = resume
             if run_id is None:
-                started = sender.start(order)
-                run_id = started.run.id
-                say(report.started_lines(started.run, started.here))
-                say([f"ended run {one.id}, which this one replaces" for one in started.ended])
+                selection = sender.select(order)
+                standing = sender.standing(selection)
+                say(report.standing_lines(standing))
+                run = sender.start(selection)
+                run_id = run.id
+                say(report.started_lines(run, standing))
+                ended = sender.supersede(selection, run)
+                say([f"ended run {one.id}, which this one replaces" for one in ended])
             run = sender.watch(run_id, every=every, told=lambda view: say(report.view_lines(view)))
-        except KeyboardInterrupt:
-            said = report.goes_on_lines(run_id) if run_id else [sender.lost()]
-            for line in said:
+        except (KeyboardInterrupt, ContribbotError) as error:
+            interrupted = isinstance(error, KeyboardInterrupt)
+            left = report.left_lines(sender)
+            for line in left or ["nothing was started"] * interrupted:
                 typer.echo(line, err=True)
-            return ExitCode.INTERRUPTED
+            if interrupted:
+                return ExitCode.INTERRUPTED
+            raise
     say(report.over_lines(run))
     return 0 if run.conclusion == "success" else 1

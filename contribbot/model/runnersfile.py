@@ -60,6 +60,13 @@ def _harmless(flag: str) -> str:
     return flag
 
 
+def _in_names_of_jobs(name: str) -> str:
+    """Refuse a name that the name of a job, and of its artifact, cannot hold."""
+    if "_" in name:
+        raise ValueError("no underscore: the name becomes part of names of jobs; write a dash")
+    return name
+
+
 Flags = Annotated[
     tuple[Annotated[str, AfterValidator(_harmless)], ...], Field(strict=False, max_length=40)
 ]
@@ -94,7 +101,7 @@ class RunnerSet(Model):
         rocm: What they offer.
     """
 
-    name: Annotated[Name, StringConstraints(max_length=40)]
+    name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
     target: GfxTarget
     labels: Labels
     count: Count = 1
@@ -171,23 +178,29 @@ class Runners(Model):
     def _setsdiffer(self) -> Runners:
         differ("runners", [one.name for one in self.runners])
         for one, other in combinations(self.runners, 2):
-            labels = [{label.casefold() for label in which.labels} for which in (one, other)]
-            if labels[0] == labels[1]:
+            both = [{label.casefold() for label in which.labels} for which in (one, other)]
+            if both[0] == both[1]:
                 raise ValueError(f"runners: {one.name} and {other.name} have the same labels")
             # A runner takes every job whose labels it has all of.
-            inside = labels[0] < labels[1] or labels[1] < labels[0]
+            inside = both[0] < both[1] or both[1] < both[0]
             if inside and one.target != other.target:
                 raise ValueError(
                     f"runners: all labels of one of {one.name} and {other.name} are among those "
                     f"of the other, so that a job for {one.target} could land on {other.target}: "
                     "give each a label of its own"
                 )
+        hosted = {label.casefold() for label in self.hosted.labels} if self.hosted else {""}
         for one in self.runners:
-            hosted = {label.casefold() for label in self.hosted.labels} if self.hosted else {""}
-            if hosted <= {label.casefold() for label in one.labels}:
+            labels = {label.casefold() for label in one.labels}
+            if hosted <= labels:
                 raise ValueError(
                     f"hosted.labels: {one.name} has all of them, so that what compiles could land "
                     "on a machine with a GPU"
+                )
+            if labels < hosted:
+                raise ValueError(
+                    f"hosted.labels: all labels of {one.name} are among them, so that what needs "
+                    "a GPU could land on a machine without one"
                 )
         return self
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contribbot.errors import GitHubError, NotFoundError, RefusedError, UncertainError, UsageError
+from contribbot.errors import NotFoundError, RefusedError, UsageError
 from contribbot.github.actions import Actions
 from contribbot.model.actions import Run
+from contribbot.model.runners import RUNNERS_FILE
 from contribbot.queue.load import Queue
 from contribbot.runners.cells import demands
+from contribbot.runners.config import load_fleet
 from contribbot.runners.where import WORKFLOW
 
 _UNPROCESSABLE: Final = 422
@@ -46,7 +48,7 @@ class Selection:
 
 
 def check_targets(queue: Queue, names: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse targets that no patch asks for: the run would do nothing.
+    """Refuse targets that no patch asks for, or no runner has: the run would do nothing.
 
     Args:
         queue: The queue.
@@ -54,8 +56,11 @@ def check_targets(queue: Queue, names: Sequence[str], targets: Sequence[str]) ->
         targets: The targets.
 
     Raises:
-        UsageError: One is asked for by none.
+        UsageError: One is such a target.
+        QueueError: There is no `runners.toml`, or it is invalid.
     """
+    if not targets:
+        return
     asked = {target for name in names for _, target in demands(queue.specs[name])}
     for target in targets:
         if target not in asked:
@@ -64,6 +69,13 @@ def check_targets(queue: Queue, names: Sequence[str], targets: Sequence[str]) ->
                 f"--target {target}: no patch that is meant asks for it",
                 hint=f"they ask for {known}",
             )
+    there = {one.target for one in load_fleet(queue.folder).runners.runners}
+    for target in targets:
+        if target not in there:
+            raise UsageError(
+                f"--target {target}: no set of {RUNNERS_FILE} has it",
+                hint=f"it has {', '.join(sorted(there)) or 'none with a GPU'}",
+            )
 
 
 def request_for(selection: Selection) -> str:
@@ -71,22 +83,19 @@ def request_for(selection: Selection) -> str:
     return f"{selection.digest}-{secrets.token_hex(6)}"
 
 
-def start(
-    actions: Actions, repository: str, selection: Selection, request: str,
-    *, sleep: Callable[[float], None],
-) -> Run:  # fmt: skip
-    """Start a run, and find it.
+def ask(actions: Actions, repository: str, selection: Selection, request: str) -> None:
+    """Ask for a run.
 
     Args:
         actions: GitHub.
         repository: The queue's repository.
         selection: What it is to prove.
         request: The request's name, see `request_for`.
-        sleep: Waits so many seconds.
 
     Raises:
         UsageError: There is no such branch, or the workflow there takes no such request.
-        GitHubError: GitHub gives no answer, or the run does not show up.
+        UncertainError: The answer was lost; look with `find`.
+        GitHubError: GitHub gives no answer: nothing was started.
     """
     inputs = {
         "patches": " ".join(selection.patches), "targets": " ".join(selection.targets),
@@ -94,12 +103,6 @@ def start(
     }  # fmt: skip
     try:
         actions.dispatch(repository, WORKFLOW, ref=selection.ref, inputs=inputs)
-    except UncertainError:
-        # It may have come: what it would have started has this name, and nothing else has.
-        found = _find(actions, repository, selection.ref, request, sleep)
-        if found is None:
-            raise
-        return found
     except NotFoundError as error:
         raise UsageError(
             f"{repository}: {error.message}",
@@ -112,21 +115,23 @@ def start(
         raise UsageError(
             f"{repository} {selection.ref}: {error.message}",
             hint="name a branch that is there; if the inputs are refused, bring the workflows up "
-            "to date with `contribbot workflows install` and push them",
+            "to date with `contribbot workflows install` and push them; if the workflow is "
+            "disabled, enable it on the page of the repository's actions",
         ) from error
-    found = _find(actions, repository, selection.ref, request, sleep)
-    if found is None:
-        raise GitHubError(
-            f"{repository}: the run {request} was started, and does not show up",
-            hint="look for it on the page of the repository's actions, and then "
-            "`contribbot dispatch --resume RUN`",
-        )
-    return found
 
 
-def _find(
-    actions: Actions, repository: str, ref: str, request: str, sleep: Callable[[float], None]
+def find(
+    actions: Actions, repository: str, ref: str, request: str, *, sleep: Callable[[float], None]
 ) -> Run | None:
+    """Return the run that a request started: nothing else has its name. None: not seen.
+
+    Args:
+        actions: GitHub.
+        repository: The queue's repository.
+        ref: The branch or tag.
+        request: The request's name.
+        sleep: Waits so many seconds.
+    """
     for pause in (*_PAUSES, 0.0):
         for run in _listed(actions, repository, ref):
             if request in run.display_title:

@@ -8,23 +8,24 @@ built, once a job.
 
 from __future__ import annotations
 
-import functools
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from contribbot.errors import QueueError
-from contribbot.model.runners import Cell, Kind, Load
+from contribbot.model.runners import Kind, Load
+from contribbot.runners.pieces import START, Packed, Piece, cut, shared
+
+__all__ = [
+    "MOST_JOBS", "START", "Packed", "Piece", "Pool", "Stack", "bound", "makespan", "pack",
+]  # fmt: skip
 
 #: Actions makes at most 256 jobs of a matrix (GitHub, "Actions limits"): a fifth is left.
 MOST_JOBS: Final = 200
 #: Actions cancels a job that has waited for a self-hosted runner for 24 hours (the same).
 WAIT_HOURS: Final = 24
-#: Seconds that a job takes before and after its cells: to be handed out, to start the
-#: container, to install contribbot, to upload. Assumed, not measured.
-START: Final = 90.0
 #: Minutes that a job should take at most, so that trying it again costs little.
 RETRIED: Final = 90
 #: How much longer the last job may end for the sake of fewer jobs.
@@ -35,33 +36,6 @@ _HEADROOM: Final = 0.5
 _HARD: Final = 0.9
 #: How far above its length a job may be, as pieces cannot be cut.
 _SLACK: Final = 1.05
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Cells that one verification answers: a patch under one ROCm version.
-
-    Attributes:
-        cells: The cells.
-        seconds: How long it takes.
-        tree: The upstream and the pin whose tree it works on.
-        shared: Seconds that all pieces on the tree need once in a job.
-    """
-
-    cells: tuple[Cell, ...]
-    seconds: float
-    tree: str
-    shared: float
-
-    @property
-    def rocm(self) -> str:
-        """The ROCm version."""
-        return self.cells[0].rocm
-
-    @property
-    def key(self) -> str:
-        """What puts pieces of the same length in order."""
-        return self.cells[0].key
 
 
 @dataclass(frozen=True)
@@ -88,18 +62,6 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Pieces that run one after the other; those on the same tree stand together."""
-
-    pieces: tuple[Piece, ...]
-
-    @functools.cached_property
-    def seconds(self) -> float:
-        """How long the job takes."""
-        return START + _work(self.pieces)
-
-
-@dataclass(frozen=True)
 class Stack:
     """The jobs of a pool, the longest first."""
 
@@ -116,14 +78,6 @@ class Stack:
             seconds=round(makespan(self.jobs, self.pool.count)[0], 3),
             bound=round(bound(self.pool), 3),
         )
-
-
-def shared(pieces: Sequence[Piece]) -> float:
-    """Return the seconds that pieces need once in a job, over all their trees."""
-    once: dict[str, float] = {}
-    for piece in pieces:
-        once[piece.tree] = max(piece.shared, once.get(piece.tree, 0.0))
-    return sum(once.values())
 
 
 def bound(pool: Pool) -> float:
@@ -171,16 +125,30 @@ def pack(pools: Sequence[Pool]) -> list[Stack]:
     """
     for pool in pools:
         _fits(pool)
-    stacks = [_stack(pool, pool.most) for pool in pools]
-    total = sum(len(stack.jobs) for stack in stacks)
-    if total > MOST_JOBS:
-        # Each gives up its part of what is too much.
-        stacks = [
-            _stack(stack.pool, max(1, len(stack.jobs) * MOST_JOBS // total)) for stack in stacks
-        ]
+    stacks = [_stack(pool, min(pool.most, MOST_JOBS)) for pool in pools]
+    if sum(len(stack.jobs) for stack in stacks) > MOST_JOBS:
+        stacks = [_stack(one.pool, most) for one, most in zip(stacks, _shares(stacks), strict=True)]
     for stack in stacks:
         _in_time(stack)
     return stacks
+
+
+def _shares(stacks: Sequence[Stack]) -> list[int]:
+    """Return how many jobs each set gets: one for each image, and its part of all others."""
+    least = [_versions(stack.pool) for stack in stacks]
+    more = [len(stack.jobs) - few for stack, few in zip(stacks, least, strict=True)]
+    room = MOST_JOBS - sum(least)
+    if room < 0:
+        raise QueueError(
+            f"each ROCm version of each set needs a job of its own: these are {sum(least)} jobs, "
+            f"and a run has at most {MOST_JOBS}",
+            hint="take away a [[runners.rocm]], or plan some sets only: --on SET",
+        )
+    return [few + part * room // sum(more) for few, part in zip(least, more, strict=True)]
+
+
+def _versions(pool: Pool) -> int:
+    return len({piece.rocm for piece in pool.pieces})
 
 
 def _fits(pool: Pool) -> None:
@@ -216,7 +184,7 @@ def _stack(pool: Pool, most: int) -> Stack:
         return Stack(pool, ())
     longest = max(START + piece.shared + piece.seconds for piece in pool.pieces)
     short = max(longest, min(pool.minutes * 60 * _HEADROOM, RETRIED * 60.0))
-    packed = [_jobs(pool, number) for number in _numbers(pool, most, short)]
+    packed = [cut(pool.pieces, number) for number in _numbers(pool, most, short)]
     for limit in (short * _SLACK, max(longest, pool.minutes * 60 * _HARD)):
         tried = [
             (makespan(jobs, pool.count)[0], len(jobs), jobs)
@@ -240,57 +208,10 @@ def _numbers(pool: Pool, most: int, short: float) -> list[int]:
 
     Jobs of one length end together when each runner gets as many of them.
     """
-    versions = len({piece.rocm for piece in pool.pieces})
+    versions = _versions(pool)
     work = bound(pool) * pool.count
     enough = math.ceil(work / max(short - START, START))
     wanted = [math.ceil(enough * part / 4 / pool.count) for part in (4, 5, 6, 8, 12)]
     rounds = {*range(1, 7), *wanted}
     numbers = {versions, most, *(pool.count * each for each in rounds)}
     return sorted(each for each in numbers if versions <= each <= most)
-
-
-def _jobs(pool: Pool, number: int) -> tuple[Packed, ...]:
-    """Make so many jobs of all pieces (fewer, where there are fewer); the longest first."""
-    groups: dict[str, list[Piece]] = {}
-    for piece in sorted(pool.pieces, key=lambda one: (one.tree, -one.seconds, one.key)):
-        groups.setdefault(piece.rocm, []).append(piece)
-    jobs: list[Packed] = []
-    parts = _parts({rocm: _work(pieces) for rocm, pieces in groups.items()}, number)
-    for rocm, pieces in sorted(groups.items()):
-        jobs += _cut(pieces, min(parts[rocm], len(pieces)))
-    return tuple(sorted(jobs, key=lambda job: (-job.seconds, job.pieces[0].key)))
-
-
-def _work(pieces: Sequence[Piece]) -> float:
-    return shared(pieces) + sum(piece.seconds for piece in pieces)
-
-
-def _parts(work: Mapping[str, float], number: int) -> dict[str, int]:
-    """Share a number of jobs out by work, one at least to each."""
-    parts = dict.fromkeys(sorted(work), 1)
-    for _ in range(number - len(parts)):
-        busiest = max(parts, key=lambda rocm: (work[rocm] / parts[rocm], rocm))
-        parts[busiest] += 1
-    return parts
-
-
-def _cut(pieces: Sequence[Piece], number: int) -> list[Packed]:
-    """Cut a row of pieces, tree by tree, into jobs of about the same length.
-
-    A cut inside a tree costs one more of what its pieces share.
-    """
-    jobs = []
-    left = list(pieces)
-    for place in range(number, 1, -1):
-        quota = _work(left) / place
-        load, taken, tree = 0.0, 0, ""
-        while taken < len(left) - (place - 1):
-            piece = left[taken]
-            more = piece.seconds + (piece.shared if piece.tree != tree else 0.0)
-            # The cut that is nearer to the quota.
-            if taken and load + more / 2 > quota:
-                break
-            load, taken, tree = load + more, taken + 1, piece.tree
-        jobs.append(Packed(tuple(left[:taken])))
-        left = left[taken:]
-    return [*jobs, Packed(tuple(left))]

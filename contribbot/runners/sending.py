@@ -5,24 +5,32 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from contribbot import process
-from contribbot.github.actions import ActionsClient
+from contribbot.errors import (
+    ContribbotError,
+    GitHubError,
+    NotFoundError,
+    UncertainError,
+    UsageError,
+)
+from contribbot.github.actions import Actions, ActionsClient
 from contribbot.github.client import Client, connect
 from contribbot.model.actions import Run
 from contribbot.queue.load import Queue, select
 from contribbot.runners.dispatching import (
     Selection,
+    ask,
     cancel_superseded,
     check_targets,
+    find,
     request_for,
-    start,
 )
 from contribbot.runners.fetching import Origin
 from contribbot.runners.watching import View, watch
-from contribbot.runners.where import WORKFLOW, commit_of, repository_of
+from contribbot.runners.where import WORKFLOW, commit_of, repository_of, uncommitted
 from contribbot.workspace import run_folder
 
 
@@ -42,18 +50,20 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Started:
-    """A run that was started.
+class Standing:
+    """How the queue here stands to what a run will prove.
 
     Attributes:
-        run: The run.
+        ref: The branch or tag.
+        there: The branch's commit on GitHub; empty where it is no branch.
         here: The queue's commit here; empty where it has none.
-        ended: Older runs that were ended for it.
+        uncommitted: Files of the queue that are in no commit as they are here.
     """
 
-    run: Run
+    ref: str
+    there: str
     here: str
-    ended: tuple[Run, ...]
+    uncommitted: tuple[str, ...]
 
 
 @dataclass
@@ -66,6 +76,8 @@ class Sender:
         repository: The queue's repository.
         scratch: A folder.
         sleep: Waits so many seconds.
+        run_id: The run that goes on when this process ends; None: none is known.
+        request: The name of what was asked for; empty: nothing was.
     """
 
     queue: Queue
@@ -73,40 +85,82 @@ class Sender:
     repository: str
     scratch: Path
     sleep: Callable[[float], None]
-    _request: str = field(default="", repr=False)
+    run_id: int | None = None
+    request: str = ""
 
-    def start(self, order: Order) -> Started:
-        """Start a run, and end older ones of the same.
+    @property
+    def _actions(self) -> Actions:
+        return ActionsClient(self.client.caller)
+
+    @property
+    def page(self) -> str:
+        """The page that lists the runs."""
+        return f"{self.client.server.web}/{self.repository}/actions/workflows/{WORKFLOW}"
+
+    def select(self, order: Order) -> Selection:
+        """Return what an order means.
 
         Args:
             order: What to prove.
 
         Raises:
-            UsageError: There is no such patch, target or branch.
+            UsageError: There is no such patch or target.
             GitHubError: GitHub gives no answer.
         """
         names = select(self.queue, order.patches, everything=not order.patches)
         check_targets(self.queue, names, order.targets)
-        ref = order.ref or self.client.repository(self.repository).default_branch
-        selection = Selection(ref, tuple(names) if order.patches else (), order.targets)
-        actions = ActionsClient(self.client.caller)
-        self._request = request_for(selection)
-        run = start(actions, self.repository, selection, self._request, sleep=self.sleep)
-        ended = cancel_superseded(actions, self.repository, selection, run)
-        return Started(run, commit_of(self.queue.folder), ended)
+        ref = order.ref.removeprefix("refs/heads/")
+        ref = ref or self.client.repository(self.repository).default_branch
+        return Selection(ref, tuple(names) if order.patches else (), order.targets)
+
+    def standing(self, selection: Selection) -> Standing:
+        """Return how the queue here stands to what a run will prove."""
+        folder, ref = self.queue.folder, selection.ref
+        there = self.client.ref(self.repository, ref) or ""
+        return Standing(ref, there, commit_of(folder), uncommitted(folder))
+
+    def start(self, selection: Selection) -> Run:
+        """Start a run, and find it.
+
+        Args:
+            selection: What to prove.
+
+        Raises:
+            UsageError: There is no such branch, or the workflow there cannot be started so.
+            GitHubError: GitHub gives no answer, or the run does not show up.
+        """
+        self.request = request_for(selection)
+        lost = GitHubError(
+            f"{self.repository}: the run {self.request} was started, and does not show up",
+            hint="look for it on the page of the repository's actions, and then "
+            "`contribbot dispatch --resume RUN`",
+        )
+        try:
+            ask(self._actions, self.repository, selection, self.request)
+        except UncertainError as error:
+            lost = error  # it may have come, and is not sent again
+        except ContribbotError:
+            self.request = ""
+            raise
+        run = find(self._actions, self.repository, selection.ref, self.request, sleep=self.sleep)
+        if run is None:
+            raise lost
+        self.run_id = run.id
+        return run
+
+    def supersede(self, selection: Selection, run: Run) -> tuple[Run, ...]:
+        """End older runs of the same; see `dispatching.cancel_superseded`."""
+        return cancel_superseded(self._actions, self.repository, selection, run)
 
     def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Run:
         """Look on until a run is over; see `watching.watch`."""
-        actions = ActionsClient(self.client.caller)
-        origin = Origin(actions, self.repository, self.scratch, attest=lambda _: "")
-        return watch(origin, run_id, every=every, sleep=self.sleep, told=told)
-
-    def lost(self) -> str:
-        """Say where to find a run that may have been started, and was not found yet."""
-        if not self._request:
-            return "nothing was started"
-        page = f"{self.client.server.web}/{self.repository}/actions/workflows/{WORKFLOW}"
-        return f"a run named {self._request} may have been started: {page}"
+        self.run_id = run_id
+        origin = Origin(self._actions, self.repository, self.scratch, attest=lambda *_: "")
+        try:
+            return watch(origin, run_id, every=every, sleep=self.sleep, told=told)
+        except (NotFoundError, UsageError):
+            self.run_id, self.request = None, ""  # there is nothing that goes on
+            raise
 
 
 @contextlib.contextmanager

@@ -10,11 +10,12 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contribbot.errors import GitHubError, NotFoundError
+from contribbot.errors import GitHubError, NotFoundError, UsageError
 from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
 from contribbot.runners.fetching import Origin
+from contribbot.runners.where import WORKFLOW
 
 #: Seconds between looks are at most so many times those of the first.
 _SLOWEST: Final = 4.0
@@ -44,7 +45,7 @@ class View:
 
     Attributes:
         steps: The jobs that are not as they were.
-        cells: How many cells are in each state; empty where the plan is not known.
+        cells: How many cells are in jobs in each state; empty where the plan is not known.
     """
 
     steps: tuple[Step, ...]
@@ -69,6 +70,7 @@ def watch(
         told: Is told what changed.
 
     Raises:
+        UsageError: It is a run of another workflow.
         NotFoundError: The run is gone.
         GitHubError: GitHub gives no answer any more.
     """
@@ -79,6 +81,7 @@ def watch(
         try:
             # The run first: a job that ends after this look is seen at the next.
             run = origin.actions.run(origin.repository, run_id).value
+            _check_workflow(run)
             jobs = origin.actions.jobs(origin.repository, run_id).value
             plan = plan or _plan(origin, run_id, jobs)
         except NotFoundError as error:
@@ -93,6 +96,16 @@ def watch(
             return run
         pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
         sleep(pause)
+
+
+def _check_workflow(run: Run) -> None:
+    """Refuse a run that `collect` would not take."""
+    path = run.path.partition("@")[0]
+    if path != f".github/workflows/{WORKFLOW}":
+        raise UsageError(
+            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
+            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
+        )
 
 
 def _now(job: RunJob) -> tuple[str, str]:

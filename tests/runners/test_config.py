@@ -36,6 +36,10 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300.replace('"self-hosted", "gfx942"', ""), "runners[0].labels: "),
         (MI300.replace('"self-hosted", "gfx942"', '"ubuntu-24.04"'), "is a label of GitHub's"),
         (MI300 + HOSTED.replace("ubuntu-24.04", "GFX942"), "hosted.labels: mi300 has all of them"),
+        (MI300.replace('"self-hosted", "gfx942"', '"self-hosted"')
+         + HOSTED.replace('"ubuntu-24.04"', '"self-hosted", "cpu"'),
+         "hosted.labels: all labels of mi300 are among them"),
+        (MI300.replace('"mi300"', '"mi300_1"'), "runners[0].name: no underscore: "),
         (HOSTED.replace('"gfx90a"', '"gfx942"'), "targets: gfx942 is there twice"),
         (MI300.replace("count = 2", "count = 0"), "runners[0].count: "),
         (MI300.replace("count = 2", "cuont = 2"), "runners[0].cuont: there is no such key"),

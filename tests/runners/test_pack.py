@@ -88,6 +88,27 @@ def test_all_sets_together_keep_well_within_what_actions_takes() -> None:
         assert stack.load.seconds <= 1.25 * bound(one)
 
 
+def test_what_is_too_much_is_not_taken_from_a_set_that_needs_a_job_for_each_image() -> None:
+    few = [piece(f"few{rocm}", 60, rocm=rocm) for rocm in ("6.4", "7.0", "7.1")]
+    busy = [pool(many(900, seed=index), count=40, name=f"s{index}") for index in range(8)]
+    stacks = pack([pool(few, name="small"), *busy])
+    assert len(stacks[0].jobs) == 3
+    assert sum(len(stack.jobs) for stack in stacks) <= MOST_JOBS
+
+
+def test_many_sets_that_need_little_and_one_that_needs_much() -> None:
+    little = [pool([piece("a", 60)], name=f"s{index}") for index in range(100)]
+    stacks = pack([*little, pool(many(900), count=180, most=5760)])
+    assert sum(len(stack.jobs) for stack in stacks) <= MOST_JOBS
+
+
+def test_more_images_than_a_run_has_jobs() -> None:
+    images = [piece(f"p{part}", 60, rocm=f"7.{part}") for part in range(3)]
+    with pytest.raises(QueueError, match="these are 300 jobs, and a run has at most 200") as raised:
+        pack([pool(images, name=f"s{index}") for index in range(100)])
+    assert "take away a [[runners.rocm]]" in raised.value.hint
+
+
 def test_a_runner_gets_no_more_jobs_than_it_may() -> None:
     assert len(pack([pool(many(600), count=2, most=9)])[0].jobs) <= 9
 

@@ -1,0 +1,183 @@
+"""What the fleet of `benchmarks.fleet` is: its queue, what things take, and its records."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+import contribbot
+from contribbot.model.evidence import (
+    Details,
+    DigestSet,
+    Resource,
+    Statement,
+    TestResult,
+    names_of,
+    pin_digest,
+    seal_of,
+)
+from contribbot.model.machine import Gpu, Machine
+from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.patch import Patch
+from contribbot.model.runners import Job, Plan
+from contribbot.queue.load import Queue, load_queue
+from contribbot.runners.times import DEFAULTS, units_of
+from contribbot.verify.evidence import write_evidence
+
+SEED: Final = 6
+MEDIAN: Final = 12.0
+SIGMA: Final = 0.7
+AGAIN: Final = 0.25
+PATCHES: Final = 200
+TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+VERSIONS: Final = ("6.4", "7.0", "7.1")
+ID: Final = "0" * 40
+WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def make_queue(folder: Path, sets: Iterable[tuple[str, int]]) -> Queue:
+    """Write a queue of patches on three pins, and its runners."""
+    pins = "".join(
+        f'[[pins]]\nupstream = "demo"\ntag = "v{number}"\n[[pins.sources]]\nkind = "git"\n'
+        f'remote = "https://example.com/demo.git"\n'
+        for number in range(3)
+    )
+    names = [f"patch{number:03}" for number in range(PATCHES)]
+    checks = "".join(
+        f'[[checks]]\nname = "on-{target}"\nfile = "test_{target}.py"\nexpect = "pass-to-pass"\n'
+        f'requires = ["{target}"]\n'
+        for target in TARGETS
+    )
+    order = ", ".join(f'"{name}"' for name in names)
+    put(folder / "patches" / "queue.toml", f"order = [{order}]\n{pins}")
+    put(folder / "upstreams" / "demo.toml", 'name = "demo"\nrepository = "a/demo"\n')
+    for number, name in enumerate(names):
+        here = folder / "patches" / name
+        put(here / "patch.toml", f'title = "{name}"\nupstream = "demo"\npin = "v{number % 3}"\n'
+            'files = []\nproblem = "p"\nroot_cause = "r"\nsolution = "s"\n'
+            f'[[compile]]\nname = "all"\nsource = "a.cu"\nexpect = "pass-to-pass"\n'
+            f"{checks}")  # fmt: skip
+        for target in TARGETS:
+            put(here / "checks" / f"test_{target}.py", "def test_one():\n    pass\n")
+    put(folder / "runners.toml", runners_toml(sets))
+    return load_queue(folder)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file, and the folders to it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def runners_toml(sets: Iterable[tuple[str, int]]) -> str:
+    """Write runners that offer all ROCm versions."""
+    digest = "0" * 64
+    text = '[hosted]\nlabels = ["ubuntu-24.04"]\n'
+    targets = ", ".join(f'"{target}"' for target in TARGETS)
+    for version in VERSIONS:
+        text += (f'[[hosted.rocm]]\nversion = "{version}"\nimage = "a/dev@sha256:{digest}"\n'
+                 f"targets = [{targets}]\n")  # fmt: skip
+    for target, count in sets:
+        text += (f'[[runners]]\nname = "{target}"\ntarget = "{target}"\ncount = {count}\n'
+                 f'labels = ["self-hosted", "{target}"]\nminutes_limit = 240\n')  # fmt: skip
+        for version in VERSIONS:
+            text += f'[[runners.rocm]]\nversion = "{version}"\nimage = "a/run@sha256:{digest}"\n'
+    return text
+
+
+@dataclass(frozen=True)
+class World:
+    """What things really take: a unit's own time, and what each run makes of it.
+
+    Attributes:
+        queue: The queue.
+        units: Seconds of each unit, by patch and then stage, label and target.
+        draw: Where each run's own part comes from.
+    """
+
+    queue: Queue
+    units: Mapping[tuple[str, str, str, str], float]
+    draw: random.Random
+
+    @classmethod
+    def of(cls, queue: Queue) -> World:
+        """Draw what each unit takes."""
+        draw = random.Random(SEED)  # noqa: S311  a simulation, nothing secret
+        units = {}
+        for name in queue.specs:
+            for stage, label, target in units_of(queue.patch(name)):
+                long = stage in {"compile", "reproduce"}
+                units[name, stage, label, target] = (
+                    draw.lognormvariate(math.log(MEDIAN), SIGMA) if long else DEFAULTS[stage]
+                )
+        return cls(queue, units, draw)
+
+    def cost(self, job: Job) -> tuple[float, float]:
+        """Return what a job's patches take this time, and what bringing their trees takes."""
+        own = 0.0
+        for name in job.patches:
+            own += sum(
+                seconds * self.draw.lognormvariate(0, AGAIN)
+                for (patch, stage, _, target), seconds in self.units.items()
+                if patch == name
+                and stage != "source"
+                and (stage == "compile" or target in {"any", job.target})
+            )
+        return own, DEFAULTS["source"] * len({cell.tree for cell in job.cells})
+
+
+def machine(target: str, version: str) -> Machine:
+    """Return a made-up machine of the simulation."""
+    gpus = (Gpu(vendor="amd", target=target, name="simulated", driver=""),) if target else ()
+    return Machine(system="Linux x86_64", cpu="simulated", cores=8, python="CPython 3.11.7",
+                   git="2.39.5", packages={}, rocm=f"{version}.0-1", gpus=gpus)  # fmt: skip
+
+
+def write_records(plan: Plan, world: World) -> int:
+    """Write the record of each verification of a plan, as made-up machines would."""
+    asks = {(name, job.target, job.rocm) for job in plan.jobs for name in job.patches}
+    for name, target, version in sorted(asks):
+        patch = world.queue.patch(name)
+        write_evidence(world.queue.evidence, _statement(patch, machine(target, version), world))
+    return len(asks)
+
+
+def _statement(patch: Patch, on: Machine, world: World) -> Statement:
+    stages = []
+    for stage, label, target in units_of(patch):
+        here = stage == "compile" or target in on.targets
+        details: dict[str, JsonValue] = {"check": label, "expect": "pass-to-pass"} if label else {}
+        if stage == "apply":
+            details = {"patched_tree": ID}
+        stages.append(
+            StageResult(stage=stage, target=target, reason="simulated", details=details,
+                        outcome=Outcome.PASSED if here else Outcome.UNAVAILABLE,
+                        seconds=world.units[patch.name, stage, label, target] if here else 0.0)
+        )  # fmt: skip
+    seen = tuple(stages)
+    details_of = Details(
+        tool=contribbot.__version__, tool_sha256="0" * 64, command="simulated", started=WHEN,
+        finished=WHEN, patch=patch.name, patch_sha256=patch.digest,
+        checks_sha256=patch.checks_digest, below={}, upstream=patch.upstream.name,
+        pin=patch.pin.tag, pin_sha256=pin_digest(patch.pin, patch.upstream), base_commit=ID,
+        machine=on, verdict=judge(seen, on.targets), open=tuple(open_targets(seen)), stages=seen,
+    )  # fmt: skip
+    result = TestResult(result="WARNED", configuration=(), warnedTests=(), failedTests=(),
+                        passedTests=names_of(seen, Outcome.PASSED),
+                        contribbot=details_of)  # fmt: skip
+    subject = (
+        Resource(name=patch.name, digest=DigestSet(sha256=patch.digest)),
+        Resource(name="tree", digest=DigestSet(gitTree=ID)),
+    )
+    statement = Statement(
+        _type="https://in-toto.io/Statement/v1", subject=subject, predicate=result
+    )
+    seal = seal_of(statement.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return statement.model_copy(update={"seal": seal})
