@@ -38,6 +38,7 @@ bench: $(BIN)/.dev  ## Measure; prints ratios
 	$(BIN)/python -m benchmarks.move
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python benchmarks/verify.py
+	$(BIN)/python -m benchmarks.fleet
 
 clean:  ## Remove what make has made
 	rm -rf $(VENV) .contribbot .mypy_cache .pytest_cache .ruff_cache

@@ -84,6 +84,36 @@ def test_a_fresh_record(record: Path, program: Program) -> None:
     del record
 
 
+def test_the_run_and_the_container_of_a_record_are_shown(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    told = {
+        "GITHUB_RUN_ID": "123", "GITHUB_RUN_ATTEMPT": "2", "CONTRIBBOT_JOB": "gfx942-rocm7.1-1",
+        "GITHUB_REPOSITORY": "example/queue", "GITHUB_SHA": "1" * 40,
+        "CONTRIBBOT_IMAGE": f"example.com/rocm@sha256:{'2' * 64}",
+        "CONTRIBBOT_CONTAINER_FLAGS": "--device /dev/kfd --group-add video",
+    }  # fmt: skip
+    program.env |= told
+    assert program("verify", "area").code == 0
+    rows = program("evidence", "show", "area").out.splitlines()
+    start = next(number for number, row in enumerate(rows) if row.startswith("  run "))
+    assert rows[start : start + 4] == [
+        "  run       job gfx942-rocm7.1-1 of example/queue run 123, attempt 2, as the job was told",
+        "            https://github.com/example/queue/actions/runs/123",
+        f"  in        example.com/rocm@sha256:{'2' * 64}, as the job was told",
+        "            with --device /dev/kfd --group-add video",
+    ]
+    # Pages of another GitHub are elsewhere.
+    shown = program("evidence", "show", "area", GITHUB_API_URL="https://git.example/api/v3").out
+    assert "            https://git.example/example/queue/actions/runs/123\n" in shown
+
+
+def test_a_record_of_no_run_names_none(record: Path, program: Program) -> None:
+    shown = program("evidence", "show", "area").out
+    assert not {"  run", "  in "} & {row[:5] for row in shown.splitlines()}
+    del record
+
+
 def test_a_changed_pin_makes_a_record_stale(record: Path, toy: Toy, program: Program) -> None:
     toy.put_queue(["area"], commit="2" * 40)
     code, state, rest = check(program)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contribbot.cli.shell import command, open_queue
+from contribbot.cli.shell import JsonOption, command, open_queue, print_json
+
+if TYPE_CHECKING:
+    from contribbot.runners.sending import Order, Sender
 
 
 @command
@@ -33,10 +37,12 @@ def dispatch(
         str,
         typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin"),
     ] = "",
+    as_json: JsonOption = False,
 ) -> int:
     """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
     from contribbot.errors import ContribbotError, ExitCode, UsageError  # noqa: PLC0415  start-up time
     from contribbot.report import dispatch as report  # noqa: PLC0415  start-up time
+    from contribbot.report.board import telling  # noqa: PLC0415  start-up time
     from contribbot.runners.sending import Order, sending  # noqa: PLC0415  start-up time
 
     if resume is not None and (patches or target or ref):
@@ -46,21 +52,13 @@ def dispatch(
 
     def say(lines: list[str]) -> None:
         for line in lines:
-            typer.echo(line)
+            typer.echo(line, err=as_json)
 
     with sending(queue, repo) as sender:
         try:
-            run_id = resume
-            if run_id is None:
-                selection = sender.select(order)
-                standing = sender.standing(selection)
-                say(report.standing_lines(standing))
-                run = sender.start(selection)
-                run_id = run.id
-                say(report.started_lines(run, standing))
-                ended = sender.supersede(selection, run)
-                say([f"ended run {one.id}, which this one replaces" for one in ended])
-            run = sender.watch(run_id, every=every, told=lambda view: say(report.view_lines(view)))
+            run_id = resume or _start(sender, order, say)
+            with telling(say, stderr=as_json) as told:
+                ended = sender.watch(run_id, every=every, told=told)
         except (KeyboardInterrupt, ContribbotError) as error:
             interrupted = isinstance(error, KeyboardInterrupt)
             left = report.left_lines(sender)
@@ -69,5 +67,21 @@ def dispatch(
             if interrupted:
                 return ExitCode.INTERRUPTED
             raise
-    say(report.over_lines(run))
-    return 0 if run.conclusion == "success" else 1
+    say(report.over_lines(ended))
+    if as_json:
+        print_json(report.Dispatched.of(sender.repository, ended))
+    return 0 if ended.passed else 1
+
+
+def _start(sender: Sender, order: Order, say: Callable[[list[str]], None]) -> int:
+    """Start a run, say which, and end those that it makes pointless."""
+    from contribbot.report import dispatch as report  # noqa: PLC0415  start-up time
+
+    selection = sender.select(order)
+    standing = sender.standing(selection)
+    say(report.standing_lines(standing))
+    run = sender.start(selection)
+    say(report.started_lines(run, standing))
+    ended = sender.supersede(selection, run)
+    say([f"ended run {one.id}, which this one replaces" for one in ended])
+    return run.id

@@ -73,7 +73,7 @@ class Actions(Protocol):
         ...
 
     def jobs(self, repository: str, run_id: int) -> Fetched[tuple[RunJob, ...]]:
-        """Return the jobs of a run's last attempt."""
+        """Return the jobs of a run, each as it ran last."""
         ...
 
     def artifacts(self, repository: str, run_id: int) -> tuple[Artifact, ...]:
@@ -97,6 +97,10 @@ class Actions(Protocol):
     def cancel(self, repository: str, run_id: int) -> bool:
         """Ask for a run's end; return whether there was something to end."""
         ...
+
+
+def _attempt(job: RunJob) -> int:
+    return job.run_attempt
 
 
 class ActionsClient(Part):
@@ -131,10 +135,12 @@ class ActionsClient(Part):
         path = f"{slug(repository)}/actions/runs/{run_id}/jobs"
         found: list[RunJob] = []
         changed = False
-        for page in self._caller.pages(path, {"filter": "latest"}, conditional=True):
+        # Whether `latest` also lists what a later attempt did not run again is not documented.
+        for page in self._caller.pages(path, {"filter": "all"}, conditional=True):
             found += self._caller.read(page, TypeAdapter(_Jobs)).jobs
             changed = changed or not page.unchanged
-        return Fetched(tuple(found), changed)
+        last = {job.name: job.run_attempt for job in sorted(found, key=_attempt)}
+        return Fetched(tuple(job for job in found if job.run_attempt == last[job.name]), changed)
 
     def artifacts(self, repository: str, run_id: int) -> tuple[Artifact, ...]:
         """See `Actions`."""

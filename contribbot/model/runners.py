@@ -34,12 +34,14 @@ from contribbot.model.runnersfile import (
 )
 
 __all__ = [
-    "GPU_FLAGS", "HOSTED", "PLAN", "RUNNERS_FILE", "Cell", "FreshCell", "Hosted", "HostedImage",
-    "Image", "Job", "JobId", "Kind", "Load", "OpenCell", "Plan", "RocmImage", "RocmVersion",
-    "RunnerSet", "Runners", "Subject", "cell_key", "is_version", "version_key",
+    "COMPILING", "GPU_FLAGS", "HOSTED", "PLAN", "RUNNERS_FILE", "Cell", "FreshCell", "Hosted",
+    "HostedImage", "Image", "Job", "JobId", "Kind", "Load", "OpenCell", "Plan", "RocmImage",
+    "RocmVersion", "RunnerSet", "Runners", "Subject", "cell_key", "is_version", "version_key",
 ]  # fmt: skip
 
 PLAN: Final = "contribbot/plan/v1"
+#: What the ids of jobs that compile begin with; others begin with their target.
+COMPILING: Final = "compile"
 #: A job's name: safe as a file's name and in an expression of Actions.
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
 JobIds = Annotated[tuple[JobId, ...], Field(strict=False)]
@@ -71,7 +73,7 @@ class Cell(Model):
     require: Demands
     tree: str
     seconds: Seconds
-    estimate: Literal["records", "records of other targets", "default"]
+    estimate: Literal["records", "other records", "default"]
 
     @property
     def key(self) -> str:

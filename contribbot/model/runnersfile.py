@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Annotated, Final
 
@@ -21,11 +21,36 @@ HOSTED: Final = "hosted"
 GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video")
 #: GitHub's own runners have labels that start so.
 _GITHUBS: Final = re.compile(r"^(?:ubuntu|windows|macos)-", re.IGNORECASE)
-#: Options that Actions does not take for a container, and those that open the host to it.
-_NO_FLAG: Final = re.compile(
-    r"^(?:--(?:privileged|network|net|entrypoint|volume|mount|pid|userns|env-file|volumes-from)"
-    r"(?:=|$)|-v)"
-)
+_SIZE: Final = (r"[0-9]{1,15}(?:[bkmgBKMG])?", "bytes, or a number with k, m or g")
+_NUMBERS: Final = (r"[0-9,-]{1,100}", "numbers, as in 0-7,16")
+#: Options of a container that Actions takes and that open nothing of the host but its GPUs: what
+#: each value may be, and how that is said; None: it has none. All others are refused, not only
+#: those known to be bad: a word that is no option takes the place of the image, and short options
+#: can be written together.
+_OPTIONS: Final[Mapping[str, tuple[str, str] | None]] = {
+    "--cap-add": ("SYS_PTRACE", "SYS_PTRACE"),
+    "--cpus": (r"[0-9]{1,4}(?:\.[0-9]{1,3})?", "a number"),
+    "--cpuset-cpus": _NUMBERS,
+    "--cpuset-mems": _NUMBERS,
+    "--device": (
+        r"/dev/(?:kfd|dri(?:/(?:card|renderD)[0-9]{1,4})?)",
+        "/dev/kfd, /dev/dri, /dev/dri/cardN or /dev/dri/renderDN",
+    ),
+    "--group-add": (r"video|render|[1-9][0-9]{0,9}", "video, render, or the number of a group"),
+    "--init": None,
+    "--ipc": (
+        "none|private|shareable",
+        "none, private or shareable; for more shared memory there is --shm-size",
+    ),
+    "--memory": _SIZE,
+    "--security-opt": (
+        "seccomp=unconfined|no-new-privileges",
+        "seccomp=unconfined or no-new-privileges",
+    ),
+    "--shm-size": _SIZE,
+    "--ulimit": (r"[a-z]{1,20}=-?[0-9]{1,19}(?::-?[0-9]{1,19})?", "NAME=SOFT or NAME=SOFT:HARD"),
+    "--user": (r"root|[0-9]{1,10}(?::[0-9]{1,10})?", "root, or numbers as in 1000:1000"),
+}
 
 #: A release of ROCm, such as `7.1` or `7.1.1`.
 RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
@@ -51,13 +76,26 @@ def _by_digest(image: str) -> str:
 Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
 
 
-def _harmless(flag: str) -> str:
-    """Refuse what is no option for a container, or opens the host to it."""
-    if not re.fullmatch(r"[A-Za-z0-9=/_.,:@+-]{1,200}", flag):
-        raise ValueError("one word of letters, digits and = / _ . , : @ + -")
-    if _NO_FLAG.match(flag):
-        raise ValueError(f"{flag}: Actions does not take it, or it opens the host to the container")
-    return flag
+def _harmless(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse all but the options that a container may be given, each with a value that it may have.
+
+    A value may be the next word, so one word says nothing without the others.
+    """
+    words = iter(flags)
+    for word in words:
+        option, joined, value = word.partition("=")
+        if option not in _OPTIONS:
+            raise ValueError(f"{option} is not one of {', '.join(_OPTIONS)}: no other is taken")
+        takes = _OPTIONS[option]
+        if takes is None:
+            if joined:
+                raise ValueError(f"{option} takes no value")
+            continue
+        value = value if joined else next(words, "")
+        pattern, meant = takes
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{option} {value or 'without a value'}: it takes {meant}")
+    return flags
 
 
 def _in_names_of_jobs(name: str) -> str:
@@ -67,9 +105,7 @@ def _in_names_of_jobs(name: str) -> str:
     return name
 
 
-Flags = Annotated[
-    tuple[Annotated[str, AfterValidator(_harmless)], ...], Field(strict=False, max_length=40)
-]
+Flags = Annotated[tuple[str, ...], Field(strict=False, max_length=40), AfterValidator(_harmless)]
 
 
 class RocmImage(Model):
@@ -78,7 +114,7 @@ class RocmImage(Model):
     Attributes:
         version: The release.
         image: The container image, by digest.
-        flags: Options of the container.
+        flags: Options of the container, of a short list.
     """
 
     version: RocmVersion

@@ -96,7 +96,8 @@ def again_lines(again: Again) -> list[str]:
         job = where.get(one.key)
         tried = f"{job.id} on {job.runners}" if job else "not tried again"
         lines.append(f"{one.job}: {one.key}: {tried}: {one.why}")
-    closing = f"{len(again.jobs)} jobs try {len(where)} cells once more"
+    jobs = "1 job tries" if len(again.jobs) == 1 else f"{len(again.jobs)} jobs try"
+    closing = f"{jobs} {len(where)} {'cell' if len(where) == 1 else 'cells'} once more"
     lines += [*again.notes, closing if where else "nothing to try again"]
     return [_short(line) for line in lines]
 

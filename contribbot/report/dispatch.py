@@ -1,13 +1,83 @@
-"""A run at work, as lines."""
+"""A run at work, as lines, and what came of it for programs."""
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
 from contribbot.model.actions import Run
+from contribbot.model.base import Model
 from contribbot.report.text import clean
 from contribbot.runners.sending import Sender, Standing
-from contribbot.runners.watching import View
+from contribbot.runners.watching import Ended, Step, View
 
-_SHOWN = 4
+_SHOWN: Final = 4
+
+
+class DispatchedJob(Model):
+    """A job of a run that is over.
+
+    Attributes:
+        name: Its name.
+        state: How it ended.
+        runner: Which runner had it; empty: none.
+        started: When it started, or was queued.
+        ended: When it ended.
+        cells: The names of its cells; none where the plan is not known.
+    """
+
+    name: str
+    state: str
+    runner: str
+    started: datetime | None
+    ended: datetime | None
+    cells: Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class Dispatched(Model):
+    """What `dispatch --json` prints.
+
+    Attributes:
+        type: What it is.
+        repository: The queue's repository.
+        run: The run.
+        url: Its page.
+        commit: The queue's commit that it was of.
+        conclusion: How GitHub marks the run.
+        collect: What the run's own `collect` came to; empty: it judged nothing.
+        passed: What the exit code goes by: `collect` where it judged, else GitHub's mark.
+        jobs: Its jobs.
+    """
+
+    type: Literal["contribbot/dispatched/v1"] = "contribbot/dispatched/v1"
+    repository: str
+    run: int
+    url: str
+    commit: str
+    conclusion: str
+    collect: str
+    passed: bool
+    jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
+
+    @classmethod
+    def of(cls, repository: str, ended: Ended) -> Dispatched:
+        """Return what programs are told of a run that is over.
+
+        Args:
+            repository: The queue's repository.
+            ended: The run.
+        """
+        run = ended.run
+        return cls(
+            repository=repository, run=run.id, url=run.html_url, commit=run.head_sha,
+            conclusion=run.conclusion or "", collect=ended.collect, passed=ended.passed,
+            jobs=tuple(DispatchedJob(name=one.job, state=one.now, runner=one.runner,
+                                     started=one.started, ended=one.ended, cells=one.cells)
+                       for one in ended.jobs),
+        )  # fmt: skip
 
 
 def view_lines(view: View) -> list[str]:
@@ -19,14 +89,32 @@ def view_lines(view: View) -> list[str]:
     lines = []
     for one in view.steps:
         where = f" on {one.runner}" if one.runner else ""
-        cells = ", ".join(one.cells[:_SHOWN])
-        more = len(one.cells) - _SHOWN
-        cells += f" and {more} more" if more > 0 else ""
+        cells = cells_of(one)
         lines.append(f"{one.job}: {one.now}{where}{f': {cells}' if cells else ''}")
     if view.cells:
-        counted = ", ".join(f"{count} {state}" for state, count in sorted(view.cells.items()))
-        lines.append(f"cells, as their jobs are: {counted}")
+        lines.append(count_line(view))
     return [clean(line) for line in lines]
+
+
+def cells_of(step: Step) -> str:
+    """Return the first cells of a job, and how many more it has.
+
+    Args:
+        step: The job.
+    """
+    more = len(step.cells) - _SHOWN
+    return ", ".join(step.cells[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def count_line(view: View) -> str:
+    """Say how many cells are where; where the plan is not known, how many jobs.
+
+    Args:
+        view: What is seen.
+    """
+    counts = dict(view.cells) or Counter(one.now for one in view.jobs)
+    what = "cells, as their jobs are" if view.cells else "jobs"
+    return f"{what}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"
 
 
 def standing_lines(standing: Standing) -> list[str]:
@@ -80,9 +168,19 @@ def left_lines(sender: Sender) -> list[str]:
     return []
 
 
-def over_lines(run: Run) -> list[str]:
-    """Return how a run ended, and what is next."""
+def over_lines(ended: Ended) -> list[str]:
+    """Return how a run ended, by what judged it, and what is next.
+
+    Args:
+        ended: The run.
+    """
+    run, said = ended.run, f"{ended.run.conclusion}"
+    if ended.collect:
+        said = f"collect: {ended.collect}"
+        said += ", so all that was planned came and passed" if ended.passed else ""
+        if run.conclusion != ended.collect:
+            said += f" (GitHub marks the run {run.conclusion})"
     return [
-        clean(f"run {run.id} is over: {run.conclusion}"),
+        clean(f"run {run.id} is over: {said}"),
         f"what each cell shows: contribbot collect {run.id}",
     ]

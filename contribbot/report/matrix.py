@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
 
+from contribbot.errors import QueueError
 from contribbot.model.runners import FreshCell, Job, Kind, OpenCell, Plan
 from contribbot.report.text import clean
 
 _KINDS: Final[tuple[Kind, ...]] = ("compile", "gpu")
 _SHOWN: Final = 4
+#: Bytes of all outputs of a job, which GitHub counts in UTF-16 (its docs, "Passing information
+#: between jobs": 1 MB).
+_MOST: Final = 1_000_000
 
 
 def matrix(plan: Plan, kind: Kind) -> list[dict[str, JsonValue]]:
@@ -31,14 +35,10 @@ def _row(job: Job) -> dict[str, JsonValue]:
         "id": job.id,
         "artifact": job.artifact,
         "labels": list(job.labels),
-        "target": job.target,
-        "rocm": job.rocm,
         "image": job.image,
         "options": " ".join(job.flags),
         "minutes": job.minutes,
-        "patches": " ".join(job.patches),
         "asks": [{"patch": patch, "require": list(require)} for patch, require in job.asks.items()],
-        "after": list(job.after),
     }
 
 
@@ -48,20 +48,26 @@ def append_outputs(path: Path, plan: Plan) -> None:
     Args:
         path: What `GITHUB_OUTPUT` names.
         plan: The plan.
+
+    Raises:
+        QueueError: They are more than Actions hands on.
     """
-    lines = [f"{kind}={_compact(matrix(plan, kind))}" for kind in _KINDS]
-    lines.append(f"any={'true' if plan.jobs else 'false'}")
-    _append(path, lines)
+    outputs: dict[str, str] = {kind: _compact(matrix(plan, kind)) for kind in _KINDS}
+    outputs["any"] = "true" if plan.jobs else "false"
+    _append(path, outputs, plan.jobs)
 
 
-def append_again(path: Path, jobs: Iterable[Job]) -> None:
+def append_again(path: Path, jobs: Sequence[Job]) -> None:
     """Add `again`, the matrix of second tries, to the outputs of a step of Actions.
 
     Args:
         path: What `GITHUB_OUTPUT` names.
         jobs: The second tries.
+
+    Raises:
+        QueueError: They are more than Actions hands on.
     """
-    _append(path, [f"again={_compact([_row(job) for job in jobs])}"])
+    _append(path, {"again": _compact([_row(job) for job in jobs])}, jobs)
 
 
 def _compact(rows: list[dict[str, JsonValue]]) -> str:
@@ -69,9 +75,17 @@ def _compact(rows: list[dict[str, JsonValue]]) -> str:
     return json.dumps(rows, separators=(",", ":"))
 
 
-def _append(path: Path, lines: Iterable[str]) -> None:
+def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[Job]) -> None:
+    size = sum(2 * len(value) for value in outputs.values())
+    if size > _MOST:
+        raise QueueError(
+            f"{_count(len(jobs), 'job')} for {_count(sum(len(job.cells) for job in jobs), 'cell')} "
+            f"take {size:,} bytes as outputs, of {_MOST:,} that GitHub hands on",
+            hint="plan less in one run: name patches, or some sets with --on SET, or take away a "
+            "[[runners.rocm]]",
+        )
     with path.open("a", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+        file.write("".join(f"{name}={value}\n" for name, value in outputs.items()))
 
 
 def matrix_lines(plan: Plan) -> list[str]:
@@ -80,21 +94,19 @@ def matrix_lines(plan: Plan) -> list[str]:
     Args:
         plan: The plan.
     """
-    lines = []
     width = max((len(job.id) for job in plan.jobs), default=0)
-    for job in plan.jobs:
-        count = len(job.cells)
-        lines.append(
-            f"{job.id:{width}}  {count} {'cell' if count == 1 else 'cells'}, about "
-            f"{duration(job.seconds)} on {job.runners}: {_listed(job.patches)}"
-        )
+    lines = [
+        f"{job.id:{width}}  {_count(len(job.cells), 'cell')}, about "
+        f"{duration(job.seconds)} on {job.runners}: {_listed(job.patches)}"
+        for job in plan.jobs
+    ]
     lines += _open_lines(plan.open)
     lines += _fresh_lines(plan.fresh)
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
     lines += [
-        f"{load.runners}: {load.jobs} jobs on {load.count} runners, the last ends after about "
-        f"{duration(load.seconds)} (no order ends before {duration(load.bound)})"
+        f"{load.runners}: {_count(load.jobs, 'job')} on {_count(load.count, 'runner')}, the last "
+        f"ends after about {duration(load.seconds)} (no order ends before {duration(load.bound)})"
         for load in plan.loads
         if load.jobs
     ]
@@ -125,15 +137,19 @@ def _closing(plan: Plan) -> str:
     cells = plan.cells
     if not cells:
         return "nothing to run"
-    said = f"{len(plan.jobs)} jobs for {len(cells)} cells"
+    said = f"{_count(len(plan.jobs), 'job')} for {_count(len(cells), 'cell')}"
     guessed = sum(cell.estimate == "default" for cell in cells)
-    others = sum(cell.estimate == "records of other targets" for cell in cells)
+    others = sum(cell.estimate == "other records" for cell in cells)
     parts = []
     if others:
-        parts.append(f"{others} from records of other targets")
+        parts.append(f"{others} from other records")
     if guessed:
         parts.append(f"{guessed} by default, as no record tells")
-    return f"{said}; times: {', '.join(parts) or 'from records of the same targets'}"
+    return f"{said}; times: {', '.join(parts) or 'from records of the same'}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _listed(names: tuple[str, ...]) -> str:

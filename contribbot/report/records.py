@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contribbot.github.server import find_server
 from contribbot.model.base import Model
-from contribbot.model.evidence import Statement
+from contribbot.model.evidence import Details, Statement
 from contribbot.queue.load import Queue
 from contribbot.report.text import clean, columns
 from contribbot.verify.records import Record, missing
@@ -84,6 +85,24 @@ def show_lines(queue: Queue, patch: str, records: list[Record]) -> list[str]:
     return lines[:-1]
 
 
+def _origin_lines(details: Details) -> list[str]:
+    """Return which run a record names, and which container: contribbot saw neither itself."""
+    lines = []
+    if run := details.run:
+        which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
+        lines += [
+            f"  run       job {run.job} of {which}, as the job was told",
+            f"            {find_server().web}/{run.repository}/actions/runs/{run.run_id}",
+        ]
+    if container := details.container:
+        flags = clean(" ".join(container.flags)) or "no flags"
+        lines += [
+            f"  in        {clean(container.image)}, as the job was told",
+            f"            with {flags}",
+        ]
+    return lines
+
+
 def _statement_lines(statement: Statement) -> list[str]:
     details = statement.predicate.contribbot
     machine = details.machine
@@ -94,6 +113,7 @@ def _statement_lines(statement: Statement) -> list[str]:
         f"  machine   {clean(machine.system)}, {clean(machine.cpu)}, {clean(gpus)}",
         f"  with      {clean(machine.python)}, git {clean(machine.git)}, {clean(versions)}",
         f"  base      {details.upstream} {details.pin}, commit {details.base_commit[:12]}",
+        *_origin_lines(details),
         f"  again     {clean(details.command)}",
     ]
     for one in details.stages:

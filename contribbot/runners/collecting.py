@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from contribbot.errors import ExitCode
 from contribbot.model.actions import (
     PLAN_ARTIFACT,
@@ -24,13 +22,12 @@ from contribbot.model.runners import Job, Plan
 from contribbot.queue.load import Queue
 from contribbot.runners import planned
 from contribbot.runners.answer import Answer, Question, Sent, Source, read_sent
-from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError
+from contribbot.runners.artifacts import RefusedArtifactError
 from contribbot.runners.bases import Bases
 from contribbot.runners.fetching import Haul
-from contribbot.runners.judging import cell_end, disputed, judged, nothing_came, without
+from contribbot.runners.judging import TORN, cell_end, disputed, judged, nothing_came, without
 from contribbot.runners.merge import merge
-from contribbot.runners.retrying import SUFFIX, second_plan, settled
-from contribbot.runners.where import commit_of
+from contribbot.runners.retrying import SUFFIX, second_jobs, settled
 
 
 @dataclass
@@ -86,11 +83,20 @@ class _Judge:
             except RefusedArtifactError as error:
                 problem = str(error)
             else:
+                if came[0].early and _is_older(sent, ghost):
+                    note = f"left alone, as it is of an earlier attempt: {job.artifact}"
+                    self.sheet.notes.append(note)
+                    return _Part(job, ghost, None, *nothing_came(job, ghost, asked=asked))
                 if ghost is None or ghost.conclusion != "success" or sent.done.exit_code == 0:
-                    return _Part(job, ghost, sent)
+                    return _Part(job, ghost, without(sent, self._problems(job)))
                 problem = f"it says exit code {sent.done.exit_code}, and GitHub says success"
         self.refuse(job.artifact, problem)
         return _Part(job, ghost, None, why=problem)
+
+    def _problems(self, job: Job) -> dict[str, str]:
+        """Return what is wrong with the plan's words about a job, by patch."""
+        problems = ((cell.patch, self.problems.get(cell.key)) for cell in job.cells)
+        return {patch: problem for patch, problem in problems if problem}
 
     def refuse(self, name: str, problem: str) -> None:
         """Note why nothing is taken of the artifacts of a name."""
@@ -165,8 +171,7 @@ def second_tries(queue: Queue, haul: Haul, *, scratch: Path) -> Again:
         first = judge.receive(judge.plan.jobs)
         ends = judge.ends(_agreeing(first))
         faulty = [one for one in ends if one.state is CellState.FAULT]
-        plan, notes = second_plan(queue, judge.plan, ends)
-        jobs, sheet.notes = plan.jobs, [*sheet.notes, *notes]
+        jobs = second_jobs(queue, judge.plan, ends)
     return Again(run=haul.source.run_id if haul.source else 0, cells=tuple(faulty), jobs=jobs,
                  notes=tuple(sheet.notes))  # fmt: skip
 
@@ -183,8 +188,12 @@ def exit_code(collected: Collected) -> ExitCode:
 
 
 def _is_well(cell: CellEnd) -> bool:
-    """Say whether a cell is as it was planned: what has no runner was not."""
-    return cell.state is CellState.PROVED or (cell.state is CellState.OPEN and not cell.job)
+    """Say whether a cell is as it was planned: what has no runner was not.
+
+    A cell that a record was said to answer was, and is open where there is no such record.
+    """
+    unplanned = not (cell.job or cell.fresh)
+    return cell.state is CellState.PROVED or (cell.state is CellState.OPEN and unplanned)
 
 
 def _is_sound(haul: Haul, sheet: _Sheet, records: Iterable[RecordEnd]) -> bool:
@@ -204,39 +213,12 @@ def _sheet_of(haul: Haul) -> _Sheet:
 
 def _judge(queue: Queue, haul: Haul, scratch: Path, sheet: _Sheet) -> _Judge | None:
     """Return what the jobs are judged with; None, and a note, where there is no plan."""
-    plan = _plan_of(haul, sheet)
+    plan, notes = planned.plan_of(queue, haul)
+    sheet.notes += notes
     if plan is None or haul.source is None:
         return None
-    here = commit_of(queue.folder)
-    if here != haul.source.commit:
-        sheet.notes.append(
-            f"the run was of the queue's commit {haul.source.commit[:12]}, and here is "
-            f"{here[:12] or 'none'}: what came is judged by what is here"
-        )
     problems = planned.problems(queue, plan)
     return _Judge(queue, plan, haul.source, haul, sheet, scratch, Bases(queue), problems)
-
-
-def _plan_of(haul: Haul, sheet: _Sheet) -> Plan | None:
-    """Return the plan of the run; None, and why, where there is none."""
-    came = [one for one in haul.arrived if one.name == PLAN_ARTIFACT]
-    if len(came) != 1 or haul.source is None:
-        what = "came twice" if came else "never came"
-        job = (haul.jobs or {}).get("plan")
-        ended = f" (its job: {job.conclusion or job.status})" if job else ""
-        if len(came) == 1:
-            what = "came, and nothing says of which run"
-        sheet.notes.append(f"the plan {what}{ended}: nothing can be said of any cell")
-        return None
-    if came[0].refused:
-        sheet.notes.append(f"the plan is refused: {came[0].refused}")
-        return None
-    try:
-        return Plan.model_validate_json(came[0].files[PLAN_FILE])
-    except (ValidationError, ValueError, KeyError) as error:
-        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "not there"
-        sheet.notes.append(f"the plan is refused: not a plan: {what}")
-        return None
 
 
 def _answers(judge: _Judge) -> None:
@@ -244,12 +226,12 @@ def _answers(judge: _Judge) -> None:
     sheet, haul = judge.sheet, judge.haul
     first = judge.receive(judge.plan.jobs)
     # As the run itself saw it, which had no second try to compare with.
-    plan, notes = second_plan(judge.queue, judge.plan, judge.ends(_agreeing(first)))
-    parts = _agreeing([*first, *judge.receive(plan.jobs)])
+    tries = second_jobs(judge.queue, judge.plan, judge.ends(_agreeing(first)))
+    parts = _agreeing([*first, *judge.receive(tries)])
     jobs = [one.job for one in parts]
     _refuse_others(judge, jobs)
     strange = planned.unplanned(jobs, haul.jobs)
-    sheet.notes += [*notes, *strange]
+    sheet.notes += strange
     sheet.refused |= bool(strange)
     first, second = parts[: len(first)], parts[len(first) :]
     ghosts = {one.job.id: one.ghost for one in parts}
@@ -267,7 +249,7 @@ def _answers(judge: _Judge) -> None:
 def _agreeing(parts: Iterable[_Part]) -> list[_Part]:
     """Refuse, in what jobs sent, the records of which others say something else."""
     parts = list(parts)
-    torn = disputed(one.sent for one in parts if one.sent)
+    torn = dict.fromkeys(disputed(one.sent for one in parts if one.sent), TORN)
     return [replace(one, sent=without(one.sent, torn)) if one.sent else one for one in parts]
 
 
@@ -282,6 +264,12 @@ def _refuse_others(judge: _Judge, jobs: Sequence[Job]) -> None:
             judge.sheet.notes.append(f"left alone, as it is of an earlier attempt: {one.name}")
         elif one.name.startswith(PREFIX) and one.name not in named and not one.refused:
             judge.refuse(one.name, "no job of the plan sends it")
+
+
+def _is_older(sent: Sent, ghost: RunJob | None) -> bool:
+    """Say whether what came says that it is of an earlier attempt than GitHub says of its job."""
+    run = sent.done.run
+    return run is not None and ghost is not None and run.attempt < ghost.run_attempt
 
 
 def _misplaced(job: Job, ghost: RunJob | None) -> str:

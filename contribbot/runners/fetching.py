@@ -54,6 +54,7 @@ class Arrived:
         sha256: Digest of its zip; empty: it came in another way.
         refused: Why nothing of it is taken; empty: it is.
         attested: What is known of its attestation.
+        early: Whether it came before its job began, which is of a later attempt.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Arrived:
     sha256: str = ""
     refused: str = ""
     attested: str = ""
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def from_github(origin: Origin, run_id: int) -> Haul:
             hint="it was deleted, or the token may not see it (it needs to read actions)",
         ) from error
     _check_run(run, repository)
-    jobs = actions.jobs(repository, run_id).value
+    jobs = {job.name: job for job in actions.jobs(repository, run_id).value}
     listed = actions.artifacts(repository, run_id)
     if len(listed) > _MOST:
         raise GitHubError(f"run {run_id}: {len(listed)} artifacts; at most {_MOST}")
@@ -139,20 +141,21 @@ def from_github(origin: Origin, run_id: int) -> Haul:
     return Haul(
         source=Source(repository, run_id, run.run_attempt, run.head_sha),
         arrived=arrived,
-        jobs={job.name: job for job in jobs},
+        jobs=jobs,
         selected=run.event == "workflow_dispatch",
-        # The job that collects is part of the run, and waits for all others.
-        running=not run.over and any(not job.over for job in jobs if job.name != COLLECTOR),
+        # The job that collects waits for all others.
+        running=not run.over
+        and any(not job.over for job in jobs.values() if job.name != COLLECTOR),
         notes=tuple(notes),
     )
 
 
 def _arrived(
-    origin: Origin, listed: Sequence[Artifact], run: Run, jobs: Sequence[RunJob]
+    origin: Origin, listed: Sequence[Artifact], run: Run, jobs: Mapping[str, RunJob]
 ) -> tuple[Arrived, ...]:
     """Fetch what is contribbot's own, one after the other."""
     # The attest job has signed what it could list; who is left out came later.
-    signed = any(job.name == "attest" and job.conclusion == "success" for job in jobs)
+    signed = "attest" in jobs and jobs["attest"].conclusion == "success"
     arrived: list[Arrived] = []
     size = 0
     for artifact in _newest(listed, run.run_attempt):
@@ -170,7 +173,7 @@ def _arrived(
             one = Arrived(one.name, sha256=one.sha256, refused=problem)
         if not one.refused:
             said = origin.attest(place, run.head_sha)
-            one = _attested(one, said, signed=signed)
+            one = replace(_attested(one, said, signed=signed), early=_is_early(artifact, jobs))
         arrived.append(one)
         place.unlink(missing_ok=True)
     return tuple(arrived)
@@ -200,7 +203,7 @@ def _newest(listed: Sequence[Artifact], attempts: int) -> list[Artifact]:
     return list({one.name: one for one in sorted(listed, key=lambda one: one.id)}.values())
 
 
-def _unfit(artifact: Artifact, run: Run, jobs: Sequence[RunJob]) -> str:
+def _unfit(artifact: Artifact, run: Run, jobs: Mapping[str, RunJob]) -> str:
     """Say why an artifact is not even fetched; or nothing."""
     told = (
         (_NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
@@ -212,11 +215,18 @@ def _unfit(artifact: Artifact, run: Run, jobs: Sequence[RunJob]) -> str:
     return next((problem for holds, problem in told if not holds), "") or _not_of(artifact, jobs)
 
 
-def _not_of(artifact: Artifact, jobs: Sequence[RunJob]) -> str:
+def _is_early(artifact: Artifact, jobs: Mapping[str, RunJob]) -> bool:
+    """Say whether an artifact came before its job began, which was started again."""
+    job, came = jobs.get(artifact.name.removeprefix(PREFIX)), artifact.created_at
+    if job is None or job.run_attempt == 1 or job.started_at is None or came is None:
+        return False
+    return came < job.started_at
+
+
+def _not_of(artifact: Artifact, jobs: Mapping[str, RunJob]) -> str:
     """Say why an artifact is not what its job left: any job can add, and replace, any of them."""
     name = artifact.name.removeprefix(PREFIX)
-    job = next((one for one in jobs if one.name == name), None)
-    if job is None:
+    if (job := jobs.get(name)) is None:
         return f"no job of the run is called {name}"
     came = artifact.created_at
     slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
@@ -224,7 +234,7 @@ def _not_of(artifact: Artifact, jobs: Sequence[RunJob]) -> str:
         return ""
     if job.completed_at is not None and came > job.completed_at + slack:
         return f"it came after job {name} had ended"
-    # What an earlier attempt left came before; then nothing else can be told.
+    # What an earlier attempt left came before, see `_is_early`.
     if job.run_attempt == 1 and job.started_at is not None and came < job.started_at - slack:
         return f"it came before job {name} had begun"
     return ""

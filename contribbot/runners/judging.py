@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from contribbot.model.actions import CellEnd, CellState, RunJob
 from contribbot.model.evidence import Details
 from contribbot.model.outcome import HOST_TARGETS, Outcome
 from contribbot.model.runners import Cell, Job
-from contribbot.runners.answer import Answer, Sent
+from contribbot.runners.answer import Sent
 from contribbot.verify.runnerfault import fault_of
 
 #: Seconds before its limit at which GitHub's clock may have ended a job.
@@ -17,6 +18,9 @@ _SLACK: Final = 15.0
 _MINUTE: Final = 60.0
 #: How GitHub's runner calls the step in which it starts a job's container.
 _CONTAINER_STEP: Final = "Initialize containers"
+
+#: Why records are refused that `disputed` finds.
+TORN: Final = "two records say that the same base became different trees"
 
 #: How a job ends that nobody let begin, or end.
 _UNTRIED: Final = {"cancelled": CellState.CANCELLED, "skipped": CellState.MISSING}
@@ -150,17 +154,16 @@ def disputed(sent: Iterable[Sent]) -> frozenset[str]:
     return frozenset(patch for (patch, _), trees in made.items() if len(trees) > 1)
 
 
-def without(sent: Sent, torn: frozenset[str]) -> Sent:
+def without(sent: Sent, why: Mapping[str, str]) -> Sent:
     """Return what a job sent, with the records of some patches refused.
 
     Args:
         sent: What it sent.
-        torn: The patches of which records disagree, see `disputed`.
+        why: Why, by patch; the records of others stay as they are.
     """
-    why = "two records say that the same base became different trees"
     return Sent(sent.done, {
-        name: Answer(one.patch, one.file, why, one.details)
-        if one.patch in torn and not one.refused
+        name: replace(one, refused=why[name], content=b"", note="")
+        if name in why and not one.refused
         else one
         for name, one in sent.answers.items()
     })  # fmt: skip

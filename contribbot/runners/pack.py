@@ -60,6 +60,16 @@ class Pool:
     pieces: tuple[Piece, ...]
     where: str
 
+    @property
+    def version(self) -> str:
+        """What of `runners.toml` adds a ROCm version to it."""
+        return "a [[hosted.rocm]]" if self.kind == "compile" else "a [[runners.rocm]]"
+
+    @property
+    def more(self) -> str:
+        """What of `runners.toml` lets it have more jobs; those that compile are four a runner."""
+        return "count" if self.kind == "compile" else "jobs_limit"
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -153,10 +163,9 @@ def _versions(pool: Pool) -> int:
 
 def _fits(pool: Pool) -> None:
     for piece in pool.pieces:
-        seconds = START + piece.shared + piece.seconds
-        if seconds > pool.minutes * 60:
+        if piece.alone > pool.minutes * 60:
             raise QueueError(
-                f"{pool.where}: {piece.key} takes about {math.ceil(seconds / 60)} minutes, and "
+                f"{pool.where}: {piece.key} takes about {math.ceil(piece.alone / 60)} minutes, and "
                 f"minutes_limit is {pool.minutes}",
                 hint="raise minutes_limit, or split the patch's checks",
             )
@@ -174,7 +183,7 @@ def _in_time(stack: Stack) -> None:
         f"{pool.where}: {len(pool.pieces)} cells of {len(patches)} patches on {pool.count} "
         f"runners: the last job would start after {start / 3600:.0f} hours, and GitHub cancels "
         f"what has waited for {WAIT_HOURS}",
-        hint=f"name about {part} patches, or take away a [[runners.rocm]], or add runners",
+        hint=f"name about {part} patches, or take away {pool.version}, or raise count",
     )
 
 
@@ -182,7 +191,7 @@ def _stack(pool: Pool, most: int) -> Stack:
     """Pack one pool: of all numbers of jobs, the one that ends first, with few jobs."""
     if not pool.pieces:
         return Stack(pool, ())
-    longest = max(START + piece.shared + piece.seconds for piece in pool.pieces)
+    longest = max(piece.alone for piece in pool.pieces)
     short = max(longest, min(pool.minutes * 60 * _HEADROOM, RETRIED * 60.0))
     packed = [cut(pool.pieces, number) for number in _numbers(pool, most, short)]
     for limit in (short * _SLACK, max(longest, pool.minutes * 60 * _HARD)):
@@ -198,8 +207,7 @@ def _stack(pool: Pool, most: int) -> Stack:
     raise QueueError(
         f"{pool.where}: {len(pool.pieces)} cells do not fit into {most} jobs of {pool.minutes} "
         f"minutes, which are what it gets of the {MOST_JOBS} of a run",
-        hint="name fewer patches, take away a [[runners.rocm]], or raise minutes_limit or "
-        "jobs_limit",
+        hint=f"name fewer patches, take away {pool.version}, or raise minutes_limit or {pool.more}",
     )
 
 

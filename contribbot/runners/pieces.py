@@ -36,6 +36,11 @@ class Piece:
         return self.cells[0].rocm
 
     @property
+    def alone(self) -> float:
+        """Seconds of a job that does nothing else."""
+        return START + self.shared + self.seconds
+
+    @property
     def key(self) -> str:
         """What puts pieces of the same length in order."""
         return self.cells[0].key

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from contribbot.model.patch import Patch
 from contribbot.model.runners import (
+    COMPILING,
     HOSTED,
     Cell,
     FreshCell,
@@ -142,13 +143,15 @@ def _pools(fleet: Fleet, meant: Runners, pieces: Sequence[Piece]) -> list[Pool]:
 
 
 def _chosen(sets: Sequence[RunnerSet], loads: Mapping[str, float], piece: Piece) -> RunnerSet:
-    """Return the cheapest set that can run a piece; of several, the one least busy."""
+    """Return the cheapest set that can run a piece in time; of several, the one least busy."""
     cell = piece.cells[0]
     able = [
         one
         for one in sets
         if one.target == cell.target and cell.rocm in {image.version for image in one.rocm}
     ]
+    # Where it is too long for all of them, `pack` says so.
+    able = [one for one in able if piece.alone <= one.minutes_limit * 60] or able
     return min(able, key=lambda one: (one.cost, (loads[one.name] + piece.seconds) / one.count))
 
 
@@ -159,7 +162,7 @@ def _written(runners: Runners, stack: Stack) -> list[Job]:
         rocm = packed.pieces[0].rocm
         numbers[rocm] = numbers.get(rocm, 0) + 1
         one = next((each for each in runners.runners if each.name == pool.name), None)
-        stem = "compile" if one is None else _stem(runners, one)
+        stem = COMPILING if one is None else _stem(runners, one)
         common = {"rocm": rocm, "runners": pool.name, "kind": pool.kind, "minutes": pool.minutes}
         host = runners.hosted
         offered = one.rocm if one else host.rocm if host else ()
@@ -205,30 +208,28 @@ def _linked(jobs: Sequence[Job]) -> tuple[Job, ...]:
     )  # fmt: skip
 
 
-def again(plan: Plan, cells: Sequence[str], runners: Runners | None = None) -> Plan:
+def again(plan: Plan, cells: Sequence[str], runners: Runners) -> tuple[Job, ...]:
     """Return what tries cells once more: on another set where one can, else on the same.
+
+    `jobs_limit` is for what is planned: second tries come on top of it, one at most for each
+    job. Else a set that is full could not take what another one's runners failed.
 
     Args:
         plan: The plan that they are from.
         cells: Their keys; what is none of the plan's is left out.
-        runners: The runners of the queue; None: only the sets that the plan gave them to.
+        runners: The runners of the queue.
     """
     wanted = frozenset(cells)
     # The sets that were meant: somebody may have chosen among those of the queue.
     meant = {load.runners for load in plan.loads}
-    sets = [one for one in (runners.runners if runners else ()) if one.name in meant]
+    sets = [one for one in runners.runners if one.name in meant]
     jobs = []
     for job in plan.jobs:
         left = tuple(cell for cell in job.cells if cell.key in wanted)
         if left:
             named = {"id": f"{job.id}-again", "cells": left, "after": ()}
             jobs.append(job.model_copy(update={**_elsewhere(job, sets), **named}))
-    subjects = {cell.patch for job in jobs for cell in job.cells}
-    return plan.model_copy(update={
-        "jobs": tuple(jobs),
-        "subjects": tuple(one for one in plan.subjects if one.patch in subjects),
-        "open": (), "fresh": (), "without": (), "loads": (),
-    })  # fmt: skip
+    return tuple(jobs)
 
 
 def _elsewhere(job: Job, sets: Sequence[RunnerSet]) -> dict[str, object]:

@@ -3,17 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import PurePosixPath
+
+from pydantic import ValidationError
 
 from contribbot.errors import ContribbotError
-from contribbot.model.actions import CellEnd, CellState, RunJob
-from contribbot.model.runners import HOSTED, FreshCell, Job, OpenCell, Plan, Runners, cell_key
+from contribbot.model.actions import PLAN_ARTIFACT, CellEnd, CellState, RunJob
+from contribbot.model.runners import (
+    HOSTED,
+    RUNNERS_FILE,
+    FreshCell,
+    Job,
+    OpenCell,
+    Plan,
+    Runners,
+    cell_key,
+)
 from contribbot.queue.load import Queue
+from contribbot.runners.artifacts import PLAN_FILE
 from contribbot.runners.cells import asked_cells, demands
 from contribbot.runners.config import load_fleet
+from contribbot.runners.fetching import Haul
 from contribbot.runners.seen import read_facts
+from contribbot.runners.where import commit_of, uncommitted
 
 #: Jobs of the workflow that no plan has.
 _OWN_JOBS = frozenset({"plan", "compile", "gpu", "plan-again", "again", "attest", "collect"})
+
+
+def plan_of(queue: Queue, haul: Haul) -> tuple[Plan | None, list[str]]:
+    """Return the plan of a run, None where there is none to go by; and what must be known of it.
+
+    Args:
+        queue: The queue.
+        haul: What the run left.
+    """
+    came = [one for one in haul.arrived if one.name == PLAN_ARTIFACT]
+    if len(came) != 1 or haul.source is None:
+        what = "came twice" if came else "never came"
+        job = (haul.jobs or {}).get("plan")
+        ended = f" (its job: {job.conclusion or job.status})" if job else ""
+        if len(came) == 1:
+            what = "came, and nothing says of which run"
+        return None, [f"the plan {what}{ended}: nothing can be said of any cell"]
+    if came[0].refused:
+        return None, [f"the plan is refused: {came[0].refused}"]
+    try:
+        plan = Plan.model_validate_json(came[0].files[PLAN_FILE])
+    except (ValidationError, ValueError, KeyError) as error:
+        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "not there"
+        return None, [f"the plan is refused: not a plan: {what}"]
+    here, commit = commit_of(queue.folder), haul.source.commit
+    notes = []
+    if here != commit:
+        notes.append(
+            f"the run was of the queue's commit {commit[:12]}, and here is {here[:12] or 'none'}: "
+            "what came is judged by what is here"
+        )
+    elif _is_strange(queue, plan):
+        why = "it was not made with the runners.toml of the run's commit"
+        return None, [f"the plan is refused: {why}"]
+    if runners_of(queue, plan) is None:
+        notes.append(
+            "runners.toml here is not the one that the run was planned with, or is not valid: "
+            "images, flags, what is open, what is left out and second tries are not held against "
+            "it; check out the run's commit for that"
+        )
+    return plan, notes
+
+
+def _is_strange(queue: Queue, plan: Plan) -> bool:
+    """Say whether a plan of the commit that is here was not made with its `runners.toml`."""
+    path = queue.folder / RUNNERS_FILE
+    if path.is_file() and sha256(path.read_bytes()).hexdigest() == plan.runners_sha256:
+        return False
+    # What is not committed here is not what the run had.
+    return all(PurePosixPath(one).name != RUNNERS_FILE for one in uncommitted(queue.folder))
 
 
 def problems(queue: Queue, plan: Plan) -> dict[str, str]:
@@ -96,11 +162,7 @@ def not_run(queue: Queue, plan: Plan) -> list[CellEnd]:
         queue: The queue, whose records are asked again: the plan only says that there are some.
         plan: The plan that came.
     """
-    ends = [
-        CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,
-                state=CellState.OPEN, why=one.reason)
-        for one in plan.open
-    ]  # fmt: skip
+    ends = _open(queue, plan)
     names = [one.patch for one in plan.fresh if one.patch in queue.specs]
     facts = read_facts(queue, list(dict.fromkeys(names)))
     for one in plan.fresh:
@@ -123,6 +185,28 @@ def not_run(queue: Queue, plan: Plan) -> list[CellEnd]:
     return ends
 
 
+def _open(queue: Queue, plan: Plan) -> list[CellEnd]:
+    """Return the cells that a plan calls open: that they are, the queue must say as well."""
+    runners = runners_of(queue, plan)
+    known: set[str] | None = None
+    if runners is not None:
+        known = {_key(one) for one in asked_cells(queue, list(queue.specs), runners, runners).open}
+    ends = []
+    for one in plan.open:
+        state, why = CellState.OPEN, one.reason
+        if known is not None and _key(one) not in known:
+            state, why = CellState.REFUSED, "the plan calls it open, and by this queue it is not"
+        ends.append(
+            CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,
+                    state=state, why=why)
+        )  # fmt: skip
+    return ends
+
+
+def _key(cell: OpenCell | FreshCell) -> str:
+    return cell_key(cell.kind, cell.patch, cell.target, cell.rocm)
+
+
 def left_out(queue: Queue, plan: Plan, *, selected: bool) -> list[CellEnd]:
     """Return the cells that the patches ask for and that the plan is silent about.
 
@@ -135,8 +219,7 @@ def left_out(queue: Queue, plan: Plan, *, selected: bool) -> list[CellEnd]:
     if selected or runners is None:
         return []
     there = {one.key for one in plan.cells}
-    told: tuple[OpenCell | FreshCell, ...] = (*plan.open, *plan.fresh)
-    there |= {cell_key(one.kind, one.patch, one.target, one.rocm) for one in told}
+    there |= {_key(one) for one in plan.open} | {_key(one) for one in plan.fresh}
     asked = asked_cells(queue, list(queue.specs), runners, runners)
     return [
         CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,

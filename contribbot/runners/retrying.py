@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from contribbot.model.actions import CellEnd, CellState, RunJob
-from contribbot.model.runners import Plan
+from contribbot.model.runners import Job, Plan
 from contribbot.queue.load import Queue
 from contribbot.runners import planned
 from contribbot.runners.plan import again
@@ -19,22 +19,18 @@ from contribbot.runners.plan import again
 SUFFIX = "-again"
 
 
-def second_plan(queue: Queue, plan: Plan, ends: Iterable[CellEnd]) -> tuple[Plan, list[str]]:
-    """Return what tries the cells again that a runner failed, and what must be known of it.
+def second_jobs(queue: Queue, plan: Plan, ends: Iterable[CellEnd]) -> tuple[Job, ...]:
+    """Return what tries the cells again that a runner failed.
 
     Args:
         queue: The queue. Where a second try may run, its `runners.toml` says and not the plan,
-            which jobs could have replaced.
+            which jobs could have replaced: none, where the plan was made with another.
         plan: The plan that came.
         ends: What became of its cells.
     """
     faulty = [one.key for one in ends if one.state is CellState.FAULT]
     runners = planned.runners_of(queue, plan)
-    if not faulty or runners is None:
-        note = "runners.toml is not the one that the run was planned with: second tries of what "
-        note += "runners failed are not looked at; check out the run's commit for that"
-        return again(plan, ()), [note] if faulty else []
-    return again(plan, faulty, runners), []
+    return again(plan, faulty, runners) if runners is not None else ()
 
 
 def settled(

@@ -19,7 +19,7 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import Details, pin_digest
 from contribbot.model.outcome import Outcome
 from contribbot.model.patch import Patch
-from contribbot.model.runners import is_version
+from contribbot.model.runners import COMPILING, Kind, is_version
 from contribbot.queue.load import Queue
 from contribbot.verify.cache import tool_digest
 from contribbot.verify.records import State, judge_record
@@ -54,6 +54,7 @@ class Facts(Model):
         path: The record, seen from the queue's folder.
         patch: The patch that it is about.
         fresh: Whether it is about what the queue has now.
+        asked: The kind of the job that sent it; empty: it was made by hand.
         rocm: The ROCm version of its machine, as that calls it.
         seen: Its outcomes.
     """
@@ -61,21 +62,27 @@ class Facts(Model):
     path: str
     patch: str
     fresh: bool
+    asked: Kind | Literal[""]
     rocm: str
     seen: Annotated[tuple[Seen, ...], Field(strict=False)]
 
     def says(self, require: Iterable[str], rocm: str) -> Literal["passed", "failed", ""]:
         """Return what it says of a cell, or nothing.
 
+        What a job with a GPU compiled besides, in its own image, answers no cell: nobody asked it.
+
         Args:
             require: What must be proved, as `STAGE:TARGET`.
             rocm: The ROCm version.
         """
+        needs = [need.partition(":") for need in require]
         if not self.fresh or not is_version(rocm, self.rocm):
+            return ""
+        if self.asked == "gpu" and any(stage == "compile" for stage, _, _ in needs):
             return ""
         outcomes: list[set[str]] = [
             {one.outcome for one in self.seen if (one.stage, one.target) == (stage, target)}
-            for stage, _, target in (need.partition(":") for need in require)
+            for stage, _, target in needs
         ]
         if any(Outcome.FAILED in each for each in outcomes):
             return "failed"
@@ -153,6 +160,7 @@ def _facts(queue: Queue, path: Path, inside: str) -> Facts | None:
         path=inside,
         patch=details.patch,
         fresh=record.state is State.FRESH,
+        asked=_asked(details),
         rocm=details.machine.rocm,
         seen=tuple(
             Seen(
@@ -165,6 +173,13 @@ def _facts(queue: Queue, path: Path, inside: str) -> Facts | None:
             for one in details.stages
         ),
     )
+
+
+def _asked(details: Details) -> Kind | Literal[""]:
+    """Return the kind of the job that sent a record, which the job's id begins with."""
+    if details.run is None:
+        return ""
+    return "compile" if details.run.job.startswith(f"{COMPILING}-") else "gpu"
 
 
 def _basis(queue: Queue, name: str) -> str:

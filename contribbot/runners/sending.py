@@ -29,7 +29,7 @@ from contribbot.runners.dispatching import (
     request_for,
 )
 from contribbot.runners.fetching import Origin
-from contribbot.runners.watching import View, watch
+from contribbot.runners.watching import Ended, View, watch
 from contribbot.runners.where import WORKFLOW, commit_of, repository_of, uncommitted
 from contribbot.workspace import run_folder
 
@@ -152,7 +152,7 @@ class Sender:
         """End older runs of the same; see `dispatching.cancel_superseded`."""
         return cancel_superseded(self._actions, self.repository, selection, run)
 
-    def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Run:
+    def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Ended:
         """Look on until a run is over; see `watching.watch`."""
         self.run_id = run_id
         origin = Origin(self._actions, self.repository, self.scratch, attest=lambda *_: "")

@@ -18,8 +18,10 @@ DEFAULTS: Final[Mapping[str, float]] = {
     "reproduce": 20.0, "numerics": 20.0, "bench": 30.0,
 }  # fmt: skip
 FULL_BUILD: Final = 900.0
-Basis = Literal["records", "records of other targets", "default"]
-_ORDER: Final[tuple[Basis, ...]] = ("records", "records of other targets", "default")
+#: No unit of work takes a day: what says so was not measured.
+_LONGEST: Final = 24 * 3600.0
+Basis = Literal["records", "other records", "default"]
+_ORDER: Final[tuple[Basis, ...]] = ("records", "other records", "default")
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
@@ -58,6 +60,8 @@ class Times:
             for seen in one.seen:
                 if seen.outcome not in {Outcome.PASSED, Outcome.FAILED}:
                     continue
+                if seen.seconds > _LONGEST:
+                    continue
                 key = (one.patch, seen.stage, seen.label, seen.target)
                 self._exact[key] = max(seen.seconds, self._exact.get(key, 0.0))
                 self._patch.setdefault((one.patch, seen.stage), []).append(seen.seconds)
@@ -83,9 +87,9 @@ class Times:
             return FULL_BUILD, "default"
         others = self._patch.get((patch.name, stage))
         if others:
-            return statistics.median(others), "records of other targets"
+            return statistics.median(others), "other records"
         if stage in self._median:
-            return self._median[stage], "records of other targets"
+            return self._median[stage], "other records"
         return DEFAULTS[stage], "default"
 
     def _units_of(self, patch: Patch) -> tuple[tuple[str, str, str], ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from contribbot.errors import GitHubError, NotFoundError, UsageError
 from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
-from contribbot.runners.fetching import Origin
+from contribbot.runners.fetching import COLLECTOR, Origin
 from contribbot.runners.where import WORKFLOW
 
 #: Seconds between looks are at most so many times those of the first.
@@ -24,19 +25,23 @@ _GROWTH: Final = 1.5
 
 @dataclass(frozen=True)
 class Step:
-    """A job that is not as it was.
+    """A job as it is.
 
     Attributes:
         job: Its name.
         now: What it does, or how it ended.
         runner: Which runner has it; may be empty.
         cells: The names of its cells; none where the plan is not known.
+        started: When it started, or was queued.
+        ended: When it ended.
     """
 
     job: str
     now: str
     runner: str
     cells: tuple[str, ...]
+    started: datetime | None
+    ended: datetime | None
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,37 @@ class View:
 
     Attributes:
         steps: The jobs that are not as they were.
+        jobs: All jobs.
         cells: How many cells are in jobs in each state; empty where the plan is not known.
     """
 
     steps: tuple[Step, ...]
+    jobs: tuple[Step, ...]
     cells: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over.
+
+    Attributes:
+        run: The run.
+        jobs: Its jobs.
+    """
+
+    run: Run
+    jobs: tuple[Step, ...]
+
+    @property
+    def collect(self) -> str:
+        """What the run's own `collect` came to, which knows of second tries; or nothing."""
+        found = [one.now for one in self.jobs if one.job == COLLECTOR]
+        return found[0] if len(found) == 1 and found[0] in {"success", "failure"} else ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all that was planned came and passed; by GitHub's mark where nobody judged."""
+        return (self.collect or self.run.conclusion) == "success"
 
 
 def watch(
@@ -59,7 +90,7 @@ def watch(
     every: float,
     sleep: Callable[[float], None],
     told: Callable[[View], None],
-) -> Run:
+) -> Ended:
     """Look on until a run is over. What has not changed costs GitHub nothing.
 
     Args:
@@ -88,12 +119,13 @@ def watch(
             raise NotFoundError(
                 f"run {run_id} of {origin.repository}: there is none (any more)", hint=error.hint
             ) from error
-        changed = [one for one in jobs if known.get(one.name) != _now(one)]
-        known |= {one.name: _now(one) for one in jobs}
+        steps = _steps(jobs, plan)
+        changed = tuple(one for one in steps if known.get(one.job) != (one.now, one.runner))
+        known = {one.job: (one.now, one.runner) for one in steps}
         if changed:
-            told(_view(changed, known, plan))
+            told(View(changed, steps, _counted(steps, plan)))
         if run.over:
-            return run
+            return Ended(run, steps)
         pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
         sleep(pause)
 
@@ -108,20 +140,22 @@ def _check_workflow(run: Run) -> None:
         )
 
 
-def _now(job: RunJob) -> tuple[str, str]:
-    """Return what a job does, or how it ended, and which runner has it."""
-    return (job.conclusion or job.status).replace("_", " "), job.runner_name or ""
-
-
-def _view(
-    changed: list[RunJob], known: Mapping[str, tuple[str, str]], plan: Plan | None
-) -> View:  # fmt: skip
+def _steps(jobs: Sequence[RunJob], plan: Plan | None) -> tuple[Step, ...]:
     cells = {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs} if plan else {}
-    steps = tuple(Step(one.name, *_now(one), cells.get(one.name, ())) for one in changed)
+    return tuple(
+        Step(one.name, (one.conclusion or one.status).replace("_", " "), one.runner_name or "",
+             cells.get(one.name, ()), one.started_at, one.completed_at)
+        for one in jobs
+    )  # fmt: skip
+
+
+def _counted(steps: Sequence[Step], plan: Plan | None) -> dict[str, int]:
+    """Return how many cells are in jobs in each state."""
+    states = {one.job: one.now for one in steps}
     counted: Counter[str] = Counter()
-    for job, keys in cells.items():
-        counted[known.get(job, ("not begun", ""))[0]] += len(keys)
-    return View(steps, dict(counted))
+    for job in plan.jobs if plan else ():
+        counted[states.get(job.id, "not begun")] += len(job.cells)
+    return dict(counted)
 
 
 def _plan(origin: Origin, run_id: int, jobs: tuple[RunJob, ...]) -> Plan | None:

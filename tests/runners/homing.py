@@ -202,8 +202,8 @@ class Home:
         end_job(self.github.state, self.ghost(job), conclusion, seconds=seconds)
 
     def ghost(self, job: str) -> RunJob:
-        """Return a job as GitHub has it."""
-        return next(one for one in self.run.jobs if one.name == job)
+        """Return a job as GitHub has it: its last try."""
+        return next(one for one in reversed(self.run.jobs) if one.name == job)
 
     def add_job(self, name: str, conclusion: str) -> None:
         """Add a job that has ended."""

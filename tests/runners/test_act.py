@@ -166,11 +166,3 @@ def test_nothing_is_pushed_that_is_not_proved(act: Act, github: GitHub) -> None:
     assert "area: no fresh evidence" in ran.said
     assert token not in ran.said
     assert [one for one in github.requests if one.method != "GET"] == []
-
-
-def test_another_branch_opens_and_tells_nothing(act: Act) -> None:
-    git(act.queue, "checkout", "-q", "-b", "mine")
-    for workflow, event in (("open-pr.yml", "workflow_dispatch"), ("rebase.yml", "schedule")):
-        ran = act(event, workflow, "--input", "patches=area")
-        assert ran.code == 0, ran.said
-        assert "Install contribbot" not in ran.said

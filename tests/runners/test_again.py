@@ -12,7 +12,7 @@ from contribbot.errors import ExitCode
 from contribbot.model.actions import CellState
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
-from tests.github.state_actions import Storage, upload
+from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged
 from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, packed, states, why
 from tests.runners.homing import (
@@ -39,7 +39,7 @@ def test_what_the_second_runner_proves_is_proved(home: Home, tmp_path: Path) -> 
     again = home.try_again(GITHUB_OUTPUT=str(outputs))
     assert [one.why for one in again.cells] == ["gpu-hung: no answer for 60 s"]
     (row,) = json.loads(outputs.read_text().removeprefix("again="))
-    assert (row["id"], row["artifact"], row["after"]) == (AGAIN, f"contribbot-{AGAIN}", [])
+    assert (row["id"], row["artifact"]) == (AGAIN, f"contribbot-{AGAIN}")
     assert row["asks"] == [{"patch": "area", "require": ["reproduce:gfx942"]}]
     # It looks, and keeps nothing.
     assert home.evidence() == []
@@ -223,7 +223,7 @@ def test_no_plan_of_other_runners_sends_anything_anywhere(home: Home) -> None:
     one.__post_init__()
     again = home.try_again()
     assert again.jobs == ()
-    assert any("runners.toml is not the one" in note for note in again.notes)
+    assert any("the plan is refused: it was not made with" in note for note in again.notes)
 
 
 def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
@@ -237,6 +237,37 @@ def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
     found = home.collected()
     assert found.complete, found
     assert f"left alone, as it is of an earlier attempt: contribbot-{AGAIN}" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "state", "said"),
+    [
+        ("failure", CellState.FAILED, "its job ended with failure and did not get to it"),
+        ("cancelled", CellState.CANCELLED, "its job was cancelled"),
+        ("", CellState.RUNNING, "its job is queued"),
+    ],
+)
+def test_a_job_that_ran_again_and_left_nothing(
+    home: Home, conclusion: str, state: CellState, said: str
+) -> None:
+    """What its first attempt had seen is not what became of the run."""
+    for job in (COMPILED, RAN):
+        home.send(job)
+    home.run.attempt = 2
+    # One job was started again, as GitHub says; the other is as its first attempt left it.
+    home.github.state.clock.now()
+    add_job(home.github.state, home.run, RAN).labels = home.job(RAN).labels
+    if conclusion:
+        home.end(RAN, conclusion)
+    found = home.collected()
+    assert states(found) == {"compile area gfx942": CellState.PROVED, CELL: state}
+    assert why(found) == said
+    assert f"left alone, as it is of an earlier attempt: contribbot-{RAN}" in found.notes
+    assert not found.complete
+    assert [one.job for one in found.records] == [COMPILED]
+    # What its second attempt leaves counts.
+    home.send(RAN)
+    assert home.collected().complete
 
 
 def test_tries_that_disagree_about_the_tree_are_refused(home: Home) -> None:

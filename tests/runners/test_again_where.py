@@ -95,5 +95,5 @@ def test_where_a_second_try_goes(
     plan = ranged.plan(on=on)
     job = plan.of_kind("gpu")[0]
     assert (job.runners, job.seconds > 300) == ("mi300", True)
-    (found,) = again(plan, [job.cells[0].key], load_fleet(ranged.folder).runners).jobs
+    (found,) = again(plan, [job.cells[0].key], load_fleet(ranged.folder).runners)
     assert (found.runners, found.cells, found.id) == (where, job.cells, f"{job.id}-again")

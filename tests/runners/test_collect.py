@@ -55,6 +55,14 @@ def test_all_came_and_passed(home: Home) -> None:
     assert home.ranged.plan().jobs == ()
 
 
+def test_a_job_with_a_gpu_does_not_answer_what_it_was_not_asked(home: Home) -> None:
+    """Its record says that it compiled, too: with an image that is not the one for that."""
+    home.end(COMPILED, "failure")
+    home.send(RAN)
+    assert states(home.collected())["gpu area gfx942"] is CellState.PROVED
+    assert [cell.kind for cell in home.ranged.plan().cells] == ["compile"]
+
+
 def test_the_token_does_not_go_to_the_storage(home: Home) -> None:
     home.send(COMPILED)
     home.collect()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from contribbot.model.actions import CellState
+from contribbot.model.runners import FreshCell, OpenCell, Plan
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
-from tests.runners.conftest import CHECKS, Ranged
+from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
 from tests.runners.homing import (
     COMPILED,
     RAN,
@@ -21,6 +22,7 @@ from tests.runners.homing import (
 from tests.runners.homing import (
     home as home,  # noqa: PLC0414  see above
 )
+from tests.toy import git
 
 
 def test_a_plan_that_was_replaced(home: Home) -> None:
@@ -70,6 +72,115 @@ def test_a_plan_that_the_queue_never_made(home: Home, find: str, instead: str, r
     found = home.collected()
     assert states(found)["gpu area gfx942"] is CellState.REFUSED
     assert reason in why(found)
+    assert not found.complete
+    # What answers another question is no evidence, however sound it is in itself.
+    assert home.evidence() == []
+
+
+def test_only_the_patch_that_the_plan_is_wrong_about_is_refused(
+    ranged: Ranged, github: GitHub
+) -> None:
+    ranged.patch("second", CHECKS)
+    ranged.put(MI300.replace("count = 2", "count = 1") + HOSTED)
+    with Storage().running() as storage:
+        home = make_home(ranged, github, storage)
+        home.begin()
+        job = home.job(RAN)
+        cells = tuple(
+            cell.model_copy(update={"require": ("compile:gfx942",)})
+            if cell.patch == "second" else cell
+            for cell in job.cells
+        )  # fmt: skip
+        forged = job.model_copy(update={"cells": cells})
+        put_plan(home, home.plan.model_copy(update={
+            "jobs": tuple(forged if one is job else one for one in home.plan.jobs)
+        }))  # fmt: skip
+        home.send(RAN)
+        found = states(home.collected())
+        assert found["gpu second gfx942"] is CellState.REFUSED
+        assert found["gpu area gfx942"] is CellState.PROVED
+        assert {path.parent.name for path in home.evidence()} == {"area"}
+
+
+def put_plan(home: Home, plan: Plan) -> None:
+    """Put another plan in the place of the one that was made; it is as if it always was there."""
+    one = home.run.artifacts[0]
+    one.stored, one.digest = packed({"plan.json": plan.model_dump_json().encode()}), None
+    one.__post_init__()
+    home.plan = plan
+
+
+def forge(home: Home, **changed: object) -> None:
+    """Say in the plan that it was made with other runners, and change its job for the GPU."""
+    job = home.job(RAN)
+    forged = job.model_copy(update=changed)
+    put_plan(home, home.plan.model_copy(update={
+        "runners_sha256": "0" * 64,
+        "jobs": tuple(forged if one is job else one for one in home.plan.jobs),
+    }))  # fmt: skip
+
+
+def test_a_plan_that_names_other_runners_than_its_commit_has_is_refused(home: Home) -> None:
+    forge(home, image=f"evil.example/run@sha256:{'f' * 64}")
+    home.send(RAN)
+    found = home.collected()
+    assert found.cells == ()
+    assert not found.complete
+    assert found.notes == (
+        "the plan is refused: it was not made with the runners.toml of the run's commit",
+    )
+    assert home.evidence() == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_where_other_runners_are_here_it_is_said_and_github_is_asked(
+    home: Home, *, committed: bool
+) -> None:
+    home.ranged.put(MI300 + HOSTED + "\n# More.\n")
+    if committed:
+        git(home.ranged.folder, "commit", "-q", "-a", "-m", "More")
+    for job in (COMPILED, RAN):
+        home.send(job)
+    found = home.collected()
+    assert set(states(found).values()) == {CellState.PROVED}
+    (note,) = [one for one in found.notes if one.startswith("runners.toml here is not the one")]
+    assert note.endswith("check out the run's commit for that")
+    # GitHub says where a job ran, whatever a plan says.
+    forge(home, labels=("anybody",))
+    found = home.collected()
+    assert why(found) == "it ran on self-hosted, gfx942, and the plan has it on anybody"
+
+
+def test_a_cell_that_a_plan_calls_open_and_that_is_not(home: Home) -> None:
+    (cell,) = home.job(RAN).cells
+    shown = {"kind": cell.kind, "patch": cell.patch, "target": cell.target, "rocm": cell.rocm}
+    unheard = OpenCell(kind="gpu", patch="area", target="gfx950", reason="no runner has gfx950")
+    moved = OpenCell.model_validate({**shown, "reason": "no runner has gfx942"})
+    put_plan(home, home.plan.model_copy(update={
+        "jobs": home.plan.jobs[:1], "open": (moved, unheard),
+    }))  # fmt: skip
+    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
+    home.send(COMPILED)
+    found = home.collected()
+    assert states(found) == {
+        "compile area gfx942": CellState.PROVED,
+        "gpu area gfx942": CellState.REFUSED, "gpu area gfx950": CellState.REFUSED,
+    }  # fmt: skip
+    assert {one.why for one in found.cells if one.kind == "gpu"} == {
+        "the plan calls it open, and by this queue it is not"
+    }
+    assert not found.complete
+
+
+def test_a_cell_that_a_plan_calls_fresh_and_that_is_not(home: Home) -> None:
+    (cell,) = home.job(RAN).cells
+    moved = FreshCell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
+                      record="evidence/area/x86_64-gfx942.json", says="passed")  # fmt: skip
+    put_plan(home, home.plan.model_copy(update={"jobs": home.plan.jobs[:1], "fresh": (moved,)}))
+    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
+    home.send(COMPILED)
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is CellState.OPEN
     assert not found.complete
 
 

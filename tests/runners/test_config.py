@@ -46,9 +46,6 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300.replace('"gfx942"\nlabels', '"mi300x"\nlabels'), "runners[0].target: "),
         (MI300.replace('"7.1"', '"7.1; echo"'), "runners[0].rocm[0].version: "),
         (MI300.replace('name = "mi300"', 'name = "hosted"'), "hosted is the set that compiles"),
-        (MI300 + 'flags = ["--privileged"]\n', "--privileged: Actions does not take it, or it op"),
-        (MI300 + 'flags = ["-v/:/host"]\n', "-v/:/host: Actions does not take it, or it opens"),
-        (MI300 + 'flags = ["$(id)"]\n', "runners[0].rocm[0].flags[0]: one word of letters"),
         ("[[runners]\n", "not TOML"),
     ],
 )  # fmt: skip
@@ -59,6 +56,61 @@ def test_a_fault_is_named_with_its_key(ranged: Ranged, text: str, said: str) -> 
     assert str(path) in done.err
     assert said in done.err
     assert "docs/" in done.err or "add a [[runners]]" in done.err or "not TOML" in done.err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--device /dev/kfd --device /dev/dri --group-add video --group-add render",
+        "--device=/dev/kfd --device=/dev/dri/renderD128 --device /dev/dri/card1 --group-add=109",
+        "--cap-add=SYS_PTRACE --security-opt seccomp=unconfined --shm-size 64G --init",
+        "--ulimit memlock=-1 --ulimit=stack=67108864 --memory 200g --cpus 7.5 --ipc private",
+        "--user root --cpuset-cpus 0-15,32 --security-opt=no-new-privileges",
+    ],
+)
+def test_what_containers_with_a_gpu_need_is_taken(ranged: Ranged, flags: str) -> None:
+    ranged.put(MI300 + f"flags = {flags.split()}\n")
+    assert load_fleet(ranged.folder).runners.runners[0].rocm[0].flags == tuple(flags.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--privileged", "--privileged is not one of --cap-add, "),
+        ("-itv /:/h", "-itv is not one of"),
+        ("-v/:/host", "-v/:/host is not one of"),
+        ("-e ACTIONS_RUNTIME_TOKEN", "-e is not one of"),
+        ("--use-api-socket", "--use-api-socket is not one of"),
+        ("--cidfile=/etc/cron.d/x", "--cidfile is not one of"),
+        # The first word that is no option would be the image.
+        ("evil.example/image:latest", "evil.example/image:latest is not one of"),
+        ("--init evil.example/image:latest", "evil.example/image:latest is not one of"),
+        ("--init=false", "--init takes no value"),
+        ("--init=", "--init takes no value"),
+        ("-- x", "-- is not one of"),
+        ("--cap-add ALL", "--cap-add ALL: it takes SYS_PTRACE"),
+        ("--device /dev/sda", "--device /dev/sda: it takes /dev/kfd, /dev/dri"),
+        ("--device=/dev/kfd:/x", "--device /dev/kfd:/x: it takes"),
+        ("--device /dev/dri/../sda", "--device /dev/dri/../sda: it takes"),
+        ("--device --privileged", "--device --privileged: it takes"),
+        ("--device", "--device without a value: it takes"),
+        ("--group-add docker", "--group-add docker: it takes video, render"),
+        ("--group-add 0", "--group-add 0: it takes"),
+        ("--ipc=host", "--ipc host: it takes none, private or shareable; for more shared memory"),
+        ("--security-opt=apparmor=unconfined", "--security-opt apparmor=unconfined: it takes"),
+        ("--user $(id)", "--user $(id): it takes"),
+    ],
+)
+def test_no_other_flag_is_taken(ranged: Ranged, flags: str, said: str) -> None:
+    path = ranged.put(MI300 + f"flags = {flags.split()}\n")
+    done = run_matrix(ranged.folder)
+    assert (done.code, done.out) == (ExitCode.USAGE, "")
+    assert f"{path}:9: runners[0].rocm[0].flags: {said}" in done.err
+
+
+def test_a_flag_is_one_word(ranged: Ranged) -> None:
+    ranged.put(MI300 + 'flags = ["--group-add=video\\n--privileged"]\n')
+    assert "flags: --group-add video" in run_matrix(ranged.folder).err
 
 
 def test_labels_inside_others_of_the_same_target_are_fine(ranged: Ranged) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -11,12 +12,14 @@ from contribbot.runners.dispatching import Selection
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.server import Hook
-from tests.github.state_actions import Storage, actions_of
+from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job
 from tests.github.wire import Answer, HangUpError, Request
 from tests.runners.conftest import Ranged
 from tests.runners.desk import WORKFLOW, Desk
 from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, make_home
+
+ALL_PASSED = "collect: success, so all that was planned came and passed"
 
 
 def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
@@ -48,6 +51,70 @@ def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
 def test_a_run_that_ends_badly(desk: Desk) -> None:
     desk.script = [desk.plan, desk.fail]
     assert desk().code == ExitCode.NO
+
+
+@pytest.mark.parametrize(
+    ("collect", "mark", "code", "said"),
+    [
+        # A first try failed and the second passed: the job that failed first stays red.
+        ("success", "failure", ExitCode.OK, f"{ALL_PASSED} (GitHub marks the run failure)"),
+        ("failure", "failure", ExitCode.NO, "collect: failure"),
+        ("failure", "success", ExitCode.NO, "collect: failure (GitHub marks the run success)"),
+        # It judged nothing: there was nothing to prove, or it did not come to it.
+        ("skipped", "success", ExitCode.OK, "success"),
+        ("skipped", "failure", ExitCode.NO, "failure"),
+        ("timed_out", "failure", ExitCode.NO, "failure"),
+        ("cancelled", "cancelled", ExitCode.NO, "cancelled"),
+    ],
+)  # fmt: skip
+def test_what_judged_the_run_decides(
+    desk: Desk, collect: str, mark: str, code: ExitCode, said: str
+) -> None:
+    desk.script = [desk.plan, desk.judged(collect, mark)]
+    told = desk()
+    assert told.code == code
+    (run,) = desk.runs()
+    assert f"run {run.id} is over: {said}" in told.out.splitlines()
+
+
+def test_two_jobs_of_that_name_decide_nothing(desk: Desk) -> None:
+    def twice(run: Run) -> None:
+        desk.judged("success")(run)
+        end_job(desk.home.github.state, add_job(desk.home.github.state, run, "collect"), "failure")
+
+    desk.script = [desk.plan, twice]
+    assert desk().code == ExitCode.NO
+
+
+def test_one_json_document_and_nothing_else(desk: Desk) -> None:
+    desk.script = [desk.plan, desk.work, desk.judged("success")]
+    said = desk("--json")
+    assert said.code == ExitCode.OK
+    (run,) = desk.runs()
+    document = json.loads(said.out)
+    jobs = document.pop("jobs")
+    assert document == {
+        "type": "contribbot/dispatched/v1", "repository": "example/queue", "run": run.id,
+        "url": f"https://github.com/example/queue/actions/runs/{run.id}", "commit": run.head_sha,
+        "conclusion": "failure", "collect": "success", "passed": True,
+    }  # fmt: skip
+    assert [(one["name"], one["state"], one["runner"]) for one in jobs] == [
+        ("plan", "success", "runner-1"), (COMPILED, "success", "node-1"),
+        (RAN, "failure", "runner-1"), (f"{RAN}-again", "success", "runner-1"),
+        ("collect", "success", "runner-1"),
+    ]  # fmt: skip
+    assert jobs[2]["cells"] == ["gpu/area/gfx942/rocm7.1"]
+    assert jobs[2]["started"] < jobs[2]["ended"]
+    # What goes on is on standard error.
+    assert f"{COMPILED}: in progress on node-1: compile/area/gfx942/rocm7.1" in said.err
+    assert f"run {run.id}: https://" in said.err
+
+
+def test_interrupted_there_is_no_document(desk: Desk) -> None:
+    desk.script = [desk.plan, desk.interrupt]
+    said = desk("--json")
+    assert (said.code, said.out) == (ExitCode.INTERRUPTED, "")
+    assert "--resume" in said.err
 
 
 def test_what_has_not_changed_costs_nothing(desk: Desk) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.conftest import Program, Ran
     from tests.toy import Toy
 
+VERSION = importlib.metadata.version("contribbot")
 PINNED = f"contribbot==0.1.0 \\\n    --hash=sha256:{'a' * 64}\n"
 #: Where pip looks for its configuration, before a test takes HOME away.
 HOME = os.environ["HOME"]
@@ -271,6 +272,31 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
             env={**os.environ, "HOME": HOME}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "contribbot-0.0.1-py3-none-any.whl",
+            f"its name says 0.0.1, and {VERSION} is what pinned it",
+        ),
+        ("other-1.0-py3-none-any.whl", "its name says that it is other"),
+        (f"contribbot-{VERSION}-py3-none-any.whl", ""),
+        ("newest.whl", ""),
+    ],
+)
+def test_pin_says_when_the_wheel_is_another_version(
+    toy: Toy, program: Program, name: str, said: str
+) -> None:
+    wheel = f"https://example.com/a/{name}#sha256={'a' * 64}"
+    ran = program("workflows", "pin", "--contribbot", wheel, HOME=HOME)
+    assert ran.code == 0, ran.err
+    assert said in ran.err
+    assert bool(ran.err) is bool(said)
+    assert (
+        wheel.partition("#")[0] in (toy.queue / ".github/contribbot-requirements.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from contribbot.errors import ExitCode, QueueError
 from contribbot.model.outcome import Outcome
 from contribbot.model.runners import Plan
+from contribbot.report.matrix import append_again, append_outputs, matrix
+from contribbot.runners.config import load_fleet
+from contribbot.runners.install import templates_folder
 from contribbot.runners.plan import again
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 
@@ -137,7 +141,45 @@ def test_times_are_from_records_also_stale_ones(ranged: Ranged) -> None:
     assert ranged.plan("wide").cells[0].estimate == "default"
     ranged.put(MI300.replace("gfx942", "gfx90a") + HOSTED)
     both = [cell for cell in ranged.plan().cells if cell.patch == "wide"]
-    assert {cell.estimate for cell in both} == {"records of other targets"}
+    assert {cell.estimate for cell in both} == {"other records"}
+    assert "2 from other records" in run_matrix(ranged.folder).out
+
+
+def test_a_time_that_cannot_be_is_no_estimate(ranged: Ranged) -> None:
+    ranged.record("area", seconds=1e308, rocm="7.0.0")
+    plan = ranged.plan()
+    assert {cell.estimate for cell in plan.cells} == {"default"}
+    assert plan.loads[0].seconds < 3600
+
+
+def test_a_cell_that_is_too_long_for_the_cheapest_set_goes_to_another(ranged: Ranged) -> None:
+    other = MI300.replace("mi300", "other").replace('"gfx942"]', '"gfx942b"]')
+    other = other.replace("count = 2", "cost = 9")
+    short = MI300.replace("count = 2", "cost = 0.5\nminutes_limit = 5")
+    ranged.put(short + other + HOSTED)
+    assert ranged.plan().of_kind("gpu")[0].runners == "mi300"
+    ranged.record("area", seconds=100.0, rocm="7.0.0")
+    assert ranged.plan().of_kind("gpu")[0].runners == "other"
+    # Where it is too long for all of them, the cheapest is named.
+    ranged.record("area", seconds=4000.0, rocm="7.0.0")
+    with pytest.raises(QueueError, match=r"runners mi300: .* and minutes_limit is 5"):
+        ranged.plan(on=("mi300", "other"))
+
+
+def test_more_than_github_hands_on_is_refused(ranged: Ranged, tmp_path: Path) -> None:
+    (job,) = ranged.plan().of_kind("gpu")
+    (cell,) = job.cells
+    cells = [cell.model_copy(update={"patch": f"p{number}"}) for number in range(20_000)]
+    plan = ranged.plan().model_copy(
+        update={"jobs": (job.model_copy(update={"cells": tuple(cells)}),)}
+    )
+    outputs = tmp_path / "outputs"
+    with pytest.raises(QueueError, match=r"1 job for 20,000 cells .* of 1,000,000") as raised:
+        append_outputs(outputs, plan)
+    assert "--on SET" in raised.value.hint
+    with pytest.raises(QueueError, match="1 job for 20,000 cells"):
+        append_again(outputs, plan.jobs)
+    assert not outputs.exists()
 
 
 def test_the_same_input_gives_the_same_bytes(ranged: Ranged) -> None:
@@ -161,14 +203,18 @@ def test_under_actions_the_matrices_are_outputs(ranged: Ranged, tmp_path: Path) 
     assert json.loads(told["gpu"]) == [
         {
             "id": "gfx942-rocm7.1-1", "artifact": "contribbot-gfx942-rocm7.1-1",
-            "labels": ["self-hosted", "gfx942"], "target": "gfx942", "rocm": "7.1",
+            "labels": ["self-hosted", "gfx942"],
             "image": f"example.com/rocm/run@sha256:{DIGEST}",
             "options": "--device /dev/kfd --device /dev/dri --group-add video",
-            "minutes": 120, "patches": "area",
-            "asks": [{"patch": "area", "require": ["reproduce:gfx942"]}],
-            "after": ["compile-rocm7.1-1"],
+            "minutes": 120, "asks": [{"patch": "area", "require": ["reproduce:gfx942"]}],
         }
     ]  # fmt: skip
+
+
+def test_a_row_has_what_the_workflow_takes_and_no_more(ranged: Ranged) -> None:
+    text = (templates_folder() / "verify.yml").read_text(encoding="utf-8")
+    (row,) = matrix(ranged.plan(), "gpu")
+    assert set(row) == set(re.findall(r"\bmatrix\.(\w+)", text))
 
 
 def test_with_nothing_to_do_no_job_starts(ranged: Ranged, tmp_path: Path) -> None:
@@ -183,7 +229,12 @@ def test_what_is_shown(ranged: Ranged) -> None:
     out = run_matrix(ranged.folder, "area").out.splitlines()
     assert out[0] == "compile-rocm7.1-1  1 cell, about 2 min on hosted: area"
     assert out[1] == "gfx942-rocm7.1-1   1 cell, about 3 min on mi300: area"
+    assert out[-2].startswith("mi300: 1 job on 2 runners, the last ends after about 3 min (no ")
     assert out[-1] == "2 jobs for 2 cells; times: 2 by default, as no record tells"
+    ranged.put(MI300.replace("count = 2", "count = 1"))
+    out = run_matrix(ranged.folder, "area").out.splitlines()
+    assert out[-2].startswith("mi300: 1 job on 1 runner, ")
+    assert out[-1] == "1 job for 1 cell; times: 1 by default, as no record tells"
 
 
 def test_no_such_patch(ranged: Ranged) -> None:
@@ -195,10 +246,10 @@ def test_no_such_patch(ranged: Ranged) -> None:
 def test_cells_that_a_runner_failed_are_tried_again(ranged: Ranged) -> None:
     ranged.patch("second")
     plan = ranged.plan()
-    once_more = again(plan, [RAN, "gpu/unknown/gfx942/rocm7.1"])
-    assert [job.id for job in once_more.jobs] == ["gfx942-rocm7.1-1-again"]
-    assert keys(once_more) == [RAN]
-    assert [one.patch for one in once_more.subjects] == ["area"]
+    runners = load_fleet(ranged.folder).runners
+    (job,) = again(plan, [RAN, "gpu/unknown/gfx942/rocm7.1"], runners)
+    assert (job.id, job.after) == ("gfx942-rocm7.1-1-again", ())
+    assert [cell.key for cell in job.cells] == [RAN]
 
 
 def test_a_cell_longer_than_its_job_may_be(ranged: Ranged) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -117,6 +118,20 @@ def test_over_the_limit_the_error_says_what_to_cut() -> None:
     with pytest.raises(QueueError, match="600 cells do not fit into 4 jobs of 30") as raised:
         pack([pool(many(600), count=8, minutes=30, most=4)])
     assert "name fewer patches, take away a [[runners.rocm]]" in raised.value.hint
+
+
+def test_what_hosted_runners_cannot_do_names_what_they_have() -> None:
+    """How many jobs they get follows from their count: they have no jobs_limit."""
+    host = replace(pool(many(600), count=8, minutes=30, most=4), kind="compile")
+    with pytest.raises(QueueError, match="600 cells do not fit into 4 jobs of 30") as raised:
+        pack([host])
+    assert raised.value.hint == (
+        "name fewer patches, take away a [[hosted.rocm]], or raise minutes_limit or count"
+    )
+    slow = replace(pool([piece(f"p{index}", 600) for index in range(200)]), kind="compile")
+    with pytest.raises(QueueError, match="and GitHub cancels") as raised:
+        pack([slow])
+    assert raised.value.hint.endswith(" patches, or take away a [[hosted.rocm]], or raise count")
 
 
 def test_what_would_wait_for_more_than_a_day_is_refused() -> None:
