@@ -30,6 +30,11 @@ FAULT = (
     "Memory access fault by GPU node-1 (Agent handle: 0x55ac14d27600) on address "
     "0x7f9587e00000. Reason: Page not present or supervisor privilege."
 )
+#: How a check begins that does one thing on the base and another on the patched tree.
+HEAD = (
+    "import os, subprocess, sys, time\nfrom toy.area import rectangle\n\n"
+    f"FAULT = {FAULT!r}\nON_BASE = rectangle(2, 3) == 5\n\n\n"
+)
 
 
 def machine() -> Machine:

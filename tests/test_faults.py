@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot import process
+from contribbot.hardware.disk import is_full
+from contribbot.verify.childreport import read_report
+from contribbot.verify.runnerfault import fault_of
+from contribbot.verify.scrub import Scrub
 from contribbot.verify.slots import Slots
 from tests.conftest import Program, dig
+from tests.gputoy import HEAD
+from tests.smalldisk import small_disk
 from tests.test_bench import assert_gone
+from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
+
+if TYPE_CHECKING:
+    from contribbot.verify.childrun import CheckRun
 
 NO_MEMORY = "bytearray(2**62)"
 NO_TORCH_MEMORY = "__import__('torch').empty(2**50)"
@@ -177,3 +190,103 @@ def test_nothing_that_a_check_started_outlives_a_killed_contribbot(
     running.communicate()
     for pid in marker.read_text().split():
         assert_gone(int(pid))
+
+
+EATS = HEAD + (
+    "def test_red():\n"
+    "    if {side}:\n"
+    "        open({group!r} + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
+    "        bytes(256 << 20).upper()\n"
+    "    assert rectangle(2, 3) == 6\n"
+)
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+@pytest.mark.parametrize(
+    ("side", "code"),
+    [("ON_BASE", 3), ("not ON_BASE", 1), ("True", 3)],
+)
+def test_what_the_kernel_kills_for_memory_is_the_patchs_on_the_patched_tree_alone(
+    toy: Toy,
+    program: Program,
+    group: Path,  # noqa: F811  the fixture
+    side: str,
+    code: int,
+) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(128 * 2**20))
+    text = EATS.format(side=side, group=str(group))
+    toy.put_patch(checks=one_check(reason="5 == 6"), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert ran.code == code, ran.out + ran.err
+    red = ran.stages()["reproduce red"]
+    where = "on the patched tree" if code == 1 else "on the base"
+    said = f"red: {where}: out of memory in test_red.py::test_red: killed by the kernel"
+    assert red.reason == said
+    told = fault_of(red)
+    assert (told is not None) == (code == 3)
+    assert told is None or told.kind == "out-of-memory"
+
+
+@pytest.mark.parametrize(("side", "code"), [("ON_BASE", 3), ("not ON_BASE", 1)])
+def test_a_full_disk_is_the_patchs_where_it_lacks_on_the_patched_tree_alone(
+    toy: Toy, program: Program, side: str, code: int
+) -> None:
+    text = HEAD + (
+        f"def test_red():\n    if {side}:\n"
+        "        os.write(os.open('/dev/full', os.O_WRONLY), b'x')\n"
+        "    assert rectangle(2, 3) == 6\n"
+    )
+    toy.put_patch(checks=one_check(reason="5 == 6"), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert ran.code == code
+    told = fault_of(ran.stages()["reproduce red"])
+    assert told is None if code == 1 else told is not None
+    assert told is None or told.kind == "disk-full"
+
+
+def test_a_disk_with_room_is_not_full(tmp_path: Path) -> None:
+    before = list(tmp_path.iterdir())
+    assert not is_full(tmp_path)
+    assert list(tmp_path.iterdir()) == before
+
+
+#: Prints what a full disk says, and has room.
+SAYS = "print(OSError(28, 'No space left on device'))"
+
+
+@pytest.mark.parametrize("sides", [(SAYS, "pass"), (SAYS, SAYS)])
+def test_words_of_a_full_disk_that_a_check_prints_are_no_full_disk(
+    toy: Toy, program: Program, sides: tuple[str, str]
+) -> None:
+    put(toy, check(*sides))
+    ran = program("verify", "area", "--json")
+    assert ran.stages()["reproduce red"].outcome == "passed", ran.out
+    assert ran.code == 0
+
+
+FULL = b"OSError: [Errno 28] No space left on device"
+
+
+def reported(folder: Path, output: bytes, *events: dict[str, object], code: int = 1) -> CheckRun:
+    """Return what becomes of a report in a folder, and of what was written."""
+    report = folder / "report.jsonl"
+    report.write_text("".join(f"{json.dumps(one)}\n" for one in events))
+    done = process.Supervised(
+        code, timed_out=False, flooded=False, starved=False, stuck=False, output=output, seconds=1
+    )
+    return read_report(report, done, {}, limit=60, scrub=Scrub(folder, folder))
+
+
+def test_a_disk_is_full_where_writing_fails_or_the_check_did(tmp_path: Path) -> None:
+    test, end = {"test": "test_red"}, {"event": "end", "status": 1}
+    red: dict[str, object] = {"event": "phase", **test, "when": "call", "outcome": "failed"}
+    other: dict[str, object] = {**red, "message": "AssertionError: 5"}
+    assert reported(tmp_path, FULL, other, end).trouble == ""
+    # What the test was ended by, or what ended before it could say so.
+    for events in (({**red, "message": FULL.decode()}, end), (other,), ()):
+        assert reported(tmp_path, FULL, *events).trouble == "the disk is full"
+    with small_disk(tmp_path / "disk", "size=1m") as folder:
+        assert reported(folder, FULL, other, end).trouble == "the disk is full"
+        assert reported(folder, b"", other, end).trouble == ""

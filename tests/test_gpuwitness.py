@@ -22,7 +22,7 @@ from tests.toy import Toy, one_check
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from contribbot.verify.childreport import CheckRun
+    from contribbot.verify.childrun import CheckRun
     from contribbot.verify.job import Finding
     from tests.conftest import Program
 

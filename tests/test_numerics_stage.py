@@ -15,7 +15,7 @@ from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.proofs import Numerics
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.report.numerics import worst_lines
-from contribbot.verify.childreport import CheckRun
+from contribbot.verify.childrun import CheckRun
 from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
 from tests.conftest import Program, Ran, dig
 from tests.toy import AREA, FIXED, Toy

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.errors import MachineError
 from contribbot.hardware.probe import this_machine
-from contribbot.hardware.runner import container_of, run_of
 from contribbot.model.evidence import RunnerFault
-from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.outcome import Outcome
 from contribbot.verify.checkunit import Way, check_unit
 from contribbot.verify.preflight import Preflight
 from contribbot.verify.runnerfault import (
     SIGNATURES,
-    fault_of,
-    is_full,
     sign_in,
     suspicion_of_bench,
 )
 from tests.conftest import dig
-from tests.gputoy import FAULT, Counted, gpu_job
+from tests.gputoy import FAULT, HEAD, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
@@ -35,10 +30,6 @@ if TYPE_CHECKING:
     from contribbot.verify.job import Finding
     from tests.conftest import Program
 
-HEAD = (
-    "import os, subprocess, sys, time\nfrom toy.area import rectangle\n\n"
-    f"FAULT = {FAULT!r}\nON_BASE = rectangle(2, 3) == 5\n\n\n"
-)
 #: As a check of a real fault does: the kernel runs in a process of its own, which dies.
 FAULT_ON_BASE = HEAD + (
     "def test_red():\n"
@@ -231,70 +222,10 @@ def test_a_fault_after_which_no_known_good_kernel_can_run_decides_nothing(toy: T
     assert outcome_of(toy, WRONG_WHEN_PATCHED, NoTorch()).outcome is Outcome.FAILED
 
 
-EATS = HEAD + (
-    "def test_red():\n"
-    "    if {side}:\n"
-    "        open({group!r} + '/cgroup.procs', 'w').write(str(os.getpid()))\n"
-    "        bytes(256 << 20).upper()\n"
-    "    assert rectangle(2, 3) == 6\n"
-)
-
-
-@pytest.mark.parametrize("group", ["memory"], indirect=True)
-@pytest.mark.parametrize(
-    ("side", "code"),
-    [("ON_BASE", 3), ("not ON_BASE", 1), ("True", 3)],
-)
-def test_what_the_kernel_kills_for_memory_is_the_patchs_on_the_patched_tree_alone(
-    toy: Toy,
-    program: Program,
-    group: Path,  # noqa: F811  the fixture
-    side: str,
-    code: int,
-) -> None:
-    (group / "memory.limit_in_bytes").write_text(str(128 * 2**20))
-    text = EATS.format(side=side, group=str(group))
-    toy.put_patch(checks=one_check(reason="5 == 6"), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
-    ran = program("verify", "area", "--json")
-    assert ran.code == code, ran.out + ran.err
-    red = ran.stages()["reproduce red"]
-    where = "on the patched tree" if code == 1 else "on the base"
-    said = f"red: {where}: out of memory in test_red.py::test_red: killed by the kernel"
-    assert red.reason == said
-    told = fault_of(red)
-    assert (told is not None) == (code == 3)
-    assert told is None or told.kind == "out-of-memory"
-
-
 def test_an_ordinary_failure_asks_nobody(toy: Toy) -> None:
     preflights = Counted()
     assert outcome_of(toy, WRONG_WHEN_PATCHED, preflights).outcome is Outcome.FAILED
     assert preflights.flights == 1
-
-
-@pytest.mark.parametrize(("side", "code"), [("ON_BASE", 3), ("not ON_BASE", 1)])
-def test_a_full_disk_is_the_patchs_where_it_lacks_on_the_patched_tree_alone(
-    toy: Toy, program: Program, side: str, code: int
-) -> None:
-    text = HEAD + (
-        f"def test_red():\n    if {side}:\n"
-        "        os.write(os.open('/dev/full', os.O_WRONLY), b'x')\n"
-        "    assert rectangle(2, 3) == 6\n"
-    )
-    toy.put_patch(checks=one_check(reason="5 == 6"), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
-    ran = program("verify", "area", "--json")
-    assert ran.code == code
-    told = fault_of(ran.stages()["reproduce red"])
-    assert told is None if code == 1 else told is not None
-    assert told is None or told.kind == "disk-full"
-
-
-def test_a_disk_with_room_is_not_full(tmp_path: Path) -> None:
-    before = list(tmp_path.iterdir())
-    assert not is_full(tmp_path)
-    assert list(tmp_path.iterdir()) == before
 
 
 def test_what_a_bench_says_points_to_the_runner_only_where_it_could_be() -> None:
@@ -307,138 +238,6 @@ def test_what_a_bench_says_points_to_the_runner_only_where_it_could_be() -> None
     assert suspect(Outcome.FAILED, "a: 0.5x the base's speed", lasting=True) is None
     assert suspect(Outcome.UNAVAILABLE, "a: too noisy to tell") is None
     assert suspect(Outcome.PASSED, "a") is None
-
-
-def with_gpu_check(toy: Toy, target: str) -> None:
-    toy.put_patch(checks=one_check(reason="5 == 6", more=f'requires = ["{target}"]'))
-    toy.put("patches/area/checks/test_red.py", WRONG_WHEN_PATCHED)
-    toy.put_queue(["area"])
-
-
-def break_gpu(toy: Toy, program: Program) -> None:
-    """Have the driver list a GPU that torch cannot use."""
-    import os
-
-    listing = toy.put("bin/nvidia-smi", "#!/bin/sh\necho '9.0, 1.0, A GPU that no one can use'\n")
-    listing.chmod(0o755)
-    path = f"{listing.parent}:{os.environ['PATH']}"
-    program.env |= {"PATH": path, "CUDA_VISIBLE_DEVICES": ""}
-
-
-def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
-    toy: Toy, program: Program
-) -> None:
-    with_gpu_check(toy, "cuda")
-    break_gpu(toy, program)
-    ran = program("verify", "area", "--require", "cuda", "--json")
-    assert ran.code == 3
-    outcome = ran.stages()["reproduce red"]
-    assert outcome.reason.startswith("red: runner fault (gpu-not-visible): torch ")
-    assert "\n" not in outcome.reason
-    assert ran.report().verdict == "incomplete"
-    assert not outcome.cached
-
-    said = program("verify", "area").out
-    assert (
-        "area: nothing proved, nothing refuted; unavailable: reproduce; not run: cuda (runner"
-        in (" ".join(said.split()))
-    )
-
-    # It takes nothing away from a record that stands, and the record says what it is.
-    (record,) = (toy.queue / "evidence/area").iterdir()
-    before = record.read_bytes()
-    assert program("verify", "area", "--force").code == 3
-    assert record.read_bytes() == before
-    told = program("evidence", "check", "--json").out
-    assert '"fresh"' in told
-
-    # One that counts what is the runner's contradicts itself.
-    document = json.loads(before)
-    stages = document["predicate"]["contribbot"]["stages"]
-    next(one for one in stages if "runner_fault" in one["details"])["outcome"] = "passed"
-    record.write_text(json.dumps(document))
-    assert '"tampered"' in program("evidence", "check", "--json").out
-
-
-def test_a_planned_job_that_does_not_find_its_gpu_says_so(toy: Toy, program: Program) -> None:
-    with_gpu_check(toy, "gfx999")
-    asked = ("verify", "area", "--require", "gfx999", "--json")
-    # A machine without some GPU is an ordinary machine.
-    assert program(*asked).code == 1
-    ran = program(*asked, CONTRIBBOT_JOB="gfx999-rocm7.1-1")
-    assert ran.code == 3
-    told = fault_of(ran.stages()["reproduce red"])
-    assert told is not None
-    assert told.kind == "gpu-not-visible"
-    # Another job's GPU is not this one's.
-    assert program(*asked, CONTRIBBOT_JOB="gfx942-rocm7.1-1").code == 1
-
-
-def test_what_makes_no_sense_in_a_record_is_no_fault() -> None:
-    def result(told: object) -> StageResult:
-        return StageResult.model_validate(
-            {"stage": "bench", "target": "gfx942", "outcome": "unavailable", "reason": "",
-             "seconds": 0, "details": {"runner_fault": told}}
-        )  # fmt: skip
-
-    assert fault_of(result({"kind": "hip-error", "said": "x"})) is not None
-    odds: tuple[object, ...] = (
-        None, [], {"kind": "no such", "said": "x"}, {"kind": "hip-error"},
-    )  # fmt: skip
-    for odd in odds:
-        assert fault_of(result(odd)) is None
-
-
-RUN = {
-    "GITHUB_RUN_ID": "42", "GITHUB_RUN_ATTEMPT": "2", "GITHUB_JOB": "gpu",
-    "GITHUB_REPOSITORY": "example/queue", "GITHUB_SHA": "a" * 40,
-}  # fmt: skip
-IMAGE = f"docker.io/rocm/dev@sha256:{'b' * 64}"
-
-
-def test_the_record_names_the_run_and_the_container(toy: Toy, program: Program) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    program.env |= {
-        **RUN, "CONTRIBBOT_JOB": "cpu-1", "CONTRIBBOT_IMAGE": IMAGE,
-        "CONTRIBBOT_CONTAINER_FLAGS": "--device /dev/kfd --group-add 'video'",
-    }  # fmt: skip
-    assert program("verify", "area").code == 0
-    (record,) = (toy.queue / "evidence/area").iterdir()
-    told = json.loads(record.read_bytes())["predicate"]["contribbot"]
-    assert told["run"] == {
-        "run_id": 42, "attempt": 2, "job": "cpu-1", "repository": "example/queue",
-        "commit": "a" * 40,
-    }  # fmt: skip
-    assert told["container"] == {
-        "image": IMAGE, "flags": ["--device", "/dev/kfd", "--group-add", "video"],
-    }  # fmt: skip
-    assert program("evidence", "check").code == 0
-
-    ran = program("verify", "area", "--force", GITHUB_SHA="main")
-    assert ran.code == 3
-    assert "GITHUB_SHA" in ran.err
-    assert json.loads(record.read_bytes())["predicate"]["contribbot"]["run"]["run_id"] == 42
-
-
-def test_run_and_container_are_read_from_the_variables() -> None:
-    assert run_of({}) is None
-    assert container_of({}) is None
-    told = run_of(RUN)
-    assert told is not None
-    assert (told.run_id, told.job) == (42, "gpu")
-    for name, bad in (
-        ("GITHUB_RUN_ID", "x1"), ("GITHUB_RUN_ATTEMPT", ""), ("GITHUB_JOB", "a b"),
-        ("GITHUB_REPOSITORY", "queue"), ("GITHUB_SHA", "main"),
-    ):  # fmt: skip
-        with pytest.raises(MachineError):
-            run_of({**RUN, name: bad})
-    for bad in ("rocm/dev:latest", f"{IMAGE}0", f"-v@sha256:{'b' * 64}"):
-        with pytest.raises(MachineError, match="CONTRIBBOT_IMAGE"):
-            container_of({"CONTRIBBOT_IMAGE": bad})
-    for bad in ("--device '/dev/kfd", "--name a\x07b"):
-        with pytest.raises(MachineError, match="CONTRIBBOT_CONTAINER_FLAGS"):
-            container_of({"CONTRIBBOT_IMAGE": IMAGE, "CONTRIBBOT_CONTAINER_FLAGS": bad})
 
 
 REAL_FAULT = """\

@@ -38,6 +38,7 @@ class Compiled(Model):
         error: The compiler's first error, without folders of this machine.
         absent: Whether the tree has no such source.
         missing: What this machine lacks for it, or empty.
+        starved: Whether that is memory.
         crashed: How the compiler failed where that says nothing of the source.
         command: The command, without folders of this machine.
         seconds: How long it took.
@@ -48,6 +49,7 @@ class Compiled(Model):
     error: str = ""
     absent: bool = False
     missing: str = ""
+    starved: bool = False
     crashed: str = ""
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)

@@ -13,6 +13,7 @@ from typing import Final
 
 from contribbot import process
 from contribbot.compiling.cache import Compiled, alone, key_of, recall, remember
+from contribbot.compiling.lacking import STARVED, lacking
 from contribbot.compiling.listing import ASSEMBLY
 from contribbot.hardware.toolchain import Lacking, Toolchain, find_toolchain
 
@@ -22,13 +23,12 @@ _ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re
 #: What the driver says when the compiler proper did not end by itself.
 _CRASH: Final = re.compile(
     r"fatal error: error in backend: (?P<back>.+)|clang frontend command failed|"
-    r"PLEASE submit a bug report|unable to execute command: (?P<how>.+)|LLVM ERROR: out of memory"
+    r"PLEASE submit a bug report|unable to execute command: (?P<how>.+)"
 )
 #: What a program ends with that was not there (POSIX shells, and os.spawnvp).
 _NOT_STARTED: Final = 127
 #: Prefixes of variables by which clang finds ROCm; it is told on its command line.
 _STEERING: Final = ("HIP_", "ROCM_")
-_FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: Headers that come with ROCm, or with a ROCm build of torch, and have no stand-in.
 _TORCH_HEADER: Final = re.compile(
     r"fatal error: '(torch/(?:csrc|headeronly)/[^']+)' file not found"
@@ -235,9 +235,12 @@ def _arguments(source: Source, target: str, using: Toolchain) -> list[str]:
 def _trouble(done: process.Supervised, call: _Call) -> Compiled:
     """Say how a compiler failed."""
     said = call.scrub(done.output.decode("utf-8", "replace"))
-    if _FULL_DISK.search(said):
-        raise process.no_space("what a compiler writes")
-    if crash := _crash(done, said, call.timeout):
+    if lacked := lacking(done, said, call.timeout):
+        missing = f"{call.using.name}: {lacked}"
+        return Compiled(
+            missing=missing, starved=lacked == STARVED, command=call.command, seconds=done.seconds
+        )
+    if crash := _crash(done, said):
         crashed = f"{call.using.name}: {crash}"
         return Compiled(crashed=crashed, command=call.command, seconds=done.seconds)
     first = _ERROR.search(said)
@@ -247,10 +250,8 @@ def _trouble(done: process.Supervised, call: _Call) -> Compiled:
     return Compiled(error=error, missing=missing, command=call.command, seconds=done.seconds)
 
 
-def _crash(done: process.Supervised, said: str, timeout: float) -> str:
+def _crash(done: process.Supervised, said: str) -> str:
     """Say how a compiler ended other than by itself, or nothing."""
-    if done.timed_out:
-        return f"not finished after {timeout:g} s"
     if done.flooded:
         return "it never stopped writing, and was ended"
     if done.returncode < 0:

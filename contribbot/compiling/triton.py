@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.compiling.cache import Compiled
+from contribbot.compiling.lacking import STARVED, lacking
 from contribbot.hardware.targets import wavefront_of
 from contribbot.hardware.toolchain import triton_version
 
@@ -72,6 +73,7 @@ def compile_triton(
 
     Raises:
         MachineError: Python could not be started.
+        NoSpaceError: The disk is full.
     """
     request, answer = folder / "request.json", folder / "answer.json"
     asked = {
@@ -100,12 +102,18 @@ def compile_triton(
         f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
     )
     told = _told(answer)
-    if told is None:
-        return Compiled(crashed=_crash(done, timeout), command=command, seconds=done.seconds)
-    if "listing" in told:
+    if told is not None and "listing" in told:
         text = str(told["listing"])
         return Compiled.of_listing(text, target, command=command, seconds=done.seconds)
-    error, missing = scrub(str(told.get("error"))), ""
+    error, missing = "" if told is None else scrub(str(told.get("error"))), ""
+    said = error if told is not None else done.output.decode("utf-8", "replace")
+    if lacked := lacking(done, said, timeout):
+        missing = f"{triton_name()}: {lacked}"
+        return Compiled(
+            missing=missing, starved=lacked == STARVED, command=command, seconds=done.seconds
+        )
+    if told is None:
+        return Compiled(crashed=_crash(done), command=command, seconds=done.seconds)
     if told.get("unknown_target"):
         missing = f"{triton_name()} does not know {target}"
     elif told.get("broken"):
@@ -122,9 +130,7 @@ def _told(answer: Path) -> dict[str, JsonValue] | None:
     return told if isinstance(told, dict) else None
 
 
-def _crash(done: process.Supervised, timeout: float) -> str:
-    if done.timed_out:
-        return f"{triton_name()}: not finished after {timeout:g} s"
+def _crash(done: process.Supervised) -> str:
     if done.returncode < 0:
         return f"{triton_name()}: killed by signal {-done.returncode}"
     last = done.output.decode("utf-8", "replace").strip().splitlines()[-1:]

@@ -14,7 +14,8 @@ from contribbot.files import write_atomically
 from contribbot.model.check import Check
 from contribbot.model.outcome import HOST_TARGETS
 from contribbot.model.patch import PatchFile
-from contribbot.verify.childreport import CheckRun, read_report
+from contribbot.verify.childreport import read_report
+from contribbot.verify.childrun import CheckRun
 from contribbot.verify.places import Place
 from contribbot.verify.runnerfault import suspicion
 from contribbot.verify.scrub import Scrub

@@ -13,11 +13,12 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.hardware.disk import is_full
 from contribbot.model.check import Check, Needy
 from contribbot.model.outcome import HOST_TARGETS, Outcome
 from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
-from contribbot.verify.childreport import CheckRun
+from contribbot.verify.childrun import CheckRun
 from contribbot.verify.gpuwitness import kernel_details
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError, owners, releases
@@ -29,7 +30,7 @@ from contribbot.verify.places import (
     unplaceable,
 )
 from contribbot.verify.redgreen import judge_check
-from contribbot.verify.runnerfault import RunnerFaultError, is_full, lacked, told_by
+from contribbot.verify.runnerfault import RunnerFaultError, lacked, told_by
 
 _ACCELERATOR: Final = threading.Lock()
 

@@ -11,115 +11,20 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.model.evidence import RunnerFault
+from contribbot.hardware.disk import is_full
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.childrun import FULL, STARVED, CheckRun, Failure
 from contribbot.verify.kernels import Kernels
 from contribbot.verify.scrub import Scrub
 from contribbot.verify.witnessed import Witnessed
 
-#: How the trouble of a run begins that ended for want of room.
-FULL: Final = "the disk is full"
-STARVED: Final = "out of memory"
+#: What the system says of a full disk (ENOSPC).
+_NO_SPACE: Final = "No space left on device"
 #: pytest's exit statuses for a session that ran to its end: all passed, some
 #: failed, interrupted by errors of collection, nothing collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
 #: Bytes of a report that is read: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
-#: Failures of one run that a record holds in full, and characters of the others.
-_IN_FULL: Final = 20
-_SHORT: Final = 200
-
-
-@dataclass(frozen=True)
-class Failure:
-    """One test that did not pass.
-
-    Attributes:
-        test: The test.
-        when: `setup`, `call` or `teardown`.
-        message: `ExceptionType: message`.
-        broken: Whether something could not be imported or found.
-        fault: What this machine could not do (`memory`, `device`), or empty.
-    """
-
-    test: str
-    when: str
-    message: str
-    broken: bool
-    fault: str = ""
-
-
-@dataclass
-class CheckRun:
-    """What one run of one check on one tree came to.
-
-    Attributes:
-        passed: Tests that passed.
-        failed: Tests that failed.
-        skipped: Tests that were skipped.
-        trouble: Why the run as a whole cannot be believed, or empty.
-        transient: Whether that may be different the next time (crash, time-out).
-        command: What was run, with `<run>` for the folder of the run.
-        seconds: Wall-clock time of the child.
-        log: SHA-256 of the whole output.
-        tail: The end of the output.
-        statements: The lines with statements among those that the patch adds, by tree path.
-        executed: Those of them that ran.
-        cells: The cells of grids that were judged.
-        kernels: The kernels that ran, where that was asked for.
-        suspicion: What could be the runner's doing and not the tree's; None: nothing.
-        cleared: Whether a known-good kernel ran well after that, so that it is not.
-    """
-
-    passed: list[str] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    trouble: str = ""
-    transient: bool = False
-    command: str = ""
-    seconds: float = 0.0
-    log: str = ""
-    tail: str = ""
-    statements: dict[str, list[int]] = field(default_factory=dict)
-    executed: dict[str, list[int]] = field(default_factory=dict)
-    cells: list[CellRecord] = field(default_factory=list)
-    kernels: Kernels = field(default_factory=Kernels)
-    suspicion: RunnerFault | None = None
-    cleared: bool = False
-
-    @property
-    def starved(self) -> bool:
-        """Whether it wanted more memory than there was."""
-        return self.trouble.startswith(STARVED) or any(
-            failure.fault == "memory" for failure in self.failed
-        )
-
-    @property
-    def ran(self) -> set[str]:
-        """The tests that were executed."""
-        return {*self.passed, *(failure.test for failure in self.failed)}
-
-    def summary(self) -> dict[str, JsonValue]:
-        """Return what the record keeps."""
-        failures: list[JsonValue] = [
-            {
-                "test": one.test,
-                "when": one.when,
-                "message": one.message if place < _IN_FULL else _first(one.message)[:_SHORT],
-            }
-            for place, one in enumerate(self.failed)
-        ]
-        return {
-            "passed": list(self.passed),
-            "failed": failures,
-            "skipped": list(self.skipped),
-            "trouble": self.trouble,
-            "command": self.command,
-            "seconds": round(self.seconds, 3),
-            "log_sha256": self.log,
-            "log_tail": self.tail,
-            **({"suspected": self.suspicion.model_dump()} if self.suspicion else {}),
-        }
 
 
 def read_report(
@@ -153,7 +58,8 @@ def read_report(
         told.status = None
     run.passed = [test for test, outcome in told.outcomes.items() if outcome == "passed"]
     run.skipped = [test for test, outcome in told.outcomes.items() if outcome == "skipped"]
-    run.trouble, run.transient = _trouble(run, done, told, limit=limit)
+    filled = _filled(run, done, told, report.parent)
+    run.trouble, run.transient = _trouble(run, done, told, limit=limit, filled=filled)
     return run
 
 
@@ -174,6 +80,10 @@ class _Told:
     current: str = ""
     uncollected: str = ""
     status: int | None = None
+
+    def ended(self, done: process.Supervised) -> bool:
+        """Say whether the session ran to its end."""
+        return self.status == done.returncode and done.returncode in _PYTEST_ENDS
 
 
 def _take(
@@ -235,8 +145,16 @@ def _list(value: JsonValue) -> list[JsonValue]:
     return value
 
 
+def _filled(run: CheckRun, done: process.Supervised, told: _Told, folder: Path) -> bool:
+    """Say whether a run met a full disk: a check may print such words and mean nothing by it."""
+    if _NO_SPACE.encode() not in done.output:
+        return False
+    said = (told.uncollected, *(one.message for one in run.failed))
+    return not told.ended(done) or any(_NO_SPACE in one for one in said) or is_full(folder)
+
+
 def _trouble(
-    run: CheckRun, done: process.Supervised, told: _Told, *, limit: float
+    run: CheckRun, done: process.Supervised, told: _Told, *, limit: float, filled: bool
 ) -> tuple[str, bool]:
     """Say why a run cannot be believed, and whether that may pass."""
     during = f" in {told.current}" if told.current else ""
@@ -247,13 +165,13 @@ def _trouble(
             unfinished += ", and it has not ended: the kernel holds it"
     elif done.flooded:
         unfinished = f"wrote too much output{during}: killed"
-    elif b"No space left on device" in done.output:
+    elif filled:
         unfinished = f"{FULL}{during}"
     elif done.starved:
         unfinished = f"{STARVED}{during}: killed by the kernel"
     elif done.returncode < 0:
         unfinished = f"crashed{during}: {process.signal_name(-done.returncode)}"
-    elif told.status != done.returncode or done.returncode not in _PYTEST_ENDS:
+    elif not told.ended(done):
         unfinished = f"ended early{during} with exit status {done.returncode}"
     if unfinished:
         return unfinished, True
@@ -269,12 +187,8 @@ def _unusable(run: CheckRun, told: _Told) -> str:
         return f"stopped before {missed[0]} had run"
     for failure in run.failed:
         if failure.when != "call" and not failure.fault:
-            return f"error in {failure.when} of {failure.test}: {_first(failure.message)}"
+            return f"error in {failure.when} of {failure.test}: {failure.first}"
     if not run.ran:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
         return f"executed no test{skipped}"
     return ""
-
-
-def _first(message: str) -> str:
-    return message.partition("\n")[0]

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from contribbot.model.check import Check
 from contribbot.model.outcome import Outcome, StageResult
-from contribbot.verify.childreport import CheckRun
+from contribbot.verify.childrun import CheckRun
 from contribbot.verify.job import Finding, Job, Unit
 
 #: Names that a record holds for each side: those that were asked for, then the most frequent.

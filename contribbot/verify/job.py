@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import CommandError
+from contribbot.hardware.disk import is_full
 from contribbot.model.machine import Machine
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.patch import Patch
@@ -24,7 +25,6 @@ from contribbot.verify.hipified import Hipified
 from contribbot.verify.memo import Memo
 from contribbot.verify.overlay import Overlay
 from contribbot.verify.preflight import Preflights
-from contribbot.verify.runnerfault import is_full
 from contribbot.verify.slots import Slots
 
 

@@ -78,7 +78,10 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
             arch = f"sm_{properties.major}{properties.minor}"
         seen.append(arch)
         if target in {"cuda", arch}:
-            told: dict[str, object] = {"device": properties.name, "arch": arch}
+            told: dict[str, object] = {
+                "device": properties.name, "arch": arch,
+                "index": index, "devices": torch.cuda.device_count(),
+            }  # fmt: skip
             return torch.device("cuda", index), told
     fail("gpu-not-visible", f"torch {torch.__version__} sees {', '.join(seen)}, not {target}")
 

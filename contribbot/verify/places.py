@@ -106,7 +106,8 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
             runs = _imported(folder, change.path, roots, (*built, *python))
             lines = find_again(added.get(change.path, []), folder / change.path, runs)
             witnessed[str(runs)] = Witnessed(change.path, lines)
-    return Place(tree=folder, python=python, witnessed=witnessed, env=env)
+    shown = job.preflights.shown(what.target)
+    return Place(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
 
 
 def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:

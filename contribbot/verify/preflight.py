@@ -13,7 +13,7 @@ import importlib.util
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
+from contribbot.hardware.visible import only
 from contribbot.model.evidence import RunnerFault
 from contribbot.model.machine import Machine
 from contribbot.verify.runnerfault import RunnerFaultError, fault, sign_in
@@ -39,10 +40,13 @@ class Preflight:
     Attributes:
         fault: What is wrong with the runner; None: nothing.
         details: What the record keeps.
+        shown: The variables under which its GPU is the one that is visible; empty: it is
+            the only one, or nobody knows.
     """
 
     fault: RunnerFault | None
     details: dict[str, JsonValue] = field(default_factory=dict)
+    shown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
@@ -52,35 +56,53 @@ class Preflight:
 
 
 def fly(
-    target: str, machine: Machine, folder: Path, *, device: str = "cuda", timeout: float = TIMEOUT
+    target: str,
+    machine: Machine,
+    folder: Path,
+    *,
+    device: str = "cuda",
+    timeout: float = TIMEOUT,
+    shown: Mapping[str, str] | None = None,
 ) -> Preflight:
     """Run the known-good kernel on a target.
 
     Args:
         target: The GPU target.
         machine: What this machine is.
-        folder: An empty folder, home of the child.
+        folder: A folder, home of the child.
         device: torch's name of the kind of device.
         timeout: Seconds after which it counts as hung.
+        shown: The variables that leave the target's GPU visible; None: it is looked for.
 
     Raises:
-        MachineError: The child could not be started.
+        MachineError: The child could not be started, or nobody can say which GPU it is.
     """
     details: dict[str, JsonValue] = {"target": target, "driver": _driver(target, machine)}
     if importlib.util.find_spec("torch") is None:
         return Preflight(None, {**details, "not_run": "torch is not installed"})
+    env = process.clean_environment({"HOME": str(folder), "TMPDIR": str(folder), **(shown or {})})
     done = process.supervise(
         [sys.executable, "-B", "-m", "contribbot.verify.knowngood", device, target],
         cwd=folder,
-        env=process.clean_environment({"HOME": str(folder), "TMPDIR": str(folder)}),
+        env=env,
         timeout=timeout,
     )
     output = done.output.decode("utf-8", "replace")
     told = _told(output)
     step = told.pop("step", "start")
+    index, devices = told.pop("index", None), told.get("devices")
     wrong = _wrong(done, told, step=str(step), output=output, timeout=timeout)
     details |= {"passed": wrong is None, "seconds": round(done.seconds, 1), **told}
-    return Preflight(wrong, details)
+    if shown is not None:
+        return Preflight(wrong, {**details, "visible": {**shown}} if shown else details, shown)
+    if wrong is not None or not isinstance(index, int) or not isinstance(devices, int):
+        return Preflight(wrong, details)
+    hip = str(told["runtime"]).startswith("HIP")
+    alone = only(index, devices, hip=hip, environment=env)
+    if devices > 1:
+        # What is to run there will see this GPU alone: so that has to do.
+        return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)
+    return Preflight(None, details, alone)
 
 
 def _driver(target: str, machine: Machine) -> str:
@@ -206,8 +228,21 @@ class Preflights:
             self._last[target] = Preflight(blamed, {**now.details, "passed": False})
         raise RunnerFaultError(blamed, self._last[target].details)
 
+    def shown(self, target: str) -> Mapping[str, str]:
+        """Return the variables under which the GPU of a target is the one that is visible.
+
+        Args:
+            target: A target; of one that no known-good kernel ran on, nothing is known.
+        """
+        first = self._first.get(target)
+        return first.shown if first is not None else {}
+
     def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
-        return fly(target, machine, folder(), device=self._device, timeout=self._timeout)
+        # The same GPU each time: another one that is well says nothing of the first.
+        shown = self.shown(target) or None
+        return fly(
+            target, machine, folder(), device=self._device, timeout=self._timeout, shown=shown
+        )
 
 
 def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:

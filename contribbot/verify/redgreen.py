@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from contribbot.model.check import Check
 from contribbot.model.outcome import HOST_TARGETS, Outcome
-from contribbot.verify.childreport import CheckRun, Failure
+from contribbot.verify.childrun import CheckRun, Failure
 from contribbot.verify.runnerfault import lacked
 
 
@@ -106,4 +106,4 @@ def _wrong_on_patched(base: CheckRun, patched: CheckRun) -> str:
 
 
 def _name(failure: Failure) -> str:
-    return f"{failure.test}: {failure.message.partition(chr(10))[0]}"
+    return f"{failure.test}: {failure.first}"

@@ -10,13 +10,9 @@ fault is the check's own and counts as what it is.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import re
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
@@ -24,12 +20,10 @@ from pydantic import JsonValue, ValidationError
 from contribbot.hardware.runner import absent_gpu
 from contribbot.model.evidence import FaultKind, RunnerFault
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult
-from contribbot.verify.childreport import FULL, STARVED, CheckRun
+from contribbot.verify.childrun import FULL, STARVED, CheckRun
 
 #: Characters of a line that are quoted.
 _QUOTED: Final = 300
-#: Bytes that a disk must still take for it not to be full.
-_ROOM: Final = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -248,20 +242,3 @@ def at_fault(results: Iterable[StageResult]) -> bool:
         results: The outcomes.
     """
     return any(fault_of(one) is not None for one in results)
-
-
-def is_full(folder: Path) -> bool:
-    """Say whether the disk of a folder takes nothing any more.
-
-    Args:
-        folder: A folder that may be written to.
-    """
-    probe = folder / uuid.uuid4().hex
-    try:
-        with probe.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, _ROOM)
-    except OSError as error:
-        return error.errno in {errno.ENOSPC, errno.EDQUOT}
-    finally:
-        probe.unlink(missing_ok=True)
-    return False

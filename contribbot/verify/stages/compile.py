@@ -28,6 +28,7 @@ from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.proofs import Compile
 from contribbot.verify.hipified import hipified, is_source, obstacle, sources_of
 from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.runnerfault import fault
 from contribbot.verify.scrub import Scrub
 
 _TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
@@ -123,6 +124,8 @@ def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | Non
     base, patched = on_base.result(), on_patched.result()
     judgement = judge_compile(entry, target, base, patched)
     details = details_of(entry, target, base, patched, judgement)
+    if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
+        details["runner_fault"] = fault("out-of-memory", judgement.reason).model_dump()
     return Finding(
         judgement.outcome,
         judgement.reason,

@@ -14,7 +14,7 @@ from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord
 from contribbot.numerics.words import count, times
 from contribbot.verify.checkunit import Way, check_unit
-from contribbot.verify.childreport import CheckRun
+from contribbot.verify.childrun import CheckRun
 from contribbot.verify.job import Job, Unit
 from contribbot.verify.redgreen import judge_check
 

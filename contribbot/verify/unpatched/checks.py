@@ -10,7 +10,7 @@ from contribbot.model.behaviour import Says
 from contribbot.model.check import Check
 from contribbot.model.proofs import Numerics
 from contribbot.verify.checkunit import Way, missing_here, run_one
-from contribbot.verify.childreport import CheckRun
+from contribbot.verify.childrun import CheckRun
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.places import overlay_note, unplaceable
 from contribbot.verify.redgreen import unlike_stated
@@ -106,8 +106,7 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> See
     tests = f"{count} test{'s' if count > 1 else ''}"
     if run.failed:
         unlike = unlike_stated(check, run.failed, "release")
-        first = run.failed[0]
-        said = f"{first.test}: {first.message.partition(chr(10))[0]}"
+        said = f"{run.failed[0].test}: {run.failed[0].first}"
         share = f"{len(run.failed)} of {tests} fail as stated: {said}"
         return seen(Says.OTHER, unlike) if unlike else seen(Says.FAILS, share)
     wrong = amiss(run)

@@ -1,0 +1,152 @@
+"""A compiler that this machine gave no memory, room or time says nothing of a patch."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.compiling.hip import Source, compile_hip
+from contribbot.compiling.triton import TritonSource, compile_triton, triton_missing
+from contribbot.errors import NoSpaceError
+from contribbot.verify.runnerfault import fault_of
+from tests.hiptoy import HEADER, LONG, QUICK, entry, program_file, put_change, seen_once
+from tests.smalldisk import small_disk
+from tests.test_supervise import group  # noqa: F401  a fixture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from contribbot.compiling.cache import Compiled
+    from contribbot.hardware.toolchain import Toolchain
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+#: Becomes what the kernel kills for memory.
+EATS = f"echo $$ > {{group}}/cgroup.procs; exec {sys.executable} -c 'bytes(256 << 20).upper()'"
+TRITON = """\
+import os, time
+import triton
+import triton.language as tl
+
+{before}
+
+
+@triton.jit
+def scale(out_ptr):
+    tl.store(out_ptr, 1.0)
+"""
+
+
+@pytest.fixture(scope="session")
+def clang(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+    return seen_once(tmp_path_factory)
+
+
+@pytest.fixture
+def seen(clang: Toolchain, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Toolchain:
+    """Return the toolchain, and spare a test the look at it."""
+    looked = tmp_path_factory.getbasetemp() / "toolchain/toolchains"
+    shutil.copytree(looked, tmp_path / "cache/toolchains")
+    return clang
+
+
+def hip(folder: Path, using: Toolchain) -> Compiled:
+    (folder / "kernel.hip").write_text(LONG)
+    (folder / "scale.h").write_text(HEADER)
+    source = Source(folder / "kernel.hip", (folder,), (), "c++20", torch=False, folders=(folder,))
+    return compile_hip(
+        source, "gfx942", using=using, folder=folder, timeout=60, scrub=lambda said: said
+    )
+
+
+def triton(folder: Path, before: str = "", timeout: float = 120) -> Compiled:
+    if triton_missing():
+        pytest.skip(triton_missing())
+    (folder / "kernel.py").write_text(TRITON.format(before=before))
+    source = TritonSource(folder / "kernel.py", "scale", {"out_ptr": "*fp32"}, {}, 4, (folder,))
+    return compile_triton(source, "gfx942", folder=folder, timeout=timeout, scrub=lambda said: said)
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+@pytest.mark.parametrize("side", ["factor", " / factor", " \\* factor"])
+def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
+    toy: Toy,
+    program: Program,
+    seen: Toolchain,
+    group: Path,  # noqa: F811  the fixture
+    side: str,
+) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(64 * 2**20))
+    put_change(toy, LONG, QUICK, entry())
+    # On both sides, on the base, which divides, or on the patched tree.
+    starving = program_file(
+        toy.root / "starving",
+        f'for last; do :; done\ncase "$*" in *" -S "*scale.hip) '
+        f"if grep -q '{side}' $last; then {EATS.format(group=group)}; fi;; esac\n"
+        f'exec {seen.compiler} "$@"',
+    )
+
+    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(starving))
+
+    (result,) = (one for one in ran.report().stages if one.stage == "compile")
+    assert (result.outcome, ran.report().verdict) == ("unavailable", "incomplete"), result
+    where = "patched tree" if "*" in side else "base"
+    assert f"on the {where}: " in result.reason
+    assert result.reason.endswith("killed, or out of memory")
+    told = fault_of(result)
+    assert told is not None
+    assert told.kind == "out-of-memory"
+    # The machine failed, and nobody else.
+    assert ran.code == 3
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+def test_a_driver_whose_compiler_is_killed_for_memory_is_understood(
+    clang: Toolchain,
+    tmp_path: Path,
+    group: Path,  # noqa: F811  the fixture
+) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(24 * 2**20))
+    driver = program_file(
+        tmp_path / "driver",
+        f'case "$*" in *" -S "*) echo $$ > {group}/cgroup.procs;; esac\n'
+        f'exec {clang.compiler} -fno-integrated-cc1 "$@"',
+    )
+    found = hip(tmp_path, replace(clang, compiler=driver))
+    assert (found.error, found.crashed) == ("", "")
+    assert found.missing.endswith("killed, or out of memory")
+
+
+def test_a_disk_that_is_full_ends_a_compile(clang: Toolchain, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "size=16k") as folder, pytest.raises(NoSpaceError):
+        hip(folder, clang)
+
+
+def test_a_disk_that_is_full_ends_a_compile_of_triton(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "size=16k") as folder, pytest.raises(NoSpaceError):
+        triton(folder)
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+def test_triton_that_the_kernel_kills_for_memory_has_said_nothing(
+    tmp_path: Path,
+    group: Path,  # noqa: F811  the fixture
+) -> None:
+    (group / "memory.limit_in_bytes").write_text(str(512 * 2**20))
+    eats = f"open('{group}/cgroup.procs', 'w').write(str(os.getpid())); bytes(1 << 30).upper()"
+    found = triton(tmp_path, eats)
+    assert (found.error, found.crashed) == ("", "")
+    assert found.missing.endswith("killed, or out of memory")
+
+
+def test_triton_without_memory_or_time_has_said_nothing(tmp_path: Path) -> None:
+    found = triton(tmp_path, "bytearray(2**62)")
+    assert (found.error, found.crashed) == ("", "")
+    assert found.missing.endswith("killed, or out of memory")
+    found = triton(tmp_path, "time.sleep(600)", timeout=15)
+    assert (found.error, found.crashed) == ("", "")
+    assert found.missing.endswith("not finished after 15 s")
