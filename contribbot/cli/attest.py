@@ -55,7 +55,8 @@ def _refuse_programs() -> None:
 
 
 def _show(queue: Queue, name: str) -> int:
-    from contribbot.contribute.attest import changes, read  # noqa: PLC0415  start-up time
+    from contribbot.contribute.attest import changes  # noqa: PLC0415  start-up time
+    from contribbot.contribute.attested import read  # noqa: PLC0415  start-up time
     from contribbot.report.attest import attested_lines  # noqa: PLC0415  start-up time
 
     found = read(queue, name)

@@ -32,6 +32,7 @@ def body(
     as_json: JsonOption = False,
 ) -> int:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
+    from contribbot.contribute.attested import searched  # noqa: PLC0415  start-up time
     from contribbot.contribute.text.body import make_body  # noqa: PLC0415  start-up time
     from contribbot.contribute.text.live import live_reader  # noqa: PLC0415  start-up time
     from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
@@ -40,7 +41,10 @@ def body(
 
     queue = open_queue(context, patch)
     read_live = None if offline else live_reader(queue.local / "github")
-    made = make_body(queue, select(queue, [patch])[0], version=template, read_live=read_live)
+    name = select(queue, [patch])[0]
+    made = make_body(
+        queue, name, version=template, read_live=read_live, searched=searched(queue, name)
+    )
     if output is not None:
         write_atomically(output, made.text.encode())
     if as_json:

@@ -29,10 +29,7 @@ def gate(
     as_json: JsonOption = False,
 ) -> int:
     """Hold a patch against the upstream's rules, and look for duplicates."""
-    from contribbot.contribute.gate.differing import (  # noqa: PLC0415  start-up time
-        read_option,
-        set_different,
-    )
+    from contribbot.contribute.gate.differing import read_option  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
     from contribbot.report.gate import gate_lines  # noqa: PLC0415  start-up time
 
@@ -40,7 +37,7 @@ def gate(
     queue = open_queue(context, patch)
     name = select(queue, [patch])[0]
     if reasons:
-        set_different(queue, name, reasons)
+        _answer(queue, name, reasons, offline=offline)
         queue = open_queue(context, patch)
     found = judged(queue, name, offline=offline)
     if as_json:
@@ -49,6 +46,26 @@ def gate(
         for line in gate_lines(found):
             typer.echo(line)
     return exit_code(found)
+
+
+def _answer(queue: Queue, name: str, reasons: dict[str, str], *, offline: bool) -> None:
+    """Write reasons down, once GitHub was asked whether anybody asks for them."""
+    from contribbot.contribute.gate.differing import set_different  # noqa: PLC0415  start-up time
+    from contribbot.errors import GitHubError  # noqa: PLC0415  start-up time
+    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+
+    if offline:
+        unchecked = set_different(queue, name, reasons, None)
+    else:
+        try:
+            with connect(queue.local / "github") as client:
+                unchecked = set_different(queue, name, reasons, client)
+        except GitHubError as error:
+            unchecked = set_different(queue, name, reasons, None, broken=error)
+    if unchecked:
+        typer.echo(
+            f"{name}: written, but not checked against the candidates: {unchecked}", err=True
+        )
 
 
 def judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from contribbot import process
-from contribbot.contribute.attest import attestation_file, basis_of, differences, refuse_blocked
+from contribbot.contribute.attest import basis_of, differences, refuse_blocked
+from contribbot.contribute.attested import attestation_file
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import AttestationError, UsageError
 from contribbot.files import write_atomically
 from contribbot.model.attestation import Answer, Attestation, Attester, Basis
-from contribbot.model.gate import Gate
+from contribbot.model.gate import Gate, searched_in
 from contribbot.model.patch import Patch
 from contribbot.model.rules import Question, Rules
 from contribbot.queue.load import Queue, load_queue
@@ -72,7 +73,7 @@ def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
         QueueError: A file of the queue is invalid.
     """
     refuse_blocked(gate)
-    patch, body = queue.patch(name), make_body(queue, name)
+    patch, body = queue.patch(name), make_body(queue, name, searched=searched_in(gate.rows))
     basis = basis_of(queue, patch, Text(body.title, body.text), body.records, gate.rows)
     rules = rules_of(queue, patch.upstream.name)
     return Shown(patch, body, gate, basis, questions_of(rules, gate))
@@ -149,7 +150,8 @@ def conclude(
     name, looked = shown.patch.name, shown.gate.looked
     assert looked is not None  # noqa: S101  prepare has seen to it
     fresh = load_queue(queue.folder)
-    patch, body = fresh.patch(name), make_body(fresh, name)
+    patch = fresh.patch(name)
+    body = make_body(fresh, name, searched=searched_in(shown.gate.rows))
     is_now = basis_of(fresh, patch, Text(body.title, body.text), body.records, shown.gate.rows)
     for change in differences(shown.basis, is_now):
         raise AttestationError(

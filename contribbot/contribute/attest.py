@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final
-
-from pydantic import ValidationError
+from datetime import UTC, datetime
 
 from contribbot import __version__
+from contribbot.contribute.attested import FRESH, SKEW, read, searched
 from contribbot.contribute.gate import judge
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.body import RecordRef, make_body
@@ -20,49 +17,6 @@ from contribbot.model.attestation import Attestation, Basis, FileDigest, json_di
 from contribbot.model.gate import Gate, Row
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-
-#: How long what GitHub said holds.
-FRESH: Final = timedelta(hours=24)
-#: By how much clocks may differ.
-_SKEW: Final = timedelta(minutes=5)
-
-
-def attestation_file(queue: Queue, name: str) -> Path:
-    """Return the file that holds the attestation of a patch; need not be there.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
-    return queue.folder / "attestations" / f"{name}.json"
-
-
-def read(queue: Queue, name: str) -> Attestation:
-    """Return the attestation of a patch, whatever it is worth.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-
-    Raises:
-        AttestationError: There is none, or it cannot be read, or was edited.
-    """
-    path, again = attestation_file(queue, name), f"contribbot attest {name}"
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise AttestationError(f"{name}: nobody has attested it", hint=again) from None
-    try:
-        found = Attestation.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise AttestationError(
-            f"{path}: no attestation that can be read: {where}: {first['msg']}", hint=again
-        ) from None
-    if not found.intact:
-        raise AttestationError(f"{path}: it was changed after it was written", hint=again)
-    return found
 
 
 def basis_of(
@@ -145,7 +99,7 @@ def changes(
     moment = now or datetime.now(UTC)
     patch = queue.patch(name)
     try:
-        made = make_body(queue, name)
+        made = make_body(queue, name, searched=searched(queue, name, now=moment))
     except ContribbotError as error:
         return [f"the text can no longer be made: {error.message}"]
     return list(_changes(queue, patch, Text(made.title, made.text), attestation, moment))
@@ -164,7 +118,7 @@ def _changes(
     rows = judge(queue, patch.name, None, now=now).rows
     yield from _never_valid(queue, attestation)
     yield from differences(was, basis_of(queue, patch, text, records, rows))
-    if attestation.looked > now + _SKEW or attestation.time > now + _SKEW:
+    if attestation.looked > now + SKEW or attestation.time > now + SKEW:
         yield f"it is of a time to come, {max(attestation.looked, attestation.time)}"
     elif now - attestation.looked > FRESH:
         hours = int((now - attestation.looked).total_seconds() // 3600)

@@ -24,17 +24,18 @@ class Book:
         self._dry = dry
         self._kept: dict[str, list[Event]] = {}
 
-    def contribution(self, patch: str) -> Contribution:
+    def contribution(self, patch: str, *, digest: str = "") -> Contribution:
         """Return how far a patch is on GitHub.
 
         Args:
             patch: Its name.
+            digest: Of the patch as it is; see `state`.
 
         Raises:
             QueueError: Its journal is invalid.
         """
         events: Sequence[Event] = journal.read(self._queue.folder, patch)
-        return state([*events, *self._kept.get(patch, ())]) or Contribution()
+        return state([*events, *self._kept.get(patch, ())], digest=digest) or Contribution()
 
     def note(self, patch: str, event: Event) -> None:
         """Add an event to the journal of a patch, down to the disk.

@@ -45,6 +45,7 @@ class Contribution:
         heads: Every commit that the branch was given, or was about to be given.
         texts: Digests of every title and body that we wrote, or were about to write.
         open: Intents of which nobody has said yet that they happened.
+        former: The pull request of a patch that had the name before, and was retired; or empty.
     """
 
     fork: str = ""
@@ -61,6 +62,7 @@ class Contribution:
     heads: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     open: tuple[IntentEvent, ...] = ()
+    former: str = ""
 
     @property
     def number(self) -> int:
@@ -116,7 +118,10 @@ def _anew(was: Contribution) -> Contribution:
     """Forget the pull request of a patch that was retired; its branch stays known as ours."""
     if was.reference and not was.ended:
         return was
-    return replace(was, reference="", state="", handed_off=False, announced=0)
+    return replace(
+        was, reference="", state="", handed_off=False, announced=0,
+        former=was.reference or was.former,
+    )  # fmt: skip
 
 
 def text_digest(title: str, body: str) -> str:

@@ -21,6 +21,7 @@ from typing import Final
 from pydantic import ConfigDict, ValidationError
 
 from contribbot import files
+from contribbot.github.private import make_private
 from contribbot.github.token import Secret
 from contribbot.model.base import Model
 
@@ -77,7 +78,7 @@ class Etags:
         self._owner = b""
         self._written = 0
         if folder is not None:
-            _make_private(folder)
+            make_private(folder)
             self._owner = hmac.digest(_key(folder), secret.reveal().encode(), "sha256")
 
     def find(self, url: str) -> Kept | None:
@@ -137,15 +138,6 @@ class Etags:
             total += size
             if number > _FILES or total > _BYTES:
                 path.unlink(missing_ok=True)
-
-
-def _make_private(folder: Path) -> None:
-    """Make the folder, for nobody else to read: also one that something else made before."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-    except OSError as error:
-        log.debug("the folder of answers cannot be made private: %s", error)
 
 
 def _key(folder: Path) -> bytes:

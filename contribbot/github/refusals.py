@@ -20,14 +20,32 @@ _FINE_GRAINED: Final = re.compile(
     r"not accessible by (personal access token|integration|fine-grained)", re.IGNORECASE
 )
 _WORKFLOW: Final = re.compile(r"without [`'\"]?workflows?[`'\"]? (scope|permission)", re.IGNORECASE)
+_OPENING: Final = re.compile(r"POST /repos/[^/]+/[^/]+/pulls")
 _HANDOFF: Final = (
     "a fine-grained token cannot open pull requests in repositories of others: use a classic "
     "token with the scope public_repo, or `contribbot open-pr --handoff`"
 )
+_PERMISSION: Final = (
+    "give the token the permission that is named; in repositories of others a fine-grained one "
+    "gets none, and a classic one with the scope public_repo may write"
+)
+_ANY_PERMISSION: Final = _PERMISSION.replace("that is named", "that this needs")
 _HINTS: Final = {
     409: "another change came between; run it again",
     451: "GitHub blocks it for legal reasons",
 }
+
+
+class MovedError(GitHubError):
+    """What was to be written to has another name now. Nothing was written."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: GitHub says that it has moved, and contribbot writes nowhere else",
+            hint="the repository was renamed: an upstream's name is `repository` in"
+            " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the queue's"
+            " own is that of its git remote origin, or --repo OWNER/NAME",
+        )
 
 
 def refusal(answer: Answer, source: str) -> GitHubError:
@@ -91,9 +109,16 @@ def _about_token(answer: Answer, said: str, source: str) -> TokenError | None:
         needs = f" (it would need {wanted})" if wanted else ""
         return TokenError(
             f"{answer.what}: the token from {source} may not do that there{needs}: {said}",
-            hint=_HANDOFF,
+            hint=_hint(answer.what, named=bool(wanted)),
         )
     return None
+
+
+def _hint(what: str, *, named: bool) -> str:
+    """Return what to do about a token that may not do what was asked, `METHOD /path`."""
+    if _OPENING.fullmatch(what):
+        return _HANDOFF
+    return _PERMISSION if named else _ANY_PERMISSION
 
 
 def _lacking_scope(answer: Answer) -> str:

@@ -61,12 +61,13 @@ class Remark(Model):
     Attributes:
         kind: Where: below the pull request, in a review, or at a line.
         author: Who.
-        at: When.
+        at: When; of a comment that was changed, when that was.
         text: What.
         url: Where on the page.
         thread: The short id of the thread that it is part of, or empty.
         place: File and line, or empty.
         verdict: Of a review: `approved`, `changes requested` and so on; or empty.
+        changed: Whether it was seen before, and has changed since.
     """
 
     kind: Literal["comment", "review", "thread"]
@@ -77,6 +78,7 @@ class Remark(Model):
     thread: str = ""
     place: str = ""
     verdict: str = ""
+    changed: bool = False
 
 
 class Step(Model):
@@ -116,8 +118,8 @@ class Followed(Model):
         decision: What the reviewers say together.
         by: The reviewers who say so.
         threads: Its review threads.
-        new: What others said since the last look, newest last; the latest of it.
-        more: How much more they said.
+        new: What others said or changed since the last look, newest last; the latest of it.
+        more: How much more that is.
         next: What is next, for whom.
         looked: When GitHub was last asked for all of it.
         error: Why it could not be looked at now, or empty. The rest is then as it was.

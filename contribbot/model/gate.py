@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from contribbot.model.base import Line, Model, Name, Sha256
 from contribbot.model.patch import Reference
@@ -25,6 +26,24 @@ class RowState(enum.StrEnum):
     NOT_LOOKED_AT = "not looked at"
 
 
+class Searched(Model):
+    """A look for duplicates that found none, as far as a text tells of it.
+
+    Attributes:
+        time: When.
+        days: How far back merged pull requests counted.
+        seen: Pull requests that were listed or found by a search.
+        looked_into: Those of them whose files were compared.
+        limits: What was not looked at, a line each.
+    """
+
+    time: Annotated[datetime, Field(strict=False)]
+    days: int
+    seen: int
+    looked_into: int
+    limits: Annotated[tuple[Line, ...], Field(strict=False)] = ()
+
+
 class Row(Model):
     """One rule.
 
@@ -36,6 +55,7 @@ class Row(Model):
         github: Whether it is from GitHub, so that it ages.
         mended_by_opening: Whether `open-pr` does something about it by itself, so that it
             keeps nobody from running that.
+        searched: Of the row about duplicates, the look, where that found none.
     """
 
     rule: Name
@@ -44,6 +64,17 @@ class Row(Model):
     next: Line | Literal[""] = ""
     github: bool = False
     mended_by_opening: bool = False
+    searched: Searched | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(
+        self, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, JsonValue]:
+        """Leave a look out where there is none: attestations are sealed with their rows."""
+        fields: dict[str, JsonValue] = dump(self)
+        if self.searched is None:
+            fields.pop("searched", None)
+        return fields
 
     @property
     def blocks(self) -> bool:
@@ -96,6 +127,28 @@ class Look(Model):
     looked_into: int
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
     limits: Annotated[tuple[Line, ...], Field(strict=False)] = ()
+
+    @property
+    def searched(self) -> Searched | None:
+        """What may be told of it where it found nothing; else none."""
+        if self.candidates:
+            return None
+        return Searched(
+            time=self.time,
+            days=self.days,
+            seen=self.seen,
+            looked_into=self.looked_into,
+            limits=self.limits,
+        )
+
+
+def searched_in(rows: Iterable[Row]) -> Searched | None:
+    """Return the look for duplicates that the rows of a gate tell of; None: it found some.
+
+    Args:
+        rows: The rows.
+    """
+    return next((row.searched for row in rows if row.searched is not None), None)
 
 
 class Gate(Model):

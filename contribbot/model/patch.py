@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from contribbot.model.base import Line, Lines, Model, Name, Names, Prose, Tag, TreePaths
 from contribbot.model.check import Check
@@ -33,6 +41,13 @@ BranchName = Annotated[
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_][A-Za-z0-9_-]*)*$", max_length=200
     ),
     AfterValidator(_no_lock),
+]
+#: The address of a place on the web that Markdown takes for a link as it is.
+Address = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~%+:=-]+)*/?$", max_length=400
+    ),
 ]
 #: How prose starts that nobody has written yet: a new patch has a hint behind it.
 TODO: Final = "TODO: "
@@ -70,6 +85,10 @@ class Contribution(Model):
         words: What the person who opens it says of it, in their own words (Markdown).
         breaking: What stops working for users, or why nothing does (Markdown).
         different: Other pull requests, and why this one is different from each.
+        records: Where the queue's files can be read, such as its page of a branch on GitHub:
+            the text links each record to its file there.
+        model_evaluation: What the person who opens it says of a model that they evaluated
+            (Markdown). No record is of it.
     """
 
     issue: Reference | None = None
@@ -80,6 +99,17 @@ class Contribution(Model):
     words: Prose | Literal[""] = ""
     breaking: Prose | Literal[""] = ""
     different: dict[Reference, Prose] = Field(default_factory=dict)
+    records: Address | Literal[""] = ""
+    model_evaluation: Prose | Literal[""] = ""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(
+        self, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, JsonValue]:
+        """Leave later keys out where they say nothing: attestations are bound to the digest."""
+        fields: dict[str, JsonValue] = dump(self)
+        later = ("records", "model_evaluation")
+        return {key: value for key, value in fields.items() if value or key not in later}
 
 
 class PatchSpec(Model):

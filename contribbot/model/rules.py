@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from contribbot.model.base import Line, Lines, Model, Name, Pattern, Prose, TreePath, TreePaths
 
@@ -21,7 +28,7 @@ Need = Annotated[
 Needs = Annotated[tuple[Need, ...], Field(strict=False)]
 #: The version of a template: the release or the short commit that it was read at.
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)]
-#: What makes the content of a section; `contribute/sections.py` has one function each.
+#: What makes the content of a section; `contribute/text/sections.py` has one function each.
 Block = Literal[
     "words", "problem", "cause", "solution", "related", "issue", "claims", "commands", "tests",
     "numerics", "compile", "witness", "speed", "grid", "evaluation", "duplicates", "breaking",
@@ -84,11 +91,24 @@ class BodyRules(Model):
         live: Where the template lies in the upstream's repository.
         budget: Characters that the text should keep within. Long lists become counts
             until it does.
+        duplicates: Whether the text says that no duplicate was found, where none was; why it
+            is different from those that were is said in any case.
     """
 
     template: Version
     live: TreePath
     budget: Annotated[int, Field(ge=500, le=GITHUB_LIMIT)] = 10_000
+    duplicates: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_asked(
+        self, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, JsonValue]:
+        """Leave a later key out where it asks nothing: attestations are bound to the digest."""
+        fields: dict[str, JsonValue] = dump(self)
+        if not self.duplicates:
+            fields.pop("duplicates", None)
+        return fields
 
 
 class Rules(Model):

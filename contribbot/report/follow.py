@@ -40,7 +40,7 @@ def _lines(one: Followed) -> list[str]:
         lines.append(f"  {one.why}")
     if one.state in {"draft", "open"}:
         lines += [f"  {row}" for row in _open_rows(one)]
-    lines += [f"  new: {remark_line(said)}" for said in one.new]
+    lines += [f"  {'changed' if said.changed else 'new'}: {remark_line(said)}" for said in one.new]
     if one.more:
         lines.append(f"  and {one.more} earlier new ones: contribbot reviews {one.patch} --all")
     lines += [f"  next, {step.who}: {step.what}" for step in one.next]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from contribbot.contribute.asking import ask_all, conclude, prepare
-from contribbot.contribute.attest import attestation_file, read
+from contribbot.contribute.attested import attestation_file, read
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.body import make_body
 from contribbot.model.attestation import Attestation, Attester

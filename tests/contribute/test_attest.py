@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.attest import read, require
+from contribbot.contribute.attest import require
+from contribbot.contribute.attested import read
 from contribbot.model.attestation import Attestation
 from contribbot.report.attest import visible
 from tests.contribute.attesttoy import ANSWERS, attested, file, posted

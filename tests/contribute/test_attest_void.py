@@ -9,7 +9,8 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.contribute.asking import ask_all, questions_of
-from contribbot.contribute.attest import changes, differences, read, require
+from contribbot.contribute.attest import changes, differences, require
+from contribbot.contribute.attested import read
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import AttestationError

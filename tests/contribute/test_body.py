@@ -17,6 +17,7 @@ from contribbot.cli.shell import Settings
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.templates import headings, rules_of, template_of
 from contribbot.errors import NotProvedError, QueueError, UsageError
+from contribbot.model.patch import Contribution
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import describe
@@ -382,6 +383,61 @@ def test_proof_knows_nothing_of_the_contribution(known: Toy, program: Program) -
     text = make_body(load_queue(known.queue), "area").text
     for part in ("Fixes #7\n", "- [x] AI\n", "I like it.", "- example/toy#8: It adds.\n"):
         assert part in text
+
+
+def contribute(known: Toy, text: str) -> str:
+    """Put a table `[contribution]` into the patch, and return the text that comes of it."""
+    path = known.queue / "patches/area/patch.toml"
+    path.write_text(f"{path.read_text().partition('[contribution]')[0]}\n[contribution]\n{text}")
+    return make_body(load_queue(known.queue), "area").text
+
+
+@pytest.mark.parametrize("place", ["https://example.org/q/blob/main", "https://example.org:8/q/"])
+def test_a_record_is_linked_where_a_person_says_that_it_can_be_read(
+    known: Toy, program: Program, place: str
+) -> None:
+    describe(known)
+    (record,) = (known.queue / "evidence/area").glob("*.json")
+    file = f"evidence/area/{record.name}"
+    assert f"- R1: `{file}`, seal " in contribute(known, "")
+    text = contribute(known, f'records = "{place}"\n')
+    assert f"- R1: [`{file}`]({place.rstrip('/')}/{file}), seal " in text
+    assert f'href="{place.rstrip("/")}/{file}"' in MarkdownIt().render(text)
+    assert program("evidence", "check").code == 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["http://example.org/q", "https://example.org/a b", "https://example.org/q) @me (", "evidence",
+     "https://me:secret@example.org/q", "https://example.org/q?token=x", "javascript:alert(1)"],
+)  # fmt: skip
+def test_what_is_no_plain_address_is_refused(known: Toy, place: str) -> None:
+    describe(known)
+    with pytest.raises(QueueError, match=r"contribution\.records"):
+        contribute(known, f'records = "{place}"\n')
+
+
+def test_a_person_may_say_that_they_evaluated_a_model(known: Toy) -> None:
+    describe(known)
+    template = known.queue / "upstreams/templates/toy/1.toml"
+    template.write_text(template.read_text().replace('"grid",', '"grid", "evaluation",'))
+    assert "\nModel evaluation: **not run**.\n" in contribute(known, "")
+    said = contribute(known, 'model_evaluation = "GSM8K on my desk: 0.71 before and after."\n')
+    assert "Model evaluation: **not run**" not in said
+    # Nobody takes it for something that a record shows.
+    start = "\n**Model evaluation**, as a person says; no record is of it: "
+    assert f"{start}GSM8K on my desk: 0.71 before and after.\n" in said
+
+
+def test_later_keys_that_say_nothing_are_in_no_digest() -> None:
+    dumped = Contribution().model_dump(mode="json")
+    assert set(dumped) == {
+        "issue", "branch", "labels", "docs", "ai", "words", "breaking", "different",
+    }  # fmt: skip
+    full = Contribution(records="https://example.org/q", model_evaluation="It ran.")
+    assert Contribution.model_validate_json(full.model_dump_json()) == full
+    assert "duplicates" not in rules_of(real_queue(), "sglang").model_dump_json()
+    assert '"duplicates":true' in rules_of(real_queue(), "vllm").model_dump_json()
 
 
 def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: Program) -> None:

@@ -222,9 +222,41 @@ def test_an_answer_to_what_is_no_candidate_is_refused_and_the_candidates_are_nam
     assert answers == {"example/toy#2": "", "example/toy#3": named.partition("=")[2]}
 
 
+def test_an_answer_is_judged_before_it_is_written_also_without_an_earlier_look(
+    table: Table,
+) -> None:
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    path = table.toy.queue / "patches/area/patch.toml"
+    before = path.read_bytes()
+    done = table.run("gate", "area", "--different", STRANGER)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "example/toy#99: it is no candidate of area; these are: example/toy#2" in done.stderr
+    assert path.read_bytes() == before
+    asked = len(table.github.requests)
+    named = STRANGER.replace("99", "2")
+    assert table.run("gate", "area", "--different", named).exit_code == 0
+    # The look is made once: these are of the gate's other rows.
+    assert len(table.github.requests[asked:]) == 5
+
+
+@pytest.mark.parametrize("how", ["offline", "no token"])
+def test_an_answer_that_could_not_be_checked_is_said_to_be_none(table: Table, how: str) -> None:
+    path = table.toy.queue / "patches/area/patch.toml"
+    if how == "offline":
+        done = table.run("gate", "area", "--offline", "--different", STRANGER)
+        why = "GitHub was not asked (--offline)"
+    else:
+        env = {"GITHUB_TOKEN": "", "PATH": "/nonexistent:/usr/bin:/bin"}
+        done = table.run("gate", "area", "--different", STRANGER, **env)
+        why = "no GitHub token for "
+    assert "area: written, but not checked against the candidates: " in done.stderr
+    assert why in done.stderr
+    assert STRANGER.partition("=")[2] in path.read_text()
+
+
 def test_an_answer_to_what_is_a_candidate_no_more_is_said_to_answer_nothing(table: Table) -> None:
     # Nobody has looked yet, so nobody can say that it is no candidate.
-    done = table.run("gate", "area", "--different", STRANGER)
+    done = table.run("gate", "area", "--offline", "--different", STRANGER)
     assert done.exit_code == 0
     row = table.row("duplicates")
     assert row.state == "passed"
@@ -286,6 +318,8 @@ def test_a_reason_is_added_to_any_layout(toml: str) -> None:
 def test_a_look_is_remembered_for_an_hour_and_for_the_same_question(table: Table) -> None:
     table.pull("beside", {"src/toy/area.py": BESIDE})
     first = table.gate()
+    # What it holds may be of a repository that is not public.
+    assert look_file(table.queue, "area").parent.stat().st_mode & 0o777 == 0o700
     table.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=table.github.add_user("eve"))
     assert table.gate(now=NOW + timedelta(minutes=59)).candidates == first.candidates
     assert table.gate(now=NOW + timedelta(minutes=59)).looked == NOW

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -291,7 +292,31 @@ def test_a_comment_that_was_changed_is_news(post: Post) -> None:
     with post.github.state.lock:
         comment.body = "Not nice."
         comment.updated_at = pull.issue.updated_at = post.github.state.clock.now()
-    assert [one.text for one in post.one().new] == ["Not nice."]
+    (changed,) = post.one().new
+    assert (changed.text, changed.changed) == ("Not nice.", True)
+    assert changed.at == datetime.fromisoformat(comment.updated_at)
+    assert post.one().new == ()
+
+
+def test_only_what_was_seen_before_is_called_changed(post: Post) -> None:
+    pull = post.open()
+    state = post.github.state
+    first = add_comment(state, pull.issue, post.reviewer, "Nice.")
+    root = add_review_comment(state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
+    review = add_review(state, pull, post.reviewer, "APPROVED", body="Good.")
+    with state.lock:
+        # It was changed before anybody here read it.
+        first.body, first.updated_at = "Nice!", state.clock.now()
+    assert not any(one.changed for one in post.one().new)
+    add_comment(state, pull.issue, post.reviewer, "More.")
+    with state.lock:
+        root.body = "Why so?"
+        root.updated_at = pull.issue.updated_at = state.clock.now()
+        review.state = "DISMISSED"
+    shown = text_of(post)
+    assert re.findall(r"^  (new|changed): .*: (.*)$", shown, re.MULTILINE) == [
+        ("changed", "Good."), ("new", "More."), ("changed", "Why so?"),
+    ]  # fmt: skip
 
 
 def test_what_was_not_shown_stays_new(post: Post) -> None:
@@ -310,11 +335,16 @@ def test_without_its_local_state_it_asks_for_all_again(post: Post) -> None:
     for path in (post.toy.queue / ".contribbot" / "follow").iterdir():
         path.write_text("{}")
     again = post.one()
-    assert again.model_copy(update={"looked": None}) == first.model_copy(update={"looked": None})
+    # The clock goes on between the two.
+    times = {"looked": None, "compared": None}
+    assert again.model_copy(update=times) == first.model_copy(update=times)
 
 
 def test_what_is_remembered_is_for_nobody_else_to_read(post: Post) -> None:
     post.open()
+    for kind in ("follow", "github"):
+        # Made before by something with other habits: a copy, an archive.
+        (post.toy.queue / ".contribbot" / kind).mkdir(parents=True, mode=0o755)
     post.look()
     for kind in ("follow", "github"):
         assert (post.toy.queue / ".contribbot" / kind).stat().st_mode & 0o777 == 0o700

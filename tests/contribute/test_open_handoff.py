@@ -63,6 +63,7 @@ def test_a_long_body_goes_into_a_file(desk: Desk) -> None:
     assert done.body_file is not None
     assert done.body_file.read_text(encoding="utf-8") == desk.body
     assert str(done.body_file) in "\n".join(opened_lines(done))
+    assert done.body_file.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_second_hand_off_writes_nothing(desk: Desk) -> None:

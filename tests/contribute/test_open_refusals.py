@@ -10,7 +10,7 @@ from contribbot.contribute.opening.opened import Opened, Wanted
 from contribbot.contribute.opening.opening import open_all
 from contribbot.contribute.opening.updating import Text
 from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
-from contribbot.model.history import PullRequestEvent
+from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
 from tests.contribute.opening import WRITES, Desk, make_desk
@@ -159,6 +159,27 @@ def test_a_reverted_pull_request_is_not_to_be_retired(desk: Desk) -> None:
         desk.open()
     assert "retire" not in raised.value.hint
     assert "another branch" in raised.value.hint
+
+
+def test_another_patch_under_a_retired_name_takes_another_branch(desk: Desk) -> None:
+    desk.open()
+    desk.github.merge(desk.pulls()[0], "squash")
+    merged = PullRequestEvent(
+        time=journal.now(), summary="merged", reference="example/toy#1", state="merged"
+    )
+    gone = RetiredEvent(time=journal.now(), summary="retired", why="merged")
+    for event in (merged, gone):
+        journal.append(desk.toy.queue, "area", event)
+    squared = AREA.replace("return side * side", "return side**2")
+    later = desk.toy.format_patch({"src/toy/area.py": squared})
+    desk.toy.put_patch(patch=later)
+    with pytest.raises(OpeningError, match=r"example/toy#1 .*before it was retired") as raised:
+        desk.open()
+    assert "retire area" not in raised.value.hint
+    assert "name another branch in [contribution]" in raised.value.hint
+    desk.toy.put_patch(patch=later, checks='[contribution]\nbranch = "other"\n', check_files={})
+    (done,) = desk.open()
+    assert done.reference == "example/toy#2"
 
 
 def rename(github: GitHub, user: User, login: str) -> None:

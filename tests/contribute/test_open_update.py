@@ -253,6 +253,18 @@ def test_the_journal_says_what_was_meant_before_it_says_what_is(desk: Desk) -> N
     ]  # fmt: skip
 
 
+def test_the_journal_says_in_plain_words_what_became_of_it(desk: Desk) -> None:
+    desk.open()
+    desk.open(ready=True)
+    said = [one.summary for one in desk.events() if isinstance(one, PullRequestEvent)]
+    assert said == ["example/toy#1 was opened as a draft", "example/toy#1 is open now"]
+
+
+def test_one_that_is_ready_was_opened(desk: Desk) -> None:
+    desk.open(ready=True)
+    assert desk.events()[-1].summary == "example/toy#1 was opened"
+
+
 def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:
     desk.open()
     (desk.toy.queue / "history" / "area" / "journal.jsonl").unlink()

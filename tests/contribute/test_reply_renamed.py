@@ -8,8 +8,9 @@ from contribbot.contribute.following.reply import reply
 from contribbot.contribute.following.threads import short_id
 from contribbot.contribute.state import state
 from contribbot.errors import GitHubError
+from contribbot.github.refusals import MovedError
 from tests.contribute.following import AREA, LINE, make_post
-from tests.github.faults import FORBIDDEN, Fault, Faults
+from tests.github.faults import FORBIDDEN, UNAUTHORIZED, Fault, Faults, primary_limit
 from tests.github.handle import GitHub
 from tests.github.state_social import add_review_comment
 from tests.github.wire import Answer, Request
@@ -40,11 +41,18 @@ def test_an_answer_reaches_an_upstream_that_was_renamed(toy: Toy, github: GitHub
     assert known.open == ()
 
 
-def test_a_refusal_that_is_no_new_name_stays_what_it_was(toy: Toy, github: GitHub) -> None:
+@pytest.mark.parametrize("fault", [FORBIDDEN, UNAUTHORIZED, primary_limit(7200)], ids=str)
+def test_a_refusal_that_is_no_new_name_stays_what_it_was(
+    toy: Toy, github: GitHub, fault: Fault
+) -> None:
     post = make_post(toy, github)
     pull = post.open()
     root = add_review_comment(github.state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
-    post.faults.arm(FORBIDDEN, method="POST", path="/replies$")
-    with post.connect() as client, pytest.raises(GitHubError, match="replies"):
+    post.faults.arm(fault, method="POST", path="/replies$")
+    with post.connect() as client, pytest.raises(GitHubError) as caught:
         reply(post.queue, client, "area", short_id(root.id), "It multiplies.")
+    assert not isinstance(caught.value, MovedError)
     assert len(post.faults.struck) == 1
+    # After a limit, or with a token that is not taken, every further question makes it worse.
+    last = github.requests[-1]
+    assert (last.method, last.path.endswith("/replies")) == ("POST", True)

@@ -147,7 +147,8 @@ def test_a_renamed_repository_is_followed_by_reads_alone(github: GitHub) -> None
         assert ours.recent_pulls("old/name", state="closed") == ()
         with pytest.raises(GitHubError, match="has moved, and contribbot writes nowhere") as caught:
             ours.create_comment("old/name", scene.pull.number, "Hello")
-    assert "new name" in caught.value.hint
+    assert "`repository` in upstreams/NAME.toml" in caught.value.hint
+    assert "--repo OWNER/NAME" in caught.value.hint
     assert github.count("POST") == 1
 
 

@@ -198,3 +198,11 @@ def test_a_token_that_may_not_says_what_it_lacks(github: GitHub, tmp_path: Path)
                 "org/tool", title="T", body="", head="ada:topic", base="main", draft=True
             )
     assert "--handoff" in caught.value.hint
+    with (
+        client(world.github, narrow) as ours,
+        pytest.raises(TokenError, match="issues=write") as other,
+    ):
+        ours.create_comment("org/tool", 1, "Hello")
+    # It is about no pull request that is to be opened.
+    assert "handoff" not in other.value.hint
+    assert other.value.hint.startswith("give the token the permission that is named")

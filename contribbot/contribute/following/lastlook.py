@@ -14,6 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.files import write_atomically
+from contribbot.github.private import make_private
 from contribbot.model.follow import Kept
 from contribbot.model.github import PullRequest
 from contribbot.queue.load import Queue
@@ -47,9 +48,8 @@ def save(queue: Queue, name: str, kept: Kept) -> None:
         kept: The look.
     """
     path = _file(queue, name)
+    make_private(path.parent)
     try:
-        # It tells of a pull request that may not be public.
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(path, kept.model_dump_json().encode())
     except OSError as error:
         log.debug("the last look at %s cannot be kept: %s", name, error)

@@ -22,8 +22,9 @@ from contribbot.contribute.following.threads import (
     threads_of,
 )
 from contribbot.contribute.state import Contribution, state
-from contribbot.errors import GitHubError, UncertainError, UsageError
+from contribbot.errors import UncertainError, UsageError
 from contribbot.github.protocol import GitHub
+from contribbot.github.refusals import MovedError
 from contribbot.locks import lock
 from contribbot.model.discussion import ReviewComment
 from contribbot.model.history import IntentEvent
@@ -191,25 +192,13 @@ def _reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> R
 def _post(github: GitHub, repository: str, number: int, root: int, text: str) -> ReviewComment:
     """Post an answer; where the upstream was renamed, under the name that it has now.
 
-    A write follows no redirect. One that was refused was not posted, and may be sent again.
+    A write follows no redirect: nothing was posted, and it may be sent again.
     """
     try:
         return github.reply(repository, number, root, text)
-    except UncertainError:
-        raise
-    except GitHubError:
-        now = _name_now(github, repository)
-        if now.lower() == repository.lower():
-            raise
+    except MovedError:
+        now = github.repository(repository).full_name
     return github.reply(now, number, root, text)
-
-
-def _name_now(github: GitHub, repository: str) -> str:
-    """Return what a repository is called now; its old name where GitHub does not say."""
-    try:
-        return github.repository(repository).full_name
-    except GitHubError:
-        return repository
 
 
 def _meant(github: GitHub, repository: str, known: Contribution, name: str, thread: str) -> Thread:

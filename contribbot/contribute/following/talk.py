@@ -135,18 +135,26 @@ def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> lis
     def news(key: str, who: str | None) -> bool:
         return talk.seen.get(key) != now[key] and not same_person(who, author)
 
+    def told(one: Comment, *, before: bool, thread: str = "") -> Remark:
+        shown = remark(one, rows=_ROWS, characters=_CHARACTERS, thread=thread)
+        changed = before and one.updated_at > one.created_at
+        return shown.model_copy(update={"changed": True, "at": one.updated_at} if changed else {})
+
     new = [
-        remark(one, rows=_ROWS, characters=_CHARACTERS)
+        # Of those below it only the last second's are kept: an older one came in its time.
+        told(one, before=talk.until is not None and one.created_at <= talk.until)
         for one in said.comments
         if news(f"c{one.id}", one.user)
     ]
     new += [
-        remark(one, rows=_ROWS, characters=_CHARACTERS, thread=ids.get(one.id, ""))
+        told(one, before=f"l{one.id}" in talk.seen, thread=ids.get(one.id, ""))
         for one in said.lines
         if news(f"l{one.id}", one.user)
     ]
     new += [
-        review_remark(one, rows=_ROWS, characters=_CHARACTERS)
+        review_remark(one, rows=_ROWS, characters=_CHARACTERS).model_copy(
+            update={"changed": f"r{one.id}" in talk.seen}
+        )
         for one in said.reviews
         if news(f"r{one.id}", one.user) and (one.body.strip() or one.state not in _NO_VERDICT)
     ]

@@ -16,7 +16,7 @@ from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
 from contribbot.github.reading import Reader
-from contribbot.model.gate import Look, RowState
+from contribbot.model.gate import Look, RowState, Searched
 from contribbot.model.github import Account, Repository
 from contribbot.model.patch import Patch
 from contribbot.model.rules import Rules
@@ -38,11 +38,13 @@ class Finding:
         state: Whether it is kept.
         seen: What was seen.
         next: The next step, or empty.
+        searched: The look for duplicates, where it found none.
     """
 
     state: RowState
     seen: str
     next: str = ""
+    searched: Searched | None = None
 
 
 def passed(seen: str) -> Finding:

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.gate import looks
-from contribbot.errors import QueueError, UsageError
+from contribbot.errors import GitHubError, QueueError, UsageError
+from contribbot.github.reading import Reader
 from contribbot.github.server import find_server
+from contribbot.model.gate import Look
 from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.tomledit import Rows, Table, edited
 from contribbot.queue.transaction import transaction
@@ -57,19 +59,27 @@ def is_reason(why: str) -> bool:
     return len({word.lower() for word in re.findall(r"[^\W\d_]{2,}", why)}) >= _WORDS
 
 
-def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> bool:
+def set_different(
+    queue: Queue,
+    name: str,
+    reasons: Mapping[str, str],
+    github: Reader | None,
+    *,
+    broken: GitHubError | None = None,
+) -> str:
     """Write why a patch is different from other pull requests; comments and layout stay.
 
-    What the look of the last hour did not find is refused. Without one nobody knows: then the
-    gate's next look says what answers nothing.
+    What a look does not find is refused, before anything is written.
 
     Args:
         queue: The queue.
         name: The patch.
         reasons: The reason by pull request.
+        github: Reads from GitHub, where no look is remembered; None: it is not asked.
+        broken: Why it cannot be asked, where that was wanted.
 
     Returns:
-        Whether anything was changed.
+        Why it was not checked that these are candidates; empty: it was.
 
     Raises:
         UsageError: There is no such patch, or one of them is no candidate.
@@ -78,7 +88,7 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> bool:
     path = f"patches/{name}/patch.toml"
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
-    look = looks.remembered(queue, name, server=find_server().api, now=datetime.now(UTC))
+    look, unchecked = _look(queue, name, github, broken)
     if look is not None:
         _refuse_strangers(name, reasons, [one.reference for one in look.candidates])
     with transaction(queue.folder) as changes:
@@ -86,7 +96,23 @@ def set_different(queue: Queue, name: str, reasons: Mapping[str, str]) -> bool:
         if name not in queue.specs or content is None:
             raise no_such_patch(name, queue.specs)
         changes.write(path, with_reasons(content, reasons))
-        return changes.commit()
+        changes.commit()
+    return unchecked
+
+
+def _look(
+    queue: Queue, name: str, github: Reader | None, broken: GitHubError | None
+) -> tuple[Look | None, str]:
+    """Return a look of the last hour, or why there is none."""
+    server, now = find_server().api, datetime.now(UTC).replace(microsecond=0)
+    if github is None:
+        known = looks.remembered(queue, name, server=server, now=now)
+        why = broken.message if broken else "GitHub was not asked (--offline)"
+        return known, "" if known else why
+    try:
+        return looks.find(github, queue, name, server=server, now=now), ""
+    except GitHubError as error:
+        return None, error.message
 
 
 def _refuse_strangers(name: str, reasons: Iterable[str], candidates: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from contribbot.contribute.gate import duplicates
 from contribbot.contribute.gate.ours import Ours, ours_of
 from contribbot.files import write_atomically
+from contribbot.github.private import make_private
 from contribbot.github.reading import Reader
 from contribbot.model.attestation import json_digest
 from contribbot.model.gate import Look
@@ -51,6 +52,7 @@ def find(github: Reader, queue: Queue, name: str, *, server: str, now: datetime)
     if known is not None:
         return known
     found = duplicates.look(github, ours, title, key=key, now=now)
+    make_private(look_file(queue, name).parent)
     # That it cannot be remembered costs requests only.
     with contextlib.suppress(OSError):
         write_atomically(look_file(queue, name), found.model_dump_json(indent=2).encode())

@@ -120,4 +120,5 @@ def _row(rule: Rule, case: Case) -> Row:
         next=line(finding.next),
         github=case.asked,
         mended_by_opening=rule.mended_by_opening,
+        searched=finding.searched,
     )

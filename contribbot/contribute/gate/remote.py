@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from contribbot.contribute.book import Book
@@ -99,7 +100,7 @@ def duplicates(case: Case) -> Finding:
     if stray:
         looked += f"; {', '.join(stray)} in `different` answers nothing now"
     if not look.candidates:
-        return passed(f"none {looked}")
+        return replace(passed(f"none {looked}"), searched=look.searched)
     opened = [one.reference for one in answered(case) if not one.answer]
     if not opened:
         return passed(f"{len(look.candidates)} {looked}: each is answered in [contribution]")

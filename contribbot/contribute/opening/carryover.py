@@ -175,6 +175,7 @@ class _Run:
         """Carry a patch; yield patch, file, step, and the commits before and after."""
         start, merged = self._state, False
         found: list[_Picked] = []
+        notes: list[str] = []
         for file, commit in layer.commits:
             carried = self._carrier.carry(self._steps[commit], self._state, file)
             if carried.conflicts:
@@ -185,9 +186,9 @@ class _Run:
                 raise _moved(self._name, carried.conflicts[0])
             merged = merged or carried.merged
             if carried.state.tip == self._state.tip:
-                self._notes.append(f"{self._where} has all of {file} already")
+                notes.append(f"{self._where} has all of {layer.patch}/{file} already")
                 continue
-            self._notes += carried.notes
+            notes += carried.notes
             step, before = self._steps[commit], self._state.tip
             found.append(_Picked(layer.patch, file, step, before, carried.state.tip))
             self._state = carried.state
@@ -195,6 +196,8 @@ class _Run:
             self._is_upstream(layer.patch)
             self._state = start
             return
+        # Of a patch that the branch has whole, nothing is said of its parts.
+        self._notes += notes
         yield from found
 
     def _there(self, layer: _Layer, start: State) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from contribbot.contribute.opening.branch import Place
 from contribbot.files import write_atomically
+from contribbot.github.private import make_private
 
 #: GitHub's server refuses longer addresses.
 _LONGEST: Final = 8000
@@ -55,4 +56,5 @@ def write_body(page: Page, body: str) -> None:
         body: The body.
     """
     if page.body_file is not None:
+        make_private(page.body_file.parent)
         write_atomically(page.body_file, body.encode("utf-8"))

@@ -78,7 +78,8 @@ def pull_of(job: Job) -> PullRequest | None:
     place = job.place
     found = job.tools.github.pulls_from(place.upstream, place.owner, job.branch).value
     name = job.patch.name
-    return judge(found, name, job.book.contribution(name), repository=place.upstream)
+    known = job.book.contribution(name, digest=job.patch.digest)
+    return judge(found, name, known, repository=place.upstream)
 
 
 def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
@@ -183,13 +184,16 @@ def note_pull(job: Job, pull: PullRequest) -> None:
     renamed = known.fork not in {"", job.place.fork}
     if (known.reference, known.state) == (reference, now) and not renamed:
         return
-    what = "opened" if known.reference != reference else "is now"
+    if known.reference != reference:
+        what = "was opened as a draft" if now == "draft" else "was opened"
+    else:
+        what = "is a draft now" if now == "draft" else "is open now"
     where = f", from {job.key}" if renamed else ""
     job.book.note(
         job.patch.name,
         PullRequestEvent(
             time=journal.now(),
-            summary=f"{reference} {what} {'a draft' if now == 'draft' else 'open'}{where}",
+            summary=f"{reference} {what}{where}",
             reference=reference,
             state=now,
             fork=job.place.fork,

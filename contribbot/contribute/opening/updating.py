@@ -65,6 +65,12 @@ def judge(
     last = pulls[0]
     reference = f"{repository}#{last.number}"
     another = "name another branch in [contribution] of patch.toml"
+    if known.former == reference:
+        raise OpeningError(
+            f"{patch}: {reference} is of this branch, and of the patch that had the name before"
+            " it was retired",
+            hint=f"this one is another: {another}",
+        )
     if known.state == "reverted" and known.reference == reference:
         raise OpeningError(
             f"{patch}: {reference} was merged and then reverted",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from contribbot.contribute.attest import require
+from contribbot.contribute.attested import searched
 from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Tools
 from contribbot.contribute.opening.updating import Text
@@ -26,7 +27,7 @@ def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> 
     """
 
     def text(patch: Patch) -> Text:
-        made = make_body(queue, patch.name)
+        made = make_body(queue, patch.name, searched=searched(queue, patch.name))
         return Text(made.title, made.text)
 
     def attested(patch: Patch, written: Text) -> None:

@@ -14,6 +14,7 @@ from contribbot.contribute.text.tables import Context
 from contribbot.contribute.text.templates import compare_with_live, rules_of, template_of
 from contribbot.errors import GitHubError, QueueError
 from contribbot.model.base import Model
+from contribbot.model.gate import Searched
 from contribbot.model.rules import GITHUB_LIMIT, Block, Rules, Section, Template
 from contribbot.queue.load import Queue
 
@@ -76,7 +77,12 @@ class Body(Model):
 
 
 def make_body(
-    queue: Queue, name: str, *, version: str = "", read_live: ReadLive | None = None
+    queue: Queue,
+    name: str,
+    *,
+    version: str = "",
+    read_live: ReadLive | None = None,
+    searched: Searched | None = None,
 ) -> Body:
     """Make the text of a patch's pull request.
 
@@ -85,6 +91,7 @@ def make_body(
         name: The patch.
         version: The template's version; empty: the one that is in force.
         read_live: Reads the upstream's template as it is now; None: it is not looked at.
+        searched: The look for duplicates that found none; None: nothing is said of one.
 
     Raises:
         NotProvedError: A figure has no fresh evidence, or something else is unproved.
@@ -94,7 +101,7 @@ def make_body(
     figures = gather(queue, name)
     rules = rules_of(queue, figures.patch.spec.upstream)
     template = template_of(queue, rules, version)
-    text = _within(figures, rules, template)
+    text = _within(figures, rules, template, searched)
     upstream = figures.patch.upstream
     return Body(
         patch=name,
@@ -132,11 +139,11 @@ def _title(figures: Figures) -> str:
     return title
 
 
-def _within(figures: Figures, rules: Rules, template: Template) -> str:
+def _within(figures: Figures, rules: Rules, template: Template, searched: Searched | None) -> str:
     """Return the longest form of the text that keeps within the budget."""
     text = ""
     for level in range(LEVELS):
-        text = render(figures, rules, template, level)
+        text = render(figures, rules, template, level, searched)
         if len(text) <= rules.body.budget:
             return text
     limit = "GitHub takes" if len(text) > GITHUB_LIMIT else f"the rules of {rules.upstream} allow"
@@ -149,7 +156,13 @@ def _within(figures: Figures, rules: Rules, template: Template) -> str:
     )
 
 
-def render(figures: Figures, rules: Rules, template: Template, level: int = 0) -> str:
+def render(
+    figures: Figures,
+    rules: Rules,
+    template: Template,
+    level: int = 0,
+    searched: Searched | None = None,
+) -> str:
     """Return the text at one level of shortness.
 
     Args:
@@ -157,10 +170,11 @@ def render(figures: Figures, rules: Rules, template: Template, level: int = 0) -
         rules: The upstream's rules.
         template: The sections.
         level: 0 is long; each further one turns more lists into counts.
+        searched: The look for duplicates that found none.
     """
     paragraphs: list[str] = []
     for section in template.sections:
-        context = Context(figures, rules, section, level)
+        context = Context(figures, rules, section, level, searched)
         if section.heading:
             paragraphs.append(section.heading)
         paragraphs += [section.text] if section.text else []

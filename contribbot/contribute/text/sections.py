@@ -24,6 +24,8 @@ _NO_AI: Final = re.compile(
 )
 #: Claims that are worth a line, at most.
 _CLAIMS: Final = 8
+#: Limits of a look that are worth naming.
+_LIMITS: Final = 3
 
 
 def words(context: Context) -> list[str]:
@@ -74,11 +76,28 @@ def duplicates(context: Context) -> list[str]:
     """Return why it is no duplicate of what others do."""
     different = context.figures.patch.spec.contribution.different
     if not different:
-        return []
+        return _none_found(context)
     lines = [
         f"- {reference}: {' '.join(prose(why).split())}" for reference, why in different.items()
     ]
     return ["**Not a duplicate of:**", "\n".join(lines)]
+
+
+def _none_found(context: Context) -> list[str]:
+    """Say what a look for duplicates looked at that found none, where the upstream asks."""
+    found, patch = context.searched, context.figures.patch
+    if found is None or not context.rules.body.duplicates:
+        return []
+    by = f"{'the issue, ' if patch.spec.contribution.issue else ''}files, functions and patch-id"
+    rest = len(found.limits) - _LIMITS
+    limits = [*map(plain, found.limits[:_LIMITS]), *([f"and {rest} more"] if rest > 0 else [])]
+    told = f" Limits of that look: {'; '.join(limits)}." if limits else ""
+    text = (
+        f"**No duplicate was found** on {found.time:%Y-%m-%d}, compared by {by}, among the open "
+        f"pull requests of {patch.upstream.repository} and those merged in the {found.days} days "
+        f"before: {found.seen} were listed or found, and {found.looked_into} of them looked into."
+    )
+    return [text + told]
 
 
 def docs(context: Context) -> list[str]:
@@ -199,9 +218,11 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
 
 
 def evaluation(context: Context) -> list[str]:
-    """Say that no model was evaluated: no record of contribbot holds such a thing."""
-    del context
-    return ["Model evaluation: **not run**."]
+    """Say what a person says of a model's evaluation: no record of contribbot holds one."""
+    said = context.figures.patch.spec.contribution.model_evaluation
+    if not said:
+        return ["Model evaluation: **not run**."]
+    return _led("**Model evaluation**, as a person says; no record is of it:", said)
 
 
 def checklist(context: Context) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -13,6 +14,7 @@ from contribbot.contribute.text.escape import cell, code, plain
 from contribbot.contribute.text.figures import Figures
 from contribbot.contribute.text.grid import COLUMNS, grid_of
 from contribbot.contribute.text.seen import Seen, Source, other_release
+from contribbot.model.gate import Searched
 from contribbot.model.rules import Rules, Section
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import number, times
@@ -30,12 +32,14 @@ class Context:
         rules: The upstream's rules.
         section: The section that it stands in.
         level: How short it must be: 0 is long.
+        searched: The look for duplicates that found none; None: nothing is said of one.
     """
 
     figures: Figures
     rules: Rules
     section: Section
     level: int
+    searched: Searched | None = None
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -225,11 +229,21 @@ def grid(context: Context) -> list[str]:
 
 def records(context: Context) -> list[str]:
     """Return where each figure is from, and the command that shows it again."""
-    lines = [_record(source) for source in context.figures.sources]
+    place = context.figures.patch.spec.contribution.records
+    lines = [_record(source, place) for source in context.figures.sources]
     return ["Records, in the queue that this patch is kept in:", "\n".join(lines)]
 
 
-def _record(source: Source) -> str:
+def _file(source: Source, place: str) -> str:
+    """Name the file of a record; as a link, where the queue's files can be read somewhere."""
+    named = code(source.file)
+    # One that does not lie in the queue is not there either.
+    if not place or source.file.startswith("/"):
+        return named
+    return f"[{named}]({place.rstrip('/')}/{quote(source.file)})"
+
+
+def _record(source: Source, place: str) -> str:
     statement = source.record.statement
     assert statement is not None  # noqa: S101  gather takes only records that can be read
     details = statement.predicate.contribbot
@@ -260,6 +274,6 @@ def _record(source: Source) -> str:
         ),
     ]
     return (
-        f"- {source.label}: {code(source.file)}, seal {code(statement.seal[:12])}, "
+        f"- {source.label}: {_file(source, place)}, seal {code(statement.seal[:12])}, "
         f"{details.finished:%Y-%m-%d}: {', '.join(parts)}. Again: {code(details.command)}"
     )

@@ -1,0 +1,123 @@
+"""What a text says of the look for duplicates: what was seen, of this very patch, and lately."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from contribbot.contribute.attest import changes, require
+from contribbot.contribute.attested import read, searched
+from contribbot.contribute.gate.looks import look_file
+from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.text.body import make_body
+from contribbot.model.gate import Look
+from tests.contribute.attesttoy import attested
+from tests.contribute.gatetoy import CHANGES, Proved, Table, edit, make_table
+from tests.github.handle import GitHub
+from tests.toy import AREA
+
+RULES = "upstreams/contributing/toy.toml"
+OTHER = AREA.replace("return base * height / 2", "return 0.5 * base * height")
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
+    made = make_table(proved.copy(tmp_path), github)
+    edit(made.toy, "[body]\n", "[body]\nduplicates = true\n", RULES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GITHUB_API_URL", github.base)
+        yield made
+
+
+def told(table: Table) -> str:
+    """Return the line that `body` prints of the look."""
+    done = table.run("body", "area", "--offline")
+    assert done.exit_code == 0, done.stderr
+    return next((row for row in done.stdout.splitlines() if "duplicate was found" in row), "")
+
+
+def posted(table: Table) -> Text:
+    """Return the text that open-pr would post now."""
+    made = make_body(table.queue, "area", searched=searched(table.queue, "area"))
+    return Text(made.title, made.text)
+
+
+def age(table: Table, by: timedelta) -> None:
+    """Let the look that is remembered be older."""
+    path = look_file(table.queue, "area")
+    look = Look.model_validate_json(path.read_bytes())
+    path.write_text(look.model_copy(update={"time": look.time - by}).model_dump_json())
+
+
+def test_a_look_that_found_none_is_told_with_its_day_and_its_bounds(table: Table) -> None:
+    table.pull("far", {"docs/y.md": "y\n"}, title="Circles")
+    assert told(table) == ""
+    assert table.run("gate", "area").exit_code == 0
+    assert re.fullmatch(
+        rf"\*\*No duplicate was found\*\* on {datetime.now(UTC):%Y-%m-%d}, compared by the issue, "
+        r"files, functions and patch-id, among the open pull requests of example/toy and those "
+        r"merged in the 90 days before: 1 were listed or found, and 1 of them looked into\. "
+        r"Limits of that look: toy v1\.0 is not on this machine: .*\.",
+        told(table),
+    )
+
+
+def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(table: Table) -> None:
+    assert table.run("gate", "area").exit_code == 0
+    assert told(table)
+    edit(table.toy, "duplicates = true\n", "", RULES)
+    assert told(table) == ""
+    edit(table.toy, "[body]\n", "[body]\nduplicates = true\n", RULES)
+    # Of another question, or too long ago, it says nothing of this one now.
+    edit(table.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
+    assert told(table) == ""
+    edit(table.toy, 'issue = "example/toy#2"', 'issue = "example/toy#1"')
+    age(table, timedelta(minutes=61))
+    assert told(table) == ""
+
+
+def test_what_was_found_and_answered_is_told_instead(table: Table) -> None:
+    table.pull("beside", {"src/toy/area.py": OTHER})
+    assert table.run("gate", "area").exit_code == 1
+    assert told(table) == ""
+    reason = "It is about triangles, not rectangles."
+    assert table.run("gate", "area", "--different", f"example/toy#2={reason}").exit_code == 0
+    assert told(table) == ""
+    assert f"- example/toy#2: {reason}" in table.run("body", "area", "--offline").stdout
+
+
+def test_what_was_attested_is_what_is_posted_also_from_another_machine(table: Table) -> None:
+    made = attested(table)
+    before = posted(table)
+    assert "**No duplicate was found**" in before.body
+    # The look of this machine ages, and another has none.
+    age(table, timedelta(minutes=90))
+    assert posted(table) == before
+    shutil.rmtree(table.toy.queue / ".contribbot")
+    assert posted(table) == before
+    assert require(table.queue, table.queue.patch("area"), before) == made
+    assert changes(table.queue, "area", read(table.queue, "area")) == []
+
+
+def test_what_somebody_found_since_is_not_passed_over(table: Table) -> None:
+    made = attested(table)
+    look_file(table.queue, "area").unlink()
+    table.pull("same", {path: str(text) for path, text in CHANGES.items()})
+    assert table.run("gate", "area").exit_code == 1
+    assert "No duplicate was found" not in posted(table).body
+    assert changes(table.queue, "area", made) == ["the text of the pull request has changed"]
+
+
+def test_an_attestation_of_something_else_or_of_last_week_tells_nothing(table: Table) -> None:
+    attested(table)
+    shutil.rmtree(table.toy.queue / ".contribbot")
+    later = datetime.now(UTC) + timedelta(hours=25)
+    assert searched(table.queue, "area") is not None
+    assert searched(table.queue, "area", now=later) is None
+    edit(table.toy, 'title = "[Bugfix] Multiply', 'title = "[Bugfix] Multiply all')
+    assert searched(table.queue, "area") is None
