@@ -18,6 +18,7 @@ ContribbotError            what went wrong, what to do next, which exit code
         ├── RateLimitError 3  GitHub asks for a longer pause than contribbot waits
         ├── NotFoundError  3  it is not there, or the token may not see it
         ├── RefusedError   3  GitHub understood, and said no
+        ├── MovedError     3  what was to be written to has another name now
         └── UncertainError 3  the answer to a write was lost: nobody knows if it happened
 ```
 
@@ -148,6 +149,10 @@ class RefusedError(GitHubError):
     def __init__(self, message: str, *, status: int, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
+
+
+class MovedError(GitHubError):
+    """What was to be written to has another name now. Nothing was written."""
 
 
 class UncertainError(GitHubError):

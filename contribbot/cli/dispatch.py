@@ -59,18 +59,21 @@ def dispatch(
             run_id = resume or _start(sender, order, say)
             with telling(say, stderr=as_json) as told:
                 ended = sender.watch(run_id, every=every, told=told)
-        except (KeyboardInterrupt, ContribbotError) as error:
-            interrupted = isinstance(error, KeyboardInterrupt)
-            left = report.left_lines(sender)
-            for line in left or ["nothing was started"] * interrupted:
-                typer.echo(line, err=True)
-            if interrupted:
-                return ExitCode.INTERRUPTED
+        except KeyboardInterrupt:
+            _tell_left(report.left_lines(sender) or ["nothing was started"])
+            return ExitCode.INTERRUPTED
+        except ContribbotError:
+            _tell_left(report.left_lines(sender))
             raise
-    say(report.over_lines(ended))
+    say(report.over_lines(ended, sender.named))
     if as_json:
         print_json(report.Dispatched.of(sender.repository, ended))
     return 0 if ended.passed else 1
+
+
+def _tell_left(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
 
 
 def _start(sender: Sender, order: Order, say: Callable[[list[str]], None]) -> int:

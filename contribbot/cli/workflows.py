@@ -114,11 +114,10 @@ def pin(
     """Write what runners install: the versions that are installed here, by their digests."""
     from contribbot.runners import pinning  # noqa: PLC0415  start-up time
     from contribbot.runners.requirements import REQUIREMENTS  # noqa: PLC0415  start-up time
-    from contribbot.runners.wheels import wheel_note  # noqa: PLC0415  start-up time
 
     pinned = pinning.pin(open_queue(context), ours=ours)
     without = ", ".join(sorted(pinning.LEFT_OUT))
     typer.echo(f"{REQUIREMENTS}: {len(pinned)} packages; left to the runner's image: {without}")
-    if note := wheel_note(ours):
+    if note := pinning.wheel_note(ours):
         typer.echo(note, err=True)
     return 0

@@ -16,7 +16,7 @@ from contribbot.errors import GitHubError
 from contribbot.github.answer import Answer, clean_line, next_page, same_server
 from contribbot.github.etags import Etags
 from contribbot.github.limits import Waits
-from contribbot.github.refusals import MovedError, refusal
+from contribbot.github.refusals import moved, refusal
 from contribbot.github.retry import Kind, PassingError, persist
 from contribbot.github.server import Server
 from contribbot.github.token import Token
@@ -151,7 +151,7 @@ class Caller:
         what = f"{method} {path}"
         answer = persist(what, lambda: self._once(method, path, body, {}), kind, self.waits)
         if answer.status in _REDIRECTS:
-            raise MovedError(what)
+            raise moved(what)
         return self._success(answer)
 
     def read(self, answer: Answer, shape: TypeAdapter[T]) -> T:

@@ -9,6 +9,7 @@ Every method may raise, beside what it names:
 - `RateLimitError`: GitHub asks for a longer pause than contribbot waits.
 - `NotFoundError`: it is not there, or the token may not see it.
 - `RefusedError`: GitHub understood and said no (400, 403, 409, 410, 422, 451); `.status`.
+- `MovedError`: what was to be written to has another name now; a write follows no redirect.
 - `GitHubError`: no usable answer (no connection, 5xx, cut short, an answer of another shape).
 
 Reads are tried again by themselves, and so are writes whose repetition changes nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from contribbot.errors import GitHubError, NotFoundError, RefusedError, TokenError
+from contribbot.errors import GitHubError, MovedError, NotFoundError, RefusedError, TokenError
 from contribbot.github.answer import Answer, clean_line
 
 _UNAUTHORIZED: Final = 401
@@ -36,16 +36,18 @@ _HINTS: Final = {
 }
 
 
-class MovedError(GitHubError):
-    """What was to be written to has another name now. Nothing was written."""
+def moved(what: str) -> MovedError:
+    """Return the error for a write that GitHub would send elsewhere.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}: GitHub says that it has moved, and contribbot writes nowhere else",
-            hint="the repository was renamed: an upstream's name is `repository` in"
-            " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the queue's"
-            " own is that of its git remote origin, or --repo OWNER/NAME",
-        )
+    Args:
+        what: What was asked, `METHOD /path`.
+    """
+    return MovedError(
+        f"{what}: GitHub says that it has moved, and contribbot writes nowhere else",
+        hint="the repository was renamed: an upstream's name is `repository` in"
+        " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the queue's"
+        " own is that of its git remote origin, or --repo OWNER/NAME",
+    )
 
 
 def refusal(answer: Answer, source: str) -> GitHubError:

@@ -98,15 +98,12 @@ def supervise(
                 _kill_family(family)
     returncode = child.returncode if ended_at_last else -signal.SIGKILL
     returncode = _status(returncode) if tethered else returncode
+    killed = ended == "ended" and returncode == -signal.SIGKILL
     return Supervised(
         returncode=returncode,
         timed_out=ended == "late",
         flooded=ended == "flood",
-        starved=(
-            ended == "ended"
-            and returncode == -signal.SIGKILL
-            and _killed_for_memory() > starved_before
-        ),
+        starved=killed and _killed_for_memory() > starved_before,
         stuck=not ended_at_last,
         output=bytes(output),
         seconds=time.monotonic() - started,

@@ -53,7 +53,8 @@ def collect_lines(collected: Collected) -> list[str]:
     written = [one for one in collected.records if one.merged in {"new", "replaced"}]
     lines += [f"record {one.merged}: {one.path}: {one.why}" for one in written[:_SHOWN]]
     if len(written) > _SHOWN:
-        lines.append(f"and {len(written) - _SHOWN} more records")
+        more = len(written) - _SHOWN
+        lines.append(f"and {more} more record{'s' * (more > 1)}")
     lines += [
         f"record {one.merged}: {one.path} (from {one.job}): {one.why}"
         for one in collected.records
@@ -61,7 +62,7 @@ def collect_lines(collected: Collected) -> list[str]:
     ]
     lines += [f"refused {one.name!a}: {one.refused}" for one in collected.artifacts if one.refused]
     attested = Counter(one.attested for one in collected.artifacts if one.attested)
-    lines += [f"{said} ({count} artifacts)" for said, count in attested.items()]
+    lines += [f"{said} ({count} artifact{'s' * (count > 1)})" for said, count in attested.items()]
     lines += collected.notes
     lines.append(closing(collected))
     return [_short(line) for line in lines]

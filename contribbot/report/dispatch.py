@@ -159,20 +159,22 @@ def left_lines(sender: Sender) -> list[str]:
         sender: Who started or watched it.
     """
     if sender.run_id is not None:
+        run = f"{sender.run_id}{sender.named}"
         return [
-            f"the run goes on; watch it again: contribbot dispatch --resume {sender.run_id}",
-            f"when it is over: contribbot collect {sender.run_id}",
+            f"the run goes on; watch it again: contribbot dispatch --resume {run}",
+            f"when it is over: contribbot collect {run}",
         ]
     if sender.request:
         return [f"a run named {sender.request} may have been started: {sender.page}"]
     return []
 
 
-def over_lines(ended: Ended) -> list[str]:
+def over_lines(ended: Ended, named: str = "") -> list[str]:
     """Return how a run ended, by what judged it, and what is next.
 
     Args:
         ended: The run.
+        named: The option that names the queue's repository, see `Sender`.
     """
     run, said = ended.run, f"{ended.run.conclusion}"
     if ended.collect:
@@ -182,5 +184,5 @@ def over_lines(ended: Ended) -> list[str]:
             said += f" (GitHub marks the run {run.conclusion})"
     return [
         clean(f"run {run.id} is over: {said}"),
-        f"what each cell shows: contribbot collect {run.id}",
+        f"what each cell shows: contribbot collect {run.id}{named}",
     ]

@@ -18,7 +18,7 @@ from contribbot.model.actions import (
     RecordEnd,
     RunJob,
 )
-from contribbot.model.runners import Job, Plan
+from contribbot.model.runners import Cell, Job, Plan
 from contribbot.queue.load import Queue
 from contribbot.runners import planned
 from contribbot.runners.answer import Answer, Question, Sent, Source, read_sent
@@ -106,13 +106,17 @@ class _Judge:
 
     def ends(self, parts: Sequence[_Part]) -> list[CellEnd]:
         """Say what became of each cell."""
-        return [
-            judged(cell, one.job, one.sent, one.ghost, self.problems.get(cell.key, ""))
-            if one.sent is not None
-            else cell_end(cell, one.job.id, one.state, one.why)
-            for one in parts
-            for cell in one.job.cells
-        ]
+        return [self._end(cell, one) for one in parts for cell in one.job.cells]
+
+    def _end(self, cell: Cell, part: _Part) -> CellEnd:
+        if part.sent is None and part.state is CellState.REFUSED:
+            return cell_end(cell, part.job.id, part.state, part.why)
+        # Also where nothing came: a second try would run what the plan has made up.
+        if problem := self.problems.get(cell.key):
+            return cell_end(cell, part.job.id, CellState.REFUSED, problem)
+        if part.sent is None:
+            return cell_end(cell, part.job.id, part.state, part.why)
+        return judged(cell, part.job, part.sent, part.ghost)
 
 
 def collect(queue: Queue, haul: Haul, *, scratch: Path) -> Collected:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.runners import HOSTED, RUNNERS_FILE, Runners
 from contribbot.queue.toml import read_model
+
+#: Where jobs that have a token run, and all others of a queue without hosted runners.
+GITHUBS_OWN: Final = "ubuntu-24.04"
+#: Linux releases whose runners GitHub keeps: those of even years with long support. 20.04 and
+#: older are retired. Larger runners have names that their organisation gives them.
+_RELEASE: Final = re.compile(r"ubuntu-(\d{2})\.(\d{2})(?:-arm)?", re.IGNORECASE)
+_OLDEST: Final = 22
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,8 @@ def load_fleet(folder: Path) -> Fleet:
         folder: The queue's folder.
 
     Raises:
-        QueueError: There is no `runners.toml`, or it is invalid.
+        QueueError: There is no `runners.toml`, it is invalid, or it names a label that no runner
+            with Linux has.
     """
     path = folder / RUNNERS_FILE
     if not path.is_file():
@@ -52,7 +62,31 @@ def load_fleet(folder: Path) -> Fleet:
         raise QueueError(
             f"{path}: it names no runners", hint="add a [[runners]] or a [hosted] table"
         )
+    _check_labels(path, runners)
     return Fleet(path, runners, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _check_labels(path: Path, runners: Runners) -> None:
+    """Refuse a label of GitHub's that no runner with Linux has: its jobs would wait for a day."""
+    named = [(f"runners[{number}]", one.labels) for number, one in enumerate(runners.runners)]
+    if runners.hosted is not None:
+        named.append((HOSTED, runners.hosted.labels))
+    for where, labels in named:
+        for label in labels:
+            if not _has_runner(label):
+                own = f"one of GitHub's, such as {GITHUBS_OWN}, or of your own"
+                raise QueueError(
+                    f"{path}: {where}.labels: {label} is a label that no runner with Linux has",
+                    hint=f"name {own if where == HOSTED else 'one of your own'}",
+                )
+
+
+def _has_runner(label: str) -> bool:
+    release = _RELEASE.fullmatch(label)
+    if release:
+        year, month = int(release[1]), release[2]
+        return year >= _OLDEST and year % 2 == 0 and month == "04"
+    return not re.match(r"(?:windows|macos)(?:-|$)", label, re.IGNORECASE)
 
 
 def restricted(fleet: Fleet, wanted: Sequence[str]) -> Runners:

@@ -25,7 +25,7 @@ from contribbot.runners.artifacts import (
     too_large,
 )
 from contribbot.runners.attested import is_denied
-from contribbot.runners.where import WORKFLOW
+from contribbot.runners.where import check_workflow
 
 #: Who may start what is collected: never a pull request.
 _EVENTS: Final = frozenset({"workflow_dispatch", "schedule", "push"})
@@ -181,12 +181,7 @@ def _arrived(
 
 def _check_run(run: Run, repository: str) -> None:
     """Refuse a run that does not prove this queue."""
-    path = run.path.partition("@")[0]
-    if path != f".github/workflows/{WORKFLOW}":
-        raise UsageError(
-            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
-            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
-        )
+    check_workflow(run)
     own = {(one or "").casefold() for one in (run.repository, run.head_repository)}
     if run.event not in _EVENTS or own != {repository.casefold()}:
         raise UsageError(

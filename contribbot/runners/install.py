@@ -19,22 +19,15 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.model.workflows import Standing, Workflow
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.runners.config import load_fleet
+from contribbot.runners.config import GITHUBS_OWN, load_fleet
 from contribbot.runners.requirements import check_requirements
 
 #: Where GitHub looks for workflows, in a repository.
 FOLDER: Final = ".github/workflows"
-#: Where jobs that have a token run, and all others of a queue without hosted runners.
-GITHUBS_OWN: Final = "ubuntu-24.04"
-
 _NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml")
 _SEAL: Final = re.compile(r"# Written by `contribbot workflows install`; seal ([0-9a-f]{64})\n")
 #: What ends a line of a template that is filled in, and the part that is.
 _MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", re.MULTILINE)
-#: Linux releases whose runners GitHub keeps: those of even years with long support. 20.04 and
-#: older are retired. Larger runners have names that their organisation gives them.
-_RELEASE: Final = re.compile(r"ubuntu-(\d{2})\.(\d{2})(?:-arm)?", re.IGNORECASE)
-_OLDEST: Final = 22
 #: Branches that GitHub's filter takes as they stand; in others it sees a pattern.
 _BRANCH: Final = re.compile(r"(?!refs/)[A-Za-z0-9_][A-Za-z0-9_-]*(?:[./][A-Za-z0-9_-]+)*")
 #: What YAML leaves a word, without quotes: nothing that begins as a number or a date does.
@@ -52,8 +45,8 @@ def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
             else `main`.
 
     Raises:
-        QueueError: `runners.toml` or the pinned requirement is invalid, or names labels that
-            no runner has; or a link, or a file, is where the folder of workflows belongs.
+        QueueError: `runners.toml` or the pinned requirement is invalid; or a link, or a file,
+            is where the folder of workflows belongs.
         UsageError: The queue is not where GitHub looks for workflows, or `branch` is no branch.
     """
     _check_place(queue.folder)
@@ -214,22 +207,6 @@ def _check_way(folder: Path) -> None:
 
 
 def _hosted_labels(folder: Path) -> Sequence[str]:
-    """Return the labels of the runners that compile, and refuse those that no runner has."""
-    fleet = load_fleet(folder)
-    hosted = fleet.runners.hosted
-    labels = hosted.labels if hosted else (GITHUBS_OWN,)
-    for label in labels:
-        if not _has_runner(label):
-            raise QueueError(
-                f"{fleet.path}: hosted.labels: {label} is a label that no runner with Linux has",
-                hint=f"name one of GitHub's, such as {GITHUBS_OWN}, or of your own",
-            )
-    return labels
-
-
-def _has_runner(label: str) -> bool:
-    release = _RELEASE.fullmatch(label)
-    if release:
-        year, month = int(release[1]), release[2]
-        return year >= _OLDEST and year % 2 == 0 and month == "04"
-    return not re.match(r"(?:windows|macos)(?:-|$)", label, re.IGNORECASE)
+    """Return the labels of the runners that compile."""
+    hosted = load_fleet(folder).runners.hosted
+    return hosted.labels if hosted else (GITHUBS_OWN,)

@@ -51,10 +51,10 @@ def nothing_came(job: Job, ghost: RunJob | None, *, asked: bool) -> tuple[CellSt
         return CellState.MISSING, "the run has no such job" if asked else "nothing came"
     if ghost.conclusion == "success":
         return CellState.MISSING, "its job ended well, and what it sent is not there"
-    return _ended(job, ghost)
+    return _ended(job, ghost, "sent nothing")
 
 
-def judged(cell: Cell, job: Job, sent: Sent, ghost: RunJob | None, problem: str) -> CellEnd:
+def judged(cell: Cell, job: Job, sent: Sent, ghost: RunJob | None) -> CellEnd:
     """Say what became of a cell whose job sent something.
 
     Args:
@@ -62,12 +62,9 @@ def judged(cell: Cell, job: Job, sent: Sent, ghost: RunJob | None, problem: str)
         job: Its job.
         sent: What that sent.
         ghost: What GitHub says of it; None: nothing.
-        problem: What is wrong with the plan's words about the cell; may be empty.
     """
     answer, ended = sent.answers.get(cell.patch), sent.ended(cell.patch)
-    if problem:
-        state, why = CellState.REFUSED, problem
-    elif answer is not None and answer.refused:
+    if answer is not None and answer.refused:
         state, why = CellState.REFUSED, answer.refused
     elif answer is not None and answer.details is not None:
         state, why = _seen(cell, answer.details)
@@ -77,14 +74,14 @@ def judged(cell: Cell, job: Job, sent: Sent, ghost: RunJob | None, problem: str)
     elif ended is not None:
         state, why = CellState.FAILED, ended.error or f"exit code {ended.exit_code}, and no record"
     else:
-        state, why = _ended(job, ghost)
+        state, why = _ended(job, ghost, "did not get to it")
     return cell_end(cell, job.id, state, why)
 
 
-def _ended(job: Job, ghost: RunJob | None) -> tuple[CellState, str]:
-    """Say how a job ended that did not get to a cell."""
+def _ended(job: Job, ghost: RunJob | None, seen: str) -> tuple[CellState, str]:
+    """Say how a job ended of which nothing tells of a cell."""
     if ghost is None:
-        return CellState.MISSING, "its job did not get to it"
+        return CellState.MISSING, f"its job {seen}"
     if not ghost.over:
         return CellState.RUNNING, f"its job is {ghost.status}"
     late = ghost.seconds >= job.minutes * _MINUTE - _SLACK
@@ -94,7 +91,7 @@ def _ended(job: Job, ghost: RunJob | None) -> tuple[CellState, str]:
         return _UNTRIED[ghost.conclusion], f"its job was {ghost.conclusion}"
     if why := _runner_failed(ghost):
         return CellState.FAULT, why
-    return CellState.FAILED, f"its job ended with {ghost.conclusion} and did not get to it"
+    return CellState.FAILED, f"its job ended with {ghost.conclusion} and {seen}"
 
 
 def _runner_failed(ghost: RunJob) -> str:

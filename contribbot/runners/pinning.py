@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from contribbot.errors import SourceError, UsageError
@@ -41,15 +42,10 @@ def pin(queue: Queue, *, ours: str = "") -> tuple[str, ...]:
         What is pinned, as `NAME VERSION`.
 
     Raises:
-        UsageError: `ours` is no such address.
+        UsageError: `ours` is no such address, or has a password, or pip would not take it.
         SourceError: No place announces the digests of something that is needed.
     """
-    wheel = _WHEEL.fullmatch(ours)
-    if ours and wheel is None:
-        raise UsageError(
-            f"--contribbot {ours}: not https://….whl#sha256=… with 64 hexadecimal digits",
-            hint="sha256sum FILE shows the digest of a wheel",
-        )
+    wheel = _checked_wheel(ours) if ours else None
     needed = needs()
     config = read_pip_config()
     rows = []
@@ -62,6 +58,60 @@ def pin(queue: Queue, *, ours: str = "") -> tuple[str, ...]:
     with transaction(queue.folder) as changes:
         changes.write(REQUIREMENTS, (_HEAD + "".join(rows)).encode())
     return tuple(f"{name} {version}" for name, version in needed.items())
+
+
+def _checked_wheel(ours: str) -> re.Match[str]:
+    """Refuse an address that runners could not install from, or that nobody else may read."""
+    try:
+        netloc = urlsplit(ours).netloc
+    except ValueError as error:
+        raise UsageError(
+            f"--contribbot {ours}: no address: {error}", hint="write it as https://HOST/PATH"
+        ) from error
+    if "@" in netloc:
+        raise UsageError(
+            "--contribbot: a password in the address, and the file is committed",
+            hint="publish the wheel where runners reach it without one",
+        )
+    wheel = _WHEEL.fullmatch(ours)
+    if wheel is None:
+        raise UsageError(
+            f"--contribbot {ours}: not https://….whl#sha256=… with 64 hexadecimal digits",
+            hint="sha256sum FILE shows the digest of a wheel",
+        )
+    file = _file_of(wheel[1])
+    hint = f"pip takes what is named as {_OURS}-{metadata.version(_OURS)}-py3-none-any.whl"
+    try:
+        name, *_ = parse_wheel_filename(file)
+    except InvalidWheelFilename as error:
+        raise UsageError(f"--contribbot: {file} is no name of a wheel", hint=hint) from error
+    if name != _OURS:
+        raise UsageError(f"--contribbot: its name says that it is {name}, not {_OURS}", hint=hint)
+    return wheel
+
+
+def _file_of(url: str) -> str:
+    return unquote(urlsplit(url).path).rpartition("/")[2]
+
+
+def wheel_note(url: str) -> str:
+    """Say where the name of contribbot's own wheel tells another version than is installed here.
+
+    All that contribbot needs is pinned as it is installed here: another version of it may need
+    something else, and runners would tell so only when they install it. The wheel itself is not
+    opened.
+
+    Args:
+        url: Where the wheel is, as `pin` took it; may be empty.
+    """
+    if not url:
+        return ""
+    _, version, _, _ = parse_wheel_filename(_file_of(url))
+    here = metadata.version(_OURS)
+    if version != Version(here):
+        return (f"--contribbot: its name says {version}, and {here} is what pinned it: what it "
+                "needs is pinned as this one needs it")  # fmt: skip
+    return ""
 
 
 def needs() -> dict[str, str]:

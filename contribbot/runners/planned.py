@@ -128,15 +128,18 @@ def runners_of(queue: Queue, plan: Plan) -> Runners | None:
 
 def _job_problem(job: Job, runners: Runners) -> str:
     """Say what of a job is not in `runners.toml`; or nothing."""
-    offered: set[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = set()
+    offered: set[tuple[str, str, tuple[str, ...], tuple[str, ...], int]] = set()
     if job.runners == HOSTED and runners.hosted is not None:
         host = runners.hosted
-        offered = {(one.version, one.image, (), host.labels) for one in host.rocm}
+        offered = {
+            (one.version, one.image, (), host.labels, host.minutes_limit) for one in host.rocm
+        }
     for own in runners.runners:
         if own.name == job.runners and own.target == job.target:
-            offered = {(one.version, one.image, one.flags, own.labels) for one in own.rocm}
-    if (job.rocm, job.image, job.flags, job.labels) not in offered:
-        return "the plan names runners or an image that runners.toml does not"
+            limit = own.minutes_limit
+            offered = {(one.version, one.image, one.flags, own.labels, limit) for one in own.rocm}
+    if (job.rocm, job.image, job.flags, job.labels, job.minutes) not in offered:
+        return "the plan names runners, an image or a limit that runners.toml does not"
     return ""
 
 

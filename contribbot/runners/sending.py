@@ -78,6 +78,7 @@ class Sender:
         sleep: Waits so many seconds.
         run_id: The run that goes on when this process ends; None: none is known.
         request: The name of what was asked for; empty: nothing was.
+        named: ` --repo OWNER/NAME` where the repository was named so: the next command needs it.
     """
 
     queue: Queue
@@ -87,6 +88,7 @@ class Sender:
     sleep: Callable[[float], None]
     run_id: int | None = None
     request: str = ""
+    named: str = ""
 
     @property
     def _actions(self) -> Actions:
@@ -133,7 +135,7 @@ class Sender:
         lost = GitHubError(
             f"{self.repository}: the run {self.request} was started, and does not show up",
             hint="look for it on the page of the repository's actions, and then "
-            "`contribbot dispatch --resume RUN`",
+            f"`contribbot dispatch --resume RUN{self.named}`",
         )
         try:
             ask(self._actions, self.repository, selection, self.request)
@@ -177,7 +179,8 @@ def sending(queue: Queue, repository: str) -> Iterator[Sender]:
     """
     with run_folder() as scratch, connect(queue.local / "github") as client:
         name = repository_of(queue.folder, repository, client.server)
-        yield Sender(queue, client, name, scratch, _sleep)
+        named = f" --repo {name}" if repository else ""
+        yield Sender(queue, client, name, scratch, _sleep, named=named)
 
 
 def _sleep(seconds: float) -> None:

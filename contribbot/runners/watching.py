@@ -11,12 +11,12 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contribbot.errors import GitHubError, NotFoundError, UsageError
+from contribbot.errors import GitHubError, NotFoundError
 from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
 from contribbot.runners.fetching import COLLECTOR, Origin
-from contribbot.runners.where import WORKFLOW
+from contribbot.runners.where import check_workflow
 
 #: Seconds between looks are at most so many times those of the first.
 _SLOWEST: Final = 4.0
@@ -112,7 +112,7 @@ def watch(
         try:
             # The run first: a job that ends after this look is seen at the next.
             run = origin.actions.run(origin.repository, run_id).value
-            _check_workflow(run)
+            check_workflow(run)
             jobs = origin.actions.jobs(origin.repository, run_id).value
             plan = plan or _plan(origin, run_id, jobs)
         except NotFoundError as error:
@@ -128,16 +128,6 @@ def watch(
             return Ended(run, steps)
         pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
         sleep(pause)
-
-
-def _check_workflow(run: Run) -> None:
-    """Refuse a run that `collect` would not take."""
-    path = run.path.partition("@")[0]
-    if path != f".github/workflows/{WORKFLOW}":
-        raise UsageError(
-            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
-            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
-        )
 
 
 def _steps(jobs: Sequence[RunJob], plan: Plan | None) -> tuple[Step, ...]:

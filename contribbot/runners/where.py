@@ -1,4 +1,4 @@
-"""Which repository on GitHub a queue is, and which of its commits is here."""
+"""Which repository on GitHub a queue is, which runs prove it, and which commit is here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from contribbot import process
 from contribbot.errors import CommandError, UsageError
 from contribbot.github.server import Server
+from contribbot.model.actions import Run
 from contribbot.store.repository import git_environment
 
 #: The workflow that proves the queue.
@@ -53,6 +54,23 @@ def repository_of(
             f"{folder}: its remote origin is no repository at {server.host}", hint=hint
         )
     return name
+
+
+def check_workflow(run: Run) -> None:
+    """Refuse a run of another workflow than the one that proves the queue.
+
+    Args:
+        run: The run.
+
+    Raises:
+        UsageError: It is one.
+    """
+    path = run.path.partition("@")[0]
+    if path != f".github/workflows/{WORKFLOW}":
+        raise UsageError(
+            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
+            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
+        )
 
 
 def commit_of(folder: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.errors import ContribbotError, ExitCode, NoSpaceError, UsageError
@@ -17,6 +17,7 @@ from contribbot.hardware.runner import JOB, container_of, run_of
 from contribbot.model.jobdone import ASKS, Asked, FaultAt, JobDone, PatchDone
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.report import PatchReport
+from contribbot.model.runners import JobId
 from contribbot.queue.load import Queue, select
 from contribbot.verify.command import exit_code, targets, verify_and_record
 from contribbot.verify.pipeline import Watcher
@@ -24,6 +25,7 @@ from contribbot.verify.runnerfault import fault, fault_of
 
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"
+_JOB_ID: Final = TypeAdapter[str](JobId)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Characters of an error that are kept.
 _SAID: Final = 2000
@@ -86,13 +88,16 @@ def _asked(environment: Mapping[str, str]) -> tuple[Asked, ...]:
                 f"{name} is not set: this is what a job of verify.yml runs",
                 hint="prove a patch here with `contribbot verify NAME`",
             )
+    name = JOB
     try:
+        _JOB_ID.validate_python(environment[JOB])
+        name = VARIABLE
         return ASKS.validate_json(environment[VARIABLE])
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ": ".join([name, ".".join(str(part) for part in first["loc"])])
         raise UsageError(
-            f"{VARIABLE}: {where}: {first['msg']}",
+            f"{where.removesuffix(': ')}: {first['msg']}",
             hint="install the workflows again: contribbot workflows install",
         ) from error
 

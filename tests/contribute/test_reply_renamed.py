@@ -7,8 +7,7 @@ import pytest
 from contribbot.contribute.following.reply import reply
 from contribbot.contribute.following.threads import short_id
 from contribbot.contribute.state import state
-from contribbot.errors import GitHubError
-from contribbot.github.refusals import MovedError
+from contribbot.errors import GitHubError, MovedError
 from tests.contribute.following import AREA, LINE, make_post
 from tests.github.faults import FORBIDDEN, UNAUTHORIZED, Fault, Faults, primary_limit
 from tests.github.handle import GitHub

@@ -94,7 +94,7 @@ def test_a_second_try_refutes_as_any_other(home: Home) -> None:
 @pytest.mark.parametrize(
     ("conclusion", "state", "said"),
     [
-        ("failure", CellState.FAILED, "its job ended with failure and did not get to it; second"),
+        ("failure", CellState.FAILED, "its job ended with failure and sent nothing; second"),
         ("cancelled", CellState.CANCELLED, "its job was cancelled; second try on "),
         ("timed_out", CellState.TIMED_OUT, "its job was ended after 120 minutes; second try"),
         ("success", CellState.MISSING, "what it sent is not there; second try on "),
@@ -226,6 +226,28 @@ def test_no_plan_of_other_runners_sends_anything_anywhere(home: Home) -> None:
     assert any("the plan is refused: it was not made with" in note for note in again.notes)
 
 
+@pytest.mark.parametrize(
+    "changed", [{"image": f"evil.example/rocm@sha256:{'0' * 64}"}, {"minutes": 600}]
+)
+def test_no_plan_chooses_what_runs_where_its_job_sent_nothing(home: Home, changed: Json) -> None:
+    home.send(COMPILED)
+    strange = home.job(RAN).model_copy(update=changed)
+    forged = home.plan.model_copy(
+        update={"jobs": tuple(strange if one.id == RAN else one for one in home.plan.jobs)}
+    )
+    one = home.run.artifacts[0]
+    one.stored, one.digest = packed({"plan.json": forged.model_dump_json().encode()}), None
+    one.__post_init__()
+    home.ghost(RAN).steps = LOST
+    home.end(RAN, "failure")
+    again = home.try_again()
+    assert (again.cells, again.jobs) == ((), ())
+    found = home.collected()
+    assert states(found)[CELL] is CellState.REFUSED
+    assert why(found) == "the plan names runners, an image or a limit that runners.toml does not"
+    assert not found.runners_failed
+
+
 def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
     failed_once(home)
     home.try_again()
@@ -242,7 +264,7 @@ def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
 @pytest.mark.parametrize(
     ("conclusion", "state", "said"),
     [
-        ("failure", CellState.FAILED, "its job ended with failure and did not get to it"),
+        ("failure", CellState.FAILED, "its job ended with failure and sent nothing"),
         ("cancelled", CellState.CANCELLED, "its job was cancelled"),
         ("", CellState.RUNNING, "its job is queued"),
     ],

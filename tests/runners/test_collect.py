@@ -12,6 +12,7 @@ from contribbot.github.limits import Waits
 from contribbot.life.evidence import target_states
 from contribbot.model.actions import CellState, Collected
 from contribbot.model.outcome import Outcome
+from contribbot.runners.attested import NO_PROGRAM
 from contribbot.verify.records import State, read_records
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
@@ -117,6 +118,12 @@ def test_a_job_that_never_began(home: Home) -> None:
     found = home.collected()
     assert states(found)["gpu area gfx942"] is CellState.MISSING
     assert why(found) == "the run has no such job"
+
+
+def test_one_artifact_is_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without gh: whether it is installed here must not decide what is printed.
+    monkeypatch.setattr("contribbot.runners.gather.attested", lambda *_, **__: NO_PROGRAM)
+    assert f"{NO_PROGRAM} (1 artifact)" in home.collect().out.splitlines()
 
 
 def test_a_run_that_is_not_over(home: Home) -> None:

@@ -17,7 +17,7 @@ from tests.github.wire import Answer, HangUpError, Request
 from tests.runners.conftest import Ranged
 from tests.runners.desk import WORKFLOW, Desk
 from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
-from tests.runners.homing import COMPILED, RAN, make_home
+from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home
 
 ALL_PASSED = "collect: success, so all that was planned came and passed"
 
@@ -158,6 +158,21 @@ def test_interrupted_it_goes_on_and_is_resumed(desk: Desk) -> None:
     assert said.code == ExitCode.OK
     assert len(desk.runs()) == 1
     assert said.out.splitlines()[-2] == f"run {run.id} is over: success"
+
+
+def test_what_is_next_names_the_repository_that_was_named(desk: Desk) -> None:
+    desk.script = [desk.interrupt]
+    named = ("--repo", REPOSITORY)
+    said = desk(*named)
+    run = desk.runs()[-1]
+    which = f"{run.id} --repo {REPOSITORY}"
+    assert said.err.splitlines() == [
+        f"the run goes on; watch it again: contribbot dispatch --resume {which}",
+        f"when it is over: contribbot collect {which}",
+    ]
+    run.status, run.conclusion = "completed", "success"
+    over = desk("--resume", str(run.id), *named)
+    assert over.out.splitlines()[-1].endswith(f"contribbot collect {which}")
 
 
 def test_interrupted_before_it_is_found(desk: Desk) -> None:

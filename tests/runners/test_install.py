@@ -281,9 +281,7 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
             "contribbot-0.0.1-py3-none-any.whl",
             f"its name says 0.0.1, and {VERSION} is what pinned it",
         ),
-        ("other-1.0-py3-none-any.whl", "its name says that it is other"),
         (f"contribbot-{VERSION}-py3-none-any.whl", ""),
-        ("newest.whl", ""),
     ],
 )
 def test_pin_says_when_the_wheel_is_another_version(
@@ -300,12 +298,39 @@ def test_pin_says_when_the_wheel_is_another_version(
 
 
 @pytest.mark.parametrize(
-    "url", ["http://example.com/c.whl", "https://example.com/c.whl", "c.whl#sha256=0", "--all"]
+    "url",
+    [
+        "http://example.com/c.whl",
+        "https://example.com/c.whl",
+        "c.whl#sha256=0",
+        "--all",
+        f"https://[example.com/c.whl#sha256={'a' * 64}",
+    ],
 )
 def test_pin_takes_contribbot_from_nowhere_without_a_digest(
     toy: Toy, program: Program, url: str
 ) -> None:
     assert_refused(program("workflows", "pin", f"--contribbot={url}"), toy, "--contribbot", url)
+    assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("example.com/other-1.0-py3-none-any.whl", "its name says that it is other"),
+        ("example.com/newest.whl", "newest.whl is no name of a wheel"),
+        ("me:secret@example.com/contribbot-0.1.0-py3-none-any.whl", "a password in the address"),
+        ("token@example.com/contribbot-0.1.0-py3-none-any.whl", "a password in the address"),
+    ],
+)
+def test_pin_writes_no_wheel_that_pip_refuses_and_no_password(
+    toy: Toy, program: Program, place: str, says: str
+) -> None:
+    url = f"--contribbot=https://{place}#sha256={'a' * 64}"
+    ran = program("workflows", "pin", url, HOME=HOME)
+    assert_refused(ran, toy, "--contribbot", says)
+    assert "secret" not in ran.err
+    assert "token" not in ran.err
     assert (toy.queue / ".github/contribbot-requirements.txt").read_text() == PINNED
 
 

@@ -204,7 +204,9 @@ def test_a_job_that_is_killed_has_not_proved_anything(toy: Toy, program: Program
         ({"CONTRIBBOT_ASKS": "{"}, "CONTRIBBOT_ASKS"),
         ({"CONTRIBBOT_ASKS": '[{"patch": "area", "require": ["--all"]}]'}, "require"),
         (asks("elsewhere"), "elsewhere"),
+        ({"CONTRIBBOT_ASKS": '{"area": []}'}, "CONTRIBBOT_ASKS: Input should be"),
         ({"CONTRIBBOT_JOB": "../../up"}, "CONTRIBBOT_JOB"),
+        ({"CONTRIBBOT_JOB": "../../up", "GITHUB_RUN_ID": ""}, "CONTRIBBOT_JOB: "),
     ],
 )
 def test_what_is_no_job_is_refused(

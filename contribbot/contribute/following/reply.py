@@ -22,9 +22,8 @@ from contribbot.contribute.following.threads import (
     threads_of,
 )
 from contribbot.contribute.state import Contribution, state
-from contribbot.errors import UncertainError, UsageError
+from contribbot.errors import MovedError, UncertainError, UsageError
 from contribbot.github.protocol import GitHub
-from contribbot.github.refusals import MovedError
 from contribbot.locks import lock
 from contribbot.model.discussion import ReviewComment
 from contribbot.model.history import IntentEvent
