@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from contribbot.errors import QueueError
 from contribbot.model.pin import SOURCE_KINDS
@@ -47,17 +48,30 @@ def read_model(path: Path, model: type[M]) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first, rest = error.errors()[0], error.error_count() - 1
+        first, *rest = _own(error.errors())
         where = _spell([part for part in first["loc"] if part not in SOURCE_KINDS])
         line = find_line(text, first["loc"])
         message = first["msg"].removeprefix(_OUR_PREFIX)
         if first["type"] == "extra_forbidden":
             message = "there is no such key"
-        more = f" (and {rest} more)" if rest else ""
+        more = f" (and {len(rest)} more)" if rest else ""
         raise QueueError(
             f"{path}:{line}: {where}{': ' if where else ''}{message}{more}",
             hint="correct the file; docs/queue.md lists every key",
         ) from error
+
+
+def _own(errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out what only follows from another error; what is misspelled is also missing."""
+    places = [one["loc"] for one in errors]
+    own = [
+        one
+        for one in errors
+        # An item that is refused is also one item too few.
+        if one["type"] != "too_short"
+        or not any(place[: len(one["loc"])] == one["loc"] != place for place in places)
+    ]
+    return sorted(own, key=lambda one: one["type"] == "missing")
 
 
 def _syntax(path: Path, text: str, said: str) -> tuple[str]:

@@ -163,3 +163,15 @@ def test_only_some_sets(ranged: Ranged) -> None:
 )  # fmt: skip
 def test_versions(wanted: str, seen: str, same: bool) -> None:
     assert is_version(wanted, seen) is same
+
+
+def test_only_faults_of_their_own_are_counted(ranged: Ranged) -> None:
+    """A list of which the only item is wrong is no empty list besides."""
+    ranged.put(MI300.replace(f"@sha256:{DIGEST}", ":latest"))
+    assert " more)" not in run_matrix(ranged.folder).err
+
+
+def test_what_is_misspelled_is_told_before_what_is_missing(ranged: Ranged) -> None:
+    ranged.put(MI300.replace("target =", "targte ="))
+    said = run_matrix(ranged.folder).err
+    assert "targte: there is no such key (and 1 more)" in said
