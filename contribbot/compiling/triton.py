@@ -82,21 +82,7 @@ def compile_triton(
         "num_warps": source.num_warps, "wavefront": wavefront_of(target),
     }  # fmt: skip
     request.write_text(json.dumps(asked), encoding="utf-8")
-    done = process.supervise(
-        # -P: modules beside the script must not stand before triton and the tree's.
-        [sys.executable, "-B", "-P", _CHILD, request, answer],
-        cwd=folder,
-        timeout=timeout,
-        env=process.clean_environment(
-            {
-                "HOME": str(folder),
-                "TMPDIR": str(folder),
-                "TRITON_CACHE_DIR": str(folder / "triton"),
-                "PYTHONPATH": ":".join(map(str, source.python)),
-                "OMP_NUM_THREADS": "1",
-            }
-        ),
-    )
+    done = _run_child(source, [request, answer], folder=folder, timeout=timeout)
     command = scrub(
         f"triton.compile({source.function} of {source.path}, "
         f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
@@ -119,6 +105,27 @@ def compile_triton(
     elif told.get("broken"):
         missing = f"the file cannot be imported here: {error}"
     return Compiled(error=error, missing=missing, command=command, seconds=done.seconds)
+
+
+def _run_child(
+    source: TritonSource, files: Sequence[Path], *, folder: Path, timeout: float
+) -> process.Supervised:
+    """Run triton's compiler in a process of its own, away from this machine's settings."""
+    return process.supervise(
+        # -P: modules beside the script must not stand before triton and the tree's.
+        [sys.executable, "-B", "-P", _CHILD, *files],
+        cwd=folder,
+        timeout=timeout,
+        env=process.clean_environment(
+            {
+                "HOME": str(folder),
+                "TMPDIR": str(folder),
+                "TRITON_CACHE_DIR": str(folder / "triton"),
+                "PYTHONPATH": ":".join(map(str, source.python)),
+                "OMP_NUM_THREADS": "1",
+            }
+        ),
+    )
 
 
 def _told(answer: Path) -> dict[str, JsonValue] | None:
