@@ -78,12 +78,14 @@ def supervise(
     """
     started = time.monotonic()
     deadline = started + timeout
-    family, starved_before = uuid.uuid4().hex, _killed_for_memory()
+    # A compiler cache's server may serve another build, too; that ends by itself.
+    mark = {} if tethered else {_FAMILY: uuid.uuid4().hex}
+    starved_before = _killed_for_memory()
     with lifeline() as descriptor:
         tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
         child = start(
             [*tether, *argv] if tethered else argv,
-            cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), _FAMILY: family},
+            cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), **mark},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             pass_fds=(descriptor,),
         )  # fmt: skip
@@ -93,9 +95,8 @@ def supervise(
             # Also after a good end: what the program left running is of no use to anyone.
             kill_group(child)
             ended_at_last = reap(child)
-            if not tethered:
-                # A compiler cache's server may serve another build, too; that ends by itself.
-                _kill_family(family)
+            for variable, family in mark.items():
+                _kill_family(f"{variable}={family}".encode())
     returncode = child.returncode if ended_at_last else -signal.SIGKILL
     returncode = _status(returncode) if tethered else returncode
     killed = ended == "ended" and returncode == -signal.SIGKILL
@@ -118,9 +119,8 @@ def _killed_for_memory() -> int:
     return 0
 
 
-def _kill_family(family: str) -> None:
+def _kill_family(mark: bytes) -> None:
     """Kill what a program started in another group or session: it may hold a GPU's memory."""
-    mark = f"{_FAMILY}={family}".encode()
     for entry in _PROC.glob("[0-9]*"):
         # Gone meanwhile, or somebody else's.
         with contextlib.suppress(OSError):

@@ -154,15 +154,3 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     assert all(re.match(r" {4}|$", line) for line in told)
     methods = [(one.method, one.path) for one in github.requests]
     assert [method for method, _ in methods] == ["GET", "POST", "GET", "PATCH"]
-
-
-def test_nothing_is_pushed_that_is_not_proved(act: Act, github: GitHub) -> None:
-    ada = github.add_user("ada")
-    token = ada.tokens[0].text
-    ran = act("workflow_dispatch", "open-pr.yml", "--input", "patches=area",
-              "--secret", f"CONTRIBBOT_FORK_TOKEN={token}", GITHUB_API_URL=github.base)  # fmt: skip
-
-    assert ran.code == 1
-    assert "area: no fresh evidence" in ran.said
-    assert token not in ran.said
-    assert [one for one in github.requests if one.method != "GET"] == []

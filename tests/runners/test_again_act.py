@@ -70,9 +70,11 @@ def bring(home: Home, path: Path) -> None:
 
 
 @contextmanager
-def followed(act: Act, home: Home) -> Iterator[None]:
-    """Bring each artifact home as soon as it is there."""
+def followed(act: Act, home: Home) -> Iterator[Path]:
+    """Bring each artifact home as soon as it is there, and note in a folder which are."""
     over, known = threading.Event(), set[Path]()
+    read = act.home / "read"
+    read.mkdir()
 
     def look() -> None:
         while not over.wait(0.1):
@@ -81,11 +83,12 @@ def followed(act: Act, home: Home) -> Iterator[None]:
                 if zipfile.is_zipfile(path):
                     bring(home, path)
                     known.add(path)
+                    (read / path.stem).touch()
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield
+        yield read
     finally:
         over.set()
         thread.join()
@@ -118,10 +121,10 @@ def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
     with Storage().running() as storage:
         home = begun(act, installed, github, storage)
         token = home.user.tokens[0].text
-        with followed(act, home):
+        with followed(act, home) as read:
             ran = act("workflow_dispatch", "verify.yml", "--job", "collect",
                       "--var", "CONTRIBBOT_ATTEST=no", "--secret", f"GITHUB_TOKEN={token}",
-                      timeout=900, GITHUB_API_URL=github.base)  # fmt: skip
+                      timeout=900, GITHUB_API_URL=github.base, READ=str(read))  # fmt: skip
         assert {one.stem.removeprefix("contribbot-") for one in act.artifacts.iterdir()} == {
             "plan", COMPILE, GPU, OTHER, f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
         }, ran.said  # fmt: skip

@@ -14,6 +14,7 @@ from tests.contribute.flow import Person
 from tests.contribute.gatetoy import Proved, edit, make_table
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
+from tests.toy import git
 
 if TYPE_CHECKING:
     from tests.github.handle import GitHub
@@ -97,6 +98,17 @@ def test_what_is_not_noted_here_is_a_strangers(desk: Desk) -> None:
     assert ran.code == 1, ran.said
     assert desk.writes() == []
     assert desk.person.fork.git.ref("refs/heads/contribbot/area") == pushed
+
+
+def test_nothing_is_pushed_that_is_not_proved(desk: Desk) -> None:
+    """The record was committed once, and is not there any more."""
+    git(desk.act.queue, "rm", "-r", "-q", "evidence")
+    git(desk.act.queue, "commit", "-q", "-m", "No record")
+    ran = desk("area")
+    assert ran.code == 1, ran.said
+    assert "area: no fresh evidence" in ran.said
+    assert desk.token not in ran.said
+    assert desk.writes() == []
 
 
 def test_without_the_environments_secret_nothing_is_asked(desk: Desk) -> None:
