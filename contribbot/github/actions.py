@@ -133,22 +133,17 @@ class ActionsClient(Part):
     def jobs(self, repository: str, run_id: int) -> Fetched[tuple[RunJob, ...]]:
         """See `Actions`."""
         path = f"{slug(repository)}/actions/runs/{run_id}/jobs"
-        found: list[RunJob] = []
-        changed = False
         # Whether `latest` also lists what a later attempt did not run again is not documented.
-        for page in self._caller.pages(path, {"filter": "all"}, conditional=True):
-            found += self._caller.read(page, TypeAdapter(_Jobs)).jobs
-            changed = changed or not page.unchanged
-        last = {job.name: job.run_attempt for job in sorted(found, key=_attempt)}
-        return Fetched(tuple(job for job in found if job.run_attempt == last[job.name]), changed)
+        query = {"filter": "all"}
+        every = self._fetch_pages(TypeAdapter(_Jobs), lambda page: page.jobs, path, query)
+        last = {job.name: job.run_attempt for job in sorted(every.value, key=_attempt)}
+        jobs = tuple(job for job in every.value if job.run_attempt == last[job.name])
+        return Fetched(jobs, every.changed)
 
     def artifacts(self, repository: str, run_id: int) -> tuple[Artifact, ...]:
         """See `Actions`."""
         path = f"{slug(repository)}/actions/runs/{run_id}/artifacts"
-        found: list[Artifact] = []
-        for page in self._caller.pages(path, {}, conditional=True):
-            found += self._caller.read(page, TypeAdapter(_Artifacts)).artifacts
-        return tuple(found)
+        return self._fetch_pages(TypeAdapter(_Artifacts), lambda page: page.artifacts, path).value
 
     def download(self, repository: str, artifact: Artifact, place: Path, *, most: int) -> str:
         """See `Actions`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
@@ -16,6 +16,7 @@ from contribbot.github.retry import Kind
 from contribbot.model.github import Fetched, Said
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 #: Sending it twice is the same as sending it once.
 REPEATED: Final = Kind(repeat=True)
@@ -84,11 +85,20 @@ class Part:
         query: Mapping[str, str] | None = None,
     ) -> Fetched[tuple[T, ...]]:
         """Read a whole list, and tell whether it changed."""
+        return self._fetch_pages(shape, lambda here: here, path, query)
+
+    def _fetch_pages(
+        self,
+        shape: TypeAdapter[P],
+        rows: Callable[[P], tuple[T, ...]],
+        path: str,
+        query: Mapping[str, str] | None = None,
+    ) -> Fetched[tuple[T, ...]]:
+        """Read a whole list of which each page is an object with its part of it."""
         things: list[T] = []
         changed = False
         for page in self._caller.pages(path, query or {}, conditional=True):
-            here: tuple[T, ...] = self._caller.read(page, shape)
-            things += here
+            things += rows(self._caller.read(page, shape))
             changed = changed or not page.unchanged
         return Fetched(tuple(things), changed)
 

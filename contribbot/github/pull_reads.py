@@ -195,22 +195,13 @@ class PullReads(Part):
     def check_runs(self, repository: str, sha: str) -> Fetched[tuple[CheckRun, ...]]:
         """See `Reader.check_runs`."""
         path = f"{slug(repository)}/commits/{part(sha)}/check-runs"
-        found: list[CheckRun] = []
-        changed = False
-        for page in self._caller.pages(path, {"filter": "latest"}, conditional=True):
-            found += self._caller.read(page, TypeAdapter(_CheckRuns)).check_runs
-            changed = changed or not page.unchanged
-        return Fetched(tuple(found), changed)
+        shape, query = TypeAdapter(_CheckRuns), {"filter": "latest"}
+        return self._fetch_pages(shape, lambda page: page.check_runs, path, query)
 
     def statuses(self, repository: str, sha: str) -> Fetched[tuple[CommitStatus, ...]]:
         """See `Reader.statuses`."""
         path = f"{slug(repository)}/commits/{part(sha)}/status"
-        found: list[CommitStatus] = []
-        changed = False
-        for page in self._caller.pages(path, {}, conditional=True):
-            found += self._caller.read(page, TypeAdapter(_Combined)).statuses
-            changed = changed or not page.unchanged
-        return Fetched(tuple(found), changed)
+        return self._fetch_pages(TypeAdapter(_Combined), lambda page: page.statuses, path)
 
     def search_issues(self, query: str, limit: int = 30) -> Search:
         """See `Reader.search_issues`."""

@@ -109,10 +109,9 @@ class _Judge:
         return [self._end(cell, one) for one in parts for cell in one.job.cells]
 
     def _end(self, cell: Cell, part: _Part) -> CellEnd:
-        if part.sent is None and part.state is CellState.REFUSED:
-            return cell_end(cell, part.job.id, part.state, part.why)
+        refused = part.sent is None and part.state is CellState.REFUSED
         # Also where nothing came: a second try would run what the plan has made up.
-        if problem := self.problems.get(cell.key):
+        if not refused and (problem := self.problems.get(cell.key)):
             return cell_end(cell, part.job.id, CellState.REFUSED, problem)
         if part.sent is None:
             return cell_end(cell, part.job.id, part.state, part.why)
