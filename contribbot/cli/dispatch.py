@@ -48,7 +48,7 @@ def dispatch(
     if resume is not None and (patches or target or ref):
         raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
     queue = open_queue(context, *(patches or ()))
-    order = Order(tuple(patches or ()), tuple(target or ()), ref)
+    asked = resume or Order.of(queue, patches or (), target or (), ref)
 
     def say(lines: list[str]) -> None:
         for line in lines:
@@ -56,7 +56,7 @@ def dispatch(
 
     with sending(queue, repo) as sender:
         try:
-            run_id = resume or _start(sender, order, say)
+            run_id = _start(sender, asked, say) if isinstance(asked, Order) else asked
             with telling(say, stderr=as_json) as told:
                 ended = sender.watch(run_id, every=every, told=told)
         except KeyboardInterrupt:
@@ -68,7 +68,7 @@ def dispatch(
     say(report.over_lines(ended, sender.named))
     if as_json:
         print_json(report.Dispatched.of(sender.repository, ended))
-    return 0 if ended.passed else 1
+    return ended.exit_code
 
 
 def _tell_left(lines: list[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from contribbot.errors import UsageError
 from contribbot.github.actions import ActionsClient
 from contribbot.github.client import connect
+from contribbot.github.server import find_server
 from contribbot.model.actions import Again, Collected
 from contribbot.queue.load import Queue
 from contribbot.runners.attested import attested
@@ -81,9 +82,10 @@ def _fetched(
     attest: Attest | None = None,
 ) -> Haul:
     """Return what a run left."""
-    with connect(queue.local / "github") as client:
-        name = repository_of(queue.folder, repository, client.server)
-        asked = functools.partial(attested, repository=name, server=client.server)
+    server = find_server()
+    name = repository_of(queue.folder, repository, server)
+    asked = functools.partial(attested, repository=name, server=server)
+    with connect(queue.local / "github", server=server) as client:
         origin = Origin(
             actions=ActionsClient(client.caller),
             repository=name,

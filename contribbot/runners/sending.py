@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from contribbot.errors import (
 )
 from contribbot.github.actions import Actions, ActionsClient
 from contribbot.github.client import Client, connect
+from contribbot.github.server import find_server
 from contribbot.model.actions import Run
 from contribbot.queue.load import Queue, select
 from contribbot.runners.dispatching import (
@@ -36,7 +37,7 @@ from contribbot.workspace import run_folder
 
 @dataclass(frozen=True)
 class Order:
-    """What a user asks for.
+    """What a user asks for, as far as the queue alone says what that is.
 
     Attributes:
         patches: Names; none: all.
@@ -47,6 +48,26 @@ class Order:
     patches: tuple[str, ...]
     targets: tuple[str, ...]
     ref: str
+
+    @classmethod
+    def of(
+        cls, queue: Queue, patches: Sequence[str], targets: Sequence[str], ref: str = ""
+    ) -> Order:
+        """Return an order that the queue can be asked for.
+
+        Args:
+            queue: The queue.
+            patches: Names; none: all.
+            targets: Targets; none: all.
+            ref: The branch; empty: the default branch.
+
+        Raises:
+            UsageError: There is no such patch or target.
+            QueueError: There is no `runners.toml`, or it is invalid.
+        """
+        names = select(queue, patches, everything=not patches)
+        check_targets(queue, names, targets)
+        return cls(tuple(names) if patches else (), tuple(targets), ref)
 
 
 @dataclass(frozen=True)
@@ -106,14 +127,11 @@ class Sender:
             order: What to prove.
 
         Raises:
-            UsageError: There is no such patch or target.
             GitHubError: GitHub gives no answer.
         """
-        names = select(self.queue, order.patches, everything=not order.patches)
-        check_targets(self.queue, names, order.targets)
         ref = order.ref.removeprefix("refs/heads/")
         ref = ref or self.client.repository(self.repository).default_branch
-        return Selection(ref, tuple(names) if order.patches else (), order.targets)
+        return Selection(ref, order.patches, order.targets)
 
     def standing(self, selection: Selection) -> Standing:
         """Return how the queue here stands to what a run will prove."""
@@ -177,9 +195,10 @@ def sending(queue: Queue, repository: str) -> Iterator[Sender]:
         UsageError: No repository is named.
         TokenError: There is no token.
     """
-    with run_folder() as scratch, connect(queue.local / "github") as client:
-        name = repository_of(queue.folder, repository, client.server)
-        named = f" --repo {name}" if repository else ""
+    server = find_server()
+    name = repository_of(queue.folder, repository, server)
+    named = f" --repo {name}" if repository else ""
+    with run_folder() as scratch, connect(queue.local / "github", server=server) as client:
         yield Sender(queue, client, name, scratch, _sleep, named=named)
 
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contribbot.errors import GitHubError, NotFoundError
+from contribbot.errors import ExitCode, GitHubError, NotFoundError
 from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
-from contribbot.runners.fetching import COLLECTOR, Origin
+from contribbot.runners.fetching import COLLECTOR, MACHINES_STEP, Origin
 from contribbot.runners.where import check_workflow
 
 #: Seconds between looks are at most so many times those of the first.
@@ -34,6 +34,7 @@ class Step:
         cells: The names of its cells; none where the plan is not known.
         started: When it started, or was queued.
         ended: When it ended.
+        failed: The first of its steps that failed; empty: none did.
     """
 
     job: str
@@ -42,6 +43,7 @@ class Step:
     cells: tuple[str, ...]
     started: datetime | None
     ended: datetime | None
+    failed: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,19 @@ class Ended:
     def passed(self) -> bool:
         """Whether all that was planned came and passed; by GitHub's mark where nobody judged."""
         return (self.collect or self.run.conclusion) == "success"
+
+    @property
+    def machines_failed(self) -> bool:
+        """Whether the run's own `collect` ended with 3: no patch is known to have failed."""
+        failed = [one.failed for one in self.jobs if one.job == COLLECTOR]
+        return self.collect == "failure" and failed == [MACHINES_STEP]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the shell is told: as `collect` says it."""
+        if self.passed:
+            return ExitCode.OK
+        return ExitCode.MACHINE if self.machines_failed else ExitCode.NO
 
 
 def watch(
@@ -134,7 +149,8 @@ def _steps(jobs: Sequence[RunJob], plan: Plan | None) -> tuple[Step, ...]:
     cells = {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs} if plan else {}
     return tuple(
         Step(one.name, (one.conclusion or one.status).replace("_", " "), one.runner_name or "",
-             cells.get(one.name, ()), one.started_at, one.completed_at)
+             cells.get(one.name, ()), one.started_at, one.completed_at,
+             next((step.name for step in one.steps if step.conclusion == "failure"), ""))
         for one in jobs
     )  # fmt: skip
 

@@ -94,15 +94,17 @@ class Desk:
         """Let it end badly."""
         run.status, run.conclusion = "completed", "failure"
 
-    def judged(self, conclusion: str, run: str = "failure") -> Script:
-        """Let a first try have failed, and the run's own `collect` end so."""
+    def judged(self, conclusion: str, run: str = "failure", *, step: str = "Collect") -> Script:
+        """Let a first try have failed, and the run's own `collect` end so, at that step."""
 
         def script(one: Run) -> None:
             state = self.home.github.state
             for number, job in enumerate(one.jobs):
                 end_job(state, job, "failure" if number == len(one.jobs) - 1 else "success")
             end_job(state, add_job(state, one, f"{one.jobs[-1].name}-again"), "success")
-            end_job(state, add_job(state, one, "collect"), conclusion)
+            own = add_job(state, one, "collect")
+            own.steps = ((step, "completed", conclusion), ("Complete job", "completed", "success"))
+            end_job(state, own, conclusion)
             one.status, one.conclusion = "completed", run
 
         return script

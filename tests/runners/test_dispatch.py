@@ -9,6 +9,7 @@ import pytest
 
 from contribbot.errors import ExitCode
 from contribbot.runners.dispatching import Selection
+from contribbot.runners.fetching import MACHINES_STEP
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -20,6 +21,7 @@ from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home
 
 ALL_PASSED = "collect: success, so all that was planned came and passed"
+NO_TOKEN = {"GITHUB_TOKEN": "it can be no token"}
 
 
 def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
@@ -77,6 +79,26 @@ def test_what_judged_the_run_decides(
     assert f"run {run.id} is over: {said}" in told.out.splitlines()
 
 
+def test_runners_that_failed_are_no_patch_that_did(desk: Desk) -> None:
+    desk.script = [desk.plan, desk.judged("failure", step=MACHINES_STEP)]
+    told = desk()
+    assert told.code == ExitCode.MACHINE
+    (run,) = desk.runs()
+    said = "collect: failure, for machines or the network alone"
+    assert f"run {run.id} is over: {said}" in told.out.splitlines()
+    document = json.loads(desk("--resume", str(run.id), "--json").out)
+    assert (document["passed"], document["machines_failed"]) == (False, True)
+
+
+def test_only_collect_says_that_machines_failed(desk: Desk) -> None:
+    def elsewhere(run: Run) -> None:
+        desk.judged("failure")(run)
+        run.jobs[1].steps = ((MACHINES_STEP, "completed", "failure"),)
+
+    desk.script = [desk.plan, elsewhere]
+    assert desk().code == ExitCode.NO
+
+
 def test_two_jobs_of_that_name_decide_nothing(desk: Desk) -> None:
     def twice(run: Run) -> None:
         desk.judged("success")(run)
@@ -96,7 +118,7 @@ def test_one_json_document_and_nothing_else(desk: Desk) -> None:
     assert document == {
         "type": "contribbot/dispatched/v1", "repository": "example/queue", "run": run.id,
         "url": f"https://github.com/example/queue/actions/runs/{run.id}", "commit": run.head_sha,
-        "conclusion": "failure", "collect": "success", "passed": True,
+        "conclusion": "failure", "collect": "success", "passed": True, "machines_failed": False,
     }  # fmt: skip
     assert [(one["name"], one["state"], one["runner"]) for one in jobs] == [
         ("plan", "success", "runner-1"), (COMPILED, "success", "node-1"),
@@ -249,6 +271,23 @@ def test_what_makes_no_sense(desk: Desk, args: tuple[str, ...], said: str) -> No
     assert told.code == ExitCode.USAGE, told.err
     assert said in told.err
     assert desk.runs() == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("dispatch", "none"), ("dispatch", "--target", "gfx1100"),
+        ("dispatch", "--repo", "no repository"), ("collect", "7", "--repo", "no repository"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_said_before_a_token_is_looked_for(
+    desk: Desk, args: tuple[str, ...]
+) -> None:
+    told = desk.home.command(*args, **NO_TOKEN)
+    assert told.code == ExitCode.USAGE, told.err
+    lacking = desk.home.command("dispatch", **NO_TOKEN)
+    assert lacking.code == ExitCode.MACHINE
+    assert "GITHUB_TOKEN" in lacking.err
 
 
 def test_a_workflow_that_is_too_old(ranged: Ranged, github: GitHub) -> None:
