@@ -20,6 +20,9 @@ from typing import Final
 from contribbot.store.repository import git_environment
 
 _HEX: Final = re.compile(r"[0-9a-f]{40}")
+#: Commands whose answer about objects stays the same, and what names nothing but objects.
+_LASTING: Final = frozenset({"cat-file", "diff", "ls-tree", "merge-base", "merge-tree", "rev-list"})
+_OBJECTS: Final = re.compile(r"-.*|blob|commit|\^?[0-9a-f]{40}")
 #: What git itself removes around a name or an address, and inside of it.
 _CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
@@ -75,6 +78,7 @@ class BareRepository:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._answers: dict[tuple[str, ...], subprocess.CompletedProcess[bytes]] = {}
 
     @classmethod
     def create(cls, path: Path, objects: Path | None, default_branch: str) -> BareRepository:
@@ -93,8 +97,15 @@ class BareRepository:
     def run(
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git here and leave judging its status to the caller."""
-        return subprocess.run(
+        """Run git here and leave judging its status to the caller.
+
+        An object is what it is, so what git said of objects by their ids is asked for once: the
+        tests would else spend half of their time on starting git.
+        """
+        lasting = args[0] in _LASTING and not env and all(map(_OBJECTS.fullmatch, args[1:]))
+        if lasting and args in self._answers:
+            return self._answers[args]
+        done = subprocess.run(
             ["git", f"--git-dir={self.path}", *args],
             input=stdin,
             env=git_environment({"GIT_NO_REPLACE_OBJECTS": "1", **(env or {})}),
@@ -103,6 +114,9 @@ class BareRepository:
             check=False,
             timeout=120,
         )
+        if lasting and done.returncode == 0:
+            self._answers[args] = done
+        return done
 
     def git(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
         """Run git here.
@@ -131,21 +145,45 @@ class BareRepository:
         for candidate in (f"refs/heads/{name}", f"refs/tags/{name}", f"refs/{name}", name):
             if candidate == name and not re.fullmatch(r"refs/.+|HEAD|[0-9a-f]{4,40}", name):
                 continue
-            done = self.run("rev-parse", "--verify", "--quiet", f"{candidate}^{{commit}}")
-            if done.returncode == 0:
-                return done.stdout.decode().strip()
+            if found := self.parse(f"{candidate}^{{commit}}"):
+                return found
         return None
+
+    def parse(self, expression: str) -> str | None:
+        """Return the object that git calls so (`main:folder/file`), or None."""
+        done = self.run("rev-parse", "--verify", "--quiet", expression)
+        return done.stdout.decode().strip() if done.returncode == 0 else None
 
     def refs(self, prefix: str) -> dict[str, str]:
         """Return the refs whose full name starts so, by name."""
-        rows = self.git("for-each-ref", "--format=%(objectname) %(refname)").decode().splitlines()
-        pairs = (row.split(" ", 1) for row in rows)
-        return {name: sha for sha, name in pairs if name.startswith(prefix)}
+        found = self._packed()
+        for path in (self.path / "refs").rglob("*"):
+            name = path.relative_to(self.path).as_posix()
+            if not name.endswith(".lock") and (sha := self._loose(name)):
+                found[name] = sha
+        return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
 
     def ref(self, name: str) -> str | None:
         """Return what a full ref name points at, or None."""
-        done = self.run("rev-parse", "--verify", "--quiet", name)
-        return done.stdout.decode().strip() if done.returncode == 0 else None
+        if not name.startswith("refs/") or ".." in name:
+            return None
+        return self._loose(name) or self._packed().get(name)
+
+    def _loose(self, name: str) -> str | None:
+        """Return what the file of a ref says, without git: every request asks for some."""
+        try:
+            return (self.path / name).read_text().strip()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+
+    def _packed(self) -> dict[str, str]:
+        """Return the refs that have no file of their own; see gitrepository-layout(5)."""
+        try:
+            lines = (self.path / "packed-refs").read_text().splitlines()
+        except FileNotFoundError:
+            return {}
+        pairs = (line.split(" ", 1) for line in lines if _HEX.match(line))
+        return {name: sha for sha, name in pairs}
 
     def set_ref(self, name: str, sha: str) -> None:
         """Point a ref at an object."""

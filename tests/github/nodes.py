@@ -94,12 +94,8 @@ def _object(where: Repository, arguments: Arguments) -> Node | None:
         commit = where.git.resolve(name)
         if commit is None:
             return None
-        found = where.git.run("rev-parse", "--verify", "--quiet", f"{commit}{colon}{path}")
-        if found.returncode:
-            return None
-        oid = found.stdout.decode().strip()
-    kind = where.git.kind(oid)
-    if kind is None:
+        oid = where.git.parse(f"{commit}{colon}{path}")
+    if oid is None or (kind := where.git.kind(oid)) is None:
         return None
     node: dict[str, object] = {"__typename": kind.capitalize(), "oid": oid}
     node["abbreviatedOid"] = oid[:7]

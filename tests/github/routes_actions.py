@@ -47,7 +47,7 @@ def dispatch(request: Request) -> Answer:
     sha = where.git.ref(f"refs/heads/{ref}")
     if sha is None:
         raise GitHubFault(422, f"No ref found for: {ref}")
-    blob = where.git.ref(f"{sha}:.github/workflows/{name}")
+    blob = where.git.parse(f"{sha}:.github/workflows/{name}")
     if blob is None:
         raise not_found()
     document = YAML(typ="safe").load(where.git.blob(blob).decode())
