@@ -25,7 +25,7 @@ from contribbot.runners.artifacts import (
     too_large,
 )
 from contribbot.runners.attested import is_denied
-from contribbot.runners.where import check_workflow
+from contribbot.runners.where import check_workflow, no_run
 
 #: Who may start what is collected: never a pull request.
 _EVENTS: Final = frozenset({"workflow_dispatch", "schedule", "push"})
@@ -123,10 +123,7 @@ def from_github(origin: Origin, run_id: int) -> Haul:
     try:
         run = actions.run(repository, run_id).value
     except NotFoundError as error:
-        raise NotFoundError(
-            f"run {run_id} of {repository}: there is none: {error.message}",
-            hint="it was deleted, or the token may not see it (it needs to read actions)",
-        ) from error
+        raise no_run(repository, run_id) from error
     _check_run(run, repository)
     jobs = {job.name: job for job in actions.jobs(repository, run_id).value}
     listed = actions.artifacts(repository, run_id)

@@ -16,7 +16,7 @@ from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
 from contribbot.runners.fetching import COLLECTOR, MACHINES_STEP, Origin
-from contribbot.runners.where import check_workflow
+from contribbot.runners.where import check_workflow, no_run
 
 #: Seconds between looks are at most so many times those of the first.
 _SLOWEST: Final = 4.0
@@ -131,9 +131,7 @@ def watch(
             jobs = origin.actions.jobs(origin.repository, run_id).value
             plan = plan or _plan(origin, run_id, jobs)
         except NotFoundError as error:
-            raise NotFoundError(
-                f"run {run_id} of {origin.repository}: there is none (any more)", hint=error.hint
-            ) from error
+            raise no_run(origin.repository, run_id) from error
         steps = _steps(jobs, plan)
         changed = tuple(one for one in steps if known.get(one.job) != (one.now, one.runner))
         known = {one.job: (one.now, one.runner) for one in steps}

@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from contribbot import process
-from contribbot.errors import CommandError, UsageError
+from contribbot.errors import CommandError, NotFoundError, UsageError
 from contribbot.github.server import Server
 from contribbot.model.actions import Run
 from contribbot.store.repository import git_environment
@@ -71,6 +71,19 @@ def check_workflow(run: Run) -> None:
             f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
             hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
         )
+
+
+def no_run(repository: str, run_id: int) -> NotFoundError:
+    """Return what a user is told whose run cannot be found.
+
+    Args:
+        repository: The queue's repository.
+        run_id: The run.
+    """
+    return NotFoundError(
+        f"run {run_id} of {repository}: there is none (any more)",
+        hint="it was deleted, or the token may not see it (it needs to read actions)",
+    )
 
 
 def commit_of(folder: Path) -> str:

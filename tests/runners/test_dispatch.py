@@ -252,7 +252,7 @@ def test_the_run_is_deleted_meanwhile(desk: Desk) -> None:
     desk.script = [lambda _: actions_of(desk.home.repository).runs.clear()]
     said = desk()
     assert said.code == ExitCode.MACHINE
-    assert "there is none (any more)" in said.err
+    assert "there is none (any more); it was deleted, or the token may not see it" in said.err
     assert "the run goes on" not in said.err
 
 
