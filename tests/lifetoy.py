@@ -67,6 +67,7 @@ def clone(toy: Toy) -> Path:
     for key, value in SPOILERS.items():
         git(folder, "config", key, value)
     hook = folder / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
     hook.write_text('#!/bin/sh\ntouch "$(git rev-parse --git-dir)/hook-ran"\n')
     hook.chmod(0o755)
     return folder

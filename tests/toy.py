@@ -13,6 +13,8 @@ GIT_ENV = {
     "HOME": "/nonexistent",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
+    # Thousands of repositories are made: the examples of hooks are not wanted in each.
+    "GIT_TEMPLATE_DIR": "",
     "GIT_AUTHOR_NAME": "Ada Example",
     "GIT_AUTHOR_EMAIL": "ada@example.com",
     "GIT_AUTHOR_DATE": "1700000000 +0100",

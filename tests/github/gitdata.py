@@ -108,7 +108,9 @@ class BareRepository:
         done = subprocess.run(
             ["git", f"--git-dir={self.path}", *args],
             input=stdin,
-            env=git_environment({"GIT_NO_REPLACE_OBJECTS": "1", **(env or {})}),
+            env=git_environment(
+                {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_TEMPLATE_DIR": "", **(env or {})}
+            ),
             cwd=self.path,
             capture_output=True,
             check=False,
