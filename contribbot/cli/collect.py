@@ -41,7 +41,12 @@ def collect(
 ) -> int:
     """Fetch what a run of verify.yml left, judge it, and keep the records that are good."""
     from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.report.collect import again_lines, append_collected, collect_lines  # noqa: PLC0415  start-up time
+    from contribbot.report.collect import (  # noqa: PLC0415  start-up time
+        again_lines,
+        append_collected,
+        append_runners_failed,
+        collect_lines,
+    )
     from contribbot.report.matrix import append_again  # noqa: PLC0415  start-up time
     from contribbot.runners.collecting import exit_code  # noqa: PLC0415  start-up time
     from contribbot.runners.gather import gather, gather_again  # noqa: PLC0415  start-up time
@@ -59,6 +64,8 @@ def collect(
         return 0
     collected = gather(queue, run, folder=folder, repository=repo)
     _print(collected, collect_lines(collected), as_json=as_json)
+    if outputs := os.environ.get("GITHUB_OUTPUT"):
+        append_runners_failed(Path(outputs), collected)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_collected(Path(summary), collected)
     return exit_code(collected).value

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -265,12 +266,12 @@ class Patch:
     files: tuple[PatchFile, ...]
     support: tuple[PatchFile, ...]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over the names and contents of the patch files, in hexadecimal."""
         return digest_of(self.files)
 
-    @property
+    @cached_property
     def checks_digest(self) -> str:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
         stated = self.spec.model_dump_json(

@@ -264,7 +264,7 @@ def is_version(wanted: str, seen: str) -> bool:
         wanted: `7.1` means every `7.1.N`.
         seen: What ROCm's own version file holds, such as `7.1.0-84`.
     """
-    return re.fullmatch(rf"{re.escape(wanted)}(?:[.-].*)?", seen) is not None
+    return seen == wanted or seen.startswith((f"{wanted}.", f"{wanted}-"))
 
 
 def differ(what: str, names: Sequence[str]) -> None:

@@ -103,6 +103,17 @@ def again_lines(again: Again) -> list[str]:
     return [_short(line) for line in lines]
 
 
+def append_runners_failed(path: Path, collected: Collected) -> None:
+    """Add `runners_failed`, whether runners failed and no patch did, to the outputs of a step.
+
+    Args:
+        path: What `GITHUB_OUTPUT` names.
+        collected: What a run left.
+    """
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"runners_failed={str(collected.runners_failed).lower()}\n")
+
+
 def append_collected(path: Path, collected: Collected) -> None:
     """Add the grid to the step summary that Actions shows.
 

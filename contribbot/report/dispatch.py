@@ -49,8 +49,7 @@ class Dispatched(Model):
         conclusion: How GitHub marks the run.
         collect: What the run's own `collect` came to; empty: it judged nothing.
         passed: What the exit code goes by: `collect` where it judged, else GitHub's mark.
-        machines_failed: Whether `collect` ended with 3: machines or the network failed, and no
-            patch is known to have.
+        runners_failed: Whether `collect` says that runners failed, and no patch did.
         jobs: Its jobs.
     """
 
@@ -62,7 +61,7 @@ class Dispatched(Model):
     conclusion: str
     collect: str
     passed: bool
-    machines_failed: bool
+    runners_failed: bool
     jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
 
     @classmethod
@@ -77,7 +76,7 @@ class Dispatched(Model):
         return cls(
             repository=repository, run=run.id, url=run.html_url, commit=run.head_sha,
             conclusion=run.conclusion or "", collect=ended.collect, passed=ended.passed,
-            machines_failed=ended.machines_failed,
+            runners_failed=ended.runners_failed,
             jobs=tuple(DispatchedJob(name=one.job, state=one.now, runner=one.runner,
                                      started=one.started, ended=one.ended, cells=one.cells)
                        for one in ended.jobs),
@@ -184,7 +183,7 @@ def over_lines(ended: Ended, named: str = "") -> list[str]:
     if ended.collect:
         said = f"collect: {ended.collect}"
         said += ", so all that was planned came and passed" if ended.passed else ""
-        said += ", for machines or the network alone" if ended.machines_failed else ""
+        said += ": runners failed, and no patch did" if ended.runners_failed else ""
         if run.conclusion != ended.collect:
             said += f" (GitHub marks the run {run.conclusion})"
     return [

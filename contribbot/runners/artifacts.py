@@ -172,9 +172,10 @@ def _read(
         raise RefusedArtifactError(f"{len(infos)} files; at most {limits.files}")
     _check_entries(infos, limits)
     found: dict[str, bytes] = {}
+    folders = {"records/", *_folders(infos)}
     for info in infos:
         name = info.orig_filename
-        if info.is_dir() and name in {"records/", *_folders(infos)}:
+        if info.is_dir() and name in folders:
             continue
         if name == _LOGS:
             continue

@@ -27,7 +27,7 @@ from contribbot.runners.bases import Bases
 from contribbot.runners.fetching import Haul
 from contribbot.runners.judging import TORN, cell_end, disputed, judged, nothing_came, without
 from contribbot.runners.merge import merge
-from contribbot.runners.retrying import SUFFIX, second_jobs, settled
+from contribbot.runners.retrying import SUFFIX, second_jobs, settled, stale_tries
 
 
 @dataclass
@@ -64,13 +64,16 @@ class _Judge:
     scratch: Path
     bases: Bases
     problems: Mapping[str, str]
+    #: Second tries of an earlier attempt of the run, whose first tries ran again since.
+    stale: frozenset[str]
 
     def receive(self, jobs: Iterable[Job]) -> list[_Part]:
         """Read what each job sent."""
         return [self._receive(job) for job in jobs]
 
     def _receive(self, job: Job) -> _Part:
-        came = [one for one in self.haul.arrived if one.name == job.artifact]
+        came = [one for one in self.haul.arrived
+                if one.name == job.artifact and job.id not in self.stale]  # fmt: skip
         asked, ghost = self.haul.jobs is not None, (self.haul.jobs or {}).get(job.id)
         if not came:
             return _Part(job, ghost, None, *nothing_came(job, ghost, asked=asked))
@@ -221,7 +224,10 @@ def _judge(queue: Queue, haul: Haul, scratch: Path, sheet: _Sheet) -> _Judge | N
     if plan is None or haul.source is None:
         return None
     problems = planned.problems(queue, plan)
-    return _Judge(queue, plan, haul.source, haul, sheet, scratch, Bases(queue), problems)
+    stale = stale_tries(plan, haul.jobs)
+    jobs = {name: job for name, job in (haul.jobs or {}).items() if name not in stale}
+    now = replace(haul, jobs=None if haul.jobs is None else jobs)
+    return _Judge(queue, plan, haul.source, now, sheet, scratch, Bases(queue), problems, stale)
 
 
 def _answers(judge: _Judge) -> None:
@@ -261,8 +267,9 @@ def _refuse_others(judge: _Judge, jobs: Sequence[Job]) -> None:
     named = {job.artifact for job in jobs} | {PLAN_ARTIFACT}
     again = {f"{job.artifact}{SUFFIX}" for job in judge.plan.jobs}
     ran = {f"{PREFIX}{name}" for name in judge.haul.jobs or ()}
+    stale = {f"{PREFIX}{name}" for name in judge.stale}
     for one in list(judge.sheet.artifacts):
-        if one.name in again - named - ran and judge.source.attempts > 1:
+        if one.name in stale or (one.name in again - named - ran and judge.source.attempts > 1):
             judge.refuse(one.name, "")
             judge.sheet.notes.append(f"left alone, as it is of an earlier attempt: {one.name}")
         elif one.name.startswith(PREFIX) and one.name not in named and not one.refused:

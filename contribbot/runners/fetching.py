@@ -34,8 +34,8 @@ _NAME: Final = re.compile(r"contribbot-[a-z0-9][a-z0-9.-]{0,90}")
 _MOST: Final = 2000
 #: The job of the workflow that collects.
 COLLECTOR: Final = "collect"
-#: Its step that fails where `collect` ended with 3.
-MACHINES_STEP: Final = "Machines or the network failed"
+#: Its step that fails where runners alone kept it from all that was planned.
+RUNNERS_STEP: Final = "Runners failed, and no patch did"
 #: Bytes of all files of all artifacts: they are held in memory.
 _MOST_BYTES: Final = 1024 * MIB
 #: How far the clocks of GitHub's machines may be apart, and that of a runner from them.

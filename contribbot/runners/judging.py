@@ -98,12 +98,12 @@ def _runner_failed(ghost: RunJob) -> str:
     """Say what in a job that failed, and sent nothing, was its runner's doing; or nothing.
 
     Of a runner that went away GitHub says that its job failed, and of the steps that none did
-    and one never ended.
+    and one never ended. Where a container does not start, the steps that run always fail, too.
     """
     if ghost.conclusion != "failure":
         return ""
     failed = [one.name for one in ghost.steps if one.conclusion == "failure"]
-    if failed == [_CONTAINER_STEP]:
+    if failed[:1] == [_CONTAINER_STEP]:
         return "its runner could not start the container"
     torn = [one.name for one in ghost.steps if one.status == "in_progress"]
     if torn and not failed:

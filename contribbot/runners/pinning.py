@@ -30,6 +30,10 @@ _HEAD: Final = """\
 """
 
 
+#: The name of a distribution, and which of its extras are asked for.
+_Asked = tuple[str, frozenset[str]]
+
+
 def pin(queue: Queue, *, ours: str = "") -> tuple[str, ...]:
     """Write the pinned requirement of a queue.
 
@@ -121,11 +125,13 @@ def needs() -> dict[str, str]:
         SourceError: Something that it needs is not installed.
     """
     found: dict[str, str] = {}
-    waiting = [_OURS]
+    seen: set[_Asked] = set()
+    waiting: list[_Asked] = [(_OURS, frozenset())]
     while waiting:
-        name = waiting.pop()
-        if name in found or name in LEFT_OUT:
+        name, extras = asked = waiting.pop()
+        if asked in seen or name in LEFT_OUT:
             continue
+        seen.add(asked)
         try:
             one = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:
@@ -133,16 +139,17 @@ def needs() -> dict[str, str]:
                 f"{name}: needed and not installed here", hint="python -m pip check"
             ) from error
         found[name] = one.version
-        waiting += _required(one.requires or ())
+        waiting += _required(one.requires or (), extras)
     return dict(sorted(found.items()))
 
 
-def _required(lines: Sequence[str]) -> Iterator[str]:
-    """Give the names that a distribution requires here, none of its extras."""
+def _required(lines: Sequence[str], extras: frozenset[str]) -> Iterator[_Asked]:
+    """Give what a distribution requires here, also for some of its extras."""
     for line in lines:
         one = Requirement(line)
-        if one.marker is None or one.marker.evaluate({"extra": ""}):
-            yield canonicalize_name(one.name)
+        if one.marker is None or any(one.marker.evaluate({"extra": extra})
+                                     for extra in ("", *extras)):  # fmt: skip
+            yield canonicalize_name(one.name), frozenset(one.extras)
 
 
 def digests(name: str, version: str, config: PipConfig, connection: Connection) -> list[str]:

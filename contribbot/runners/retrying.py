@@ -7,7 +7,7 @@ may have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from contribbot.model.actions import CellEnd, CellState, RunJob
 from contribbot.model.runners import Job, Plan
@@ -31,6 +31,23 @@ def second_jobs(queue: Queue, plan: Plan, ends: Iterable[CellEnd]) -> tuple[Job,
     faulty = [one.key for one in ends if one.state is CellState.FAULT]
     runners = planned.runners_of(queue, plan)
     return again(plan, faulty, runners) if runners is not None else ()
+
+
+def stale_tries(plan: Plan, jobs: Mapping[str, RunJob] | None) -> frozenset[str]:
+    """Return the second tries whose first tries ran again since: they tell of what is no more.
+
+    Args:
+        plan: The plan that came.
+        jobs: The jobs of the run by name, each of the last attempt that had it; None: GitHub
+            was not asked.
+    """
+    there = jobs or {}
+    pairs = ((there.get(job.id), there.get(f"{job.id}{SUFFIX}")) for job in plan.jobs)
+    return frozenset(
+        second.name
+        for first, second in pairs
+        if first and second and second.run_attempt < first.run_attempt
+    )
 
 
 def settled(

@@ -15,7 +15,7 @@ from contribbot.errors import ExitCode, GitHubError, NotFoundError
 from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
-from contribbot.runners.fetching import COLLECTOR, MACHINES_STEP, Origin
+from contribbot.runners.fetching import COLLECTOR, RUNNERS_STEP, Origin
 from contribbot.runners.where import check_workflow, no_run
 
 #: Seconds between looks are at most so many times those of the first.
@@ -34,7 +34,7 @@ class Step:
         cells: The names of its cells; none where the plan is not known.
         started: When it started, or was queued.
         ended: When it ended.
-        failed: The first of its steps that failed; empty: none did.
+        failed: The names of its steps that failed.
     """
 
     job: str
@@ -43,7 +43,7 @@ class Step:
     cells: tuple[str, ...]
     started: datetime | None
     ended: datetime | None
-    failed: str = ""
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ class Ended:
         return (self.collect or self.run.conclusion) == "success"
 
     @property
-    def machines_failed(self) -> bool:
-        """Whether the run's own `collect` ended with 3: no patch is known to have failed."""
+    def runners_failed(self) -> bool:
+        """Whether the run's own `collect` says that runners failed, and no patch did."""
         failed = [one.failed for one in self.jobs if one.job == COLLECTOR]
-        return self.collect == "failure" and failed == [MACHINES_STEP]
+        return self.collect == "failure" and RUNNERS_STEP in failed[0]
 
     @property
     def exit_code(self) -> ExitCode:
-        """What the shell is told: as `collect` says it."""
+        """What the shell is told, as by `collect`."""
         if self.passed:
             return ExitCode.OK
-        return ExitCode.MACHINE if self.machines_failed else ExitCode.NO
+        return ExitCode.MACHINE if self.runners_failed else ExitCode.NO
 
 
 def watch(
@@ -122,6 +122,7 @@ def watch(
     """
     known: dict[str, tuple[str, str]] = {}
     plan: Plan | None = None
+    asked = False
     pause = every
     while True:
         try:
@@ -129,7 +130,8 @@ def watch(
             run = origin.actions.run(origin.repository, run_id).value
             check_workflow(run)
             jobs = origin.actions.jobs(origin.repository, run_id).value
-            plan = plan or _plan(origin, run_id, jobs)
+            if not asked and any(one.name == "plan" and one.over for one in jobs):
+                plan, asked = _plan(origin, run_id), True
         except NotFoundError as error:
             raise no_run(origin.repository, run_id) from error
         steps = _steps(jobs, plan)
@@ -148,7 +150,7 @@ def _steps(jobs: Sequence[RunJob], plan: Plan | None) -> tuple[Step, ...]:
     return tuple(
         Step(one.name, (one.conclusion or one.status).replace("_", " "), one.runner_name or "",
              cells.get(one.name, ()), one.started_at, one.completed_at,
-             next((step.name for step in one.steps if step.conclusion == "failure"), ""))
+             tuple(step.name for step in one.steps if step.conclusion == "failure"))
         for one in jobs
     )  # fmt: skip
 
@@ -162,10 +164,8 @@ def _counted(steps: Sequence[Step], plan: Plan | None) -> dict[str, int]:
     return dict(counted)
 
 
-def _plan(origin: Origin, run_id: int, jobs: tuple[RunJob, ...]) -> Plan | None:
+def _plan(origin: Origin, run_id: int) -> Plan | None:
     """Return the plan, to name cells with; it is judged when the run is collected."""
-    if not any(one.name == "plan" and one.over for one in jobs):
-        return None
     listed = origin.actions.artifacts(origin.repository, run_id)
     found = next((one for one in listed if one.name == PLAN_ARTIFACT and not one.expired), None)
     if found is None or found.size_in_bytes > LIMITS.packed:

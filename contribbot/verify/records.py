@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from contribbot.errors import ContribbotError
 from contribbot.model.evidence import (
@@ -86,7 +86,7 @@ def judge_record(queue: Queue, path: Path) -> Record:
     try:
         document = json.loads(path.read_bytes())
         # Also what JSON can say and UTF-8 or this reader cannot.
-        seal_of(document if isinstance(document, dict) else {})
+        seal = seal_of(document if isinstance(document, dict) else {})
     except (ValueError, RecursionError) as error:
         return Record(path, State.TAMPERED, f"not JSON: {error}")
     predicate = document.get("predicate") if isinstance(document, dict) else None
@@ -99,16 +99,14 @@ def judge_record(queue: Queue, path: Path) -> Record:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return Record(path, State.TAMPERED, f"not valid: {where}: {first['msg']}")
-    state, why = _worth(queue, path, statement, document)
+    state, why = _worth(queue, path, statement, seal)
     return Record(path, state, why, statement)
 
 
-def _worth(
-    queue: Queue, path: Path, statement: Statement, document: dict[str, JsonValue]
-) -> tuple[State, str]:
-    """Tell what a readable record is worth, and why."""
+def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
+    """Tell what a readable record is worth, and why, from the seal that it should have."""
     details = statement.predicate.contribbot
-    if problem := _contradiction(statement, document):
+    if problem := _contradiction(statement, seal):
         return State.TAMPERED, problem
     if details.patch not in queue.specs:
         return _of_no_patch(queue, path, details.patch)
@@ -131,9 +129,9 @@ def _of_no_patch(queue: Queue, path: Path, name: str) -> tuple[State, str]:
     return State.FOREIGN, f"about {name}, which is no patch of this queue"
 
 
-def _contradiction(statement: Statement, document: dict[str, JsonValue]) -> str:
+def _contradiction(statement: Statement, seal: str) -> str:
     """Say where a record was changed or contradicts itself, or nothing."""
-    if statement.seal != seal_of(document):
+    if statement.seal != seal:
         return "its content does not match its seal"
     predicate, details = statement.predicate, statement.predicate.contribbot
     apply = [one for one in details.stages if one.stage == "apply"]

@@ -94,8 +94,10 @@ class Desk:
         """Let it end badly."""
         run.status, run.conclusion = "completed", "failure"
 
-    def judged(self, conclusion: str, run: str = "failure", *, step: str = "Collect") -> Script:
-        """Let a first try have failed, and the run's own `collect` end so, at that step."""
+    def judged(
+        self, conclusion: str, run: str = "failure", *, steps: tuple[str, ...] = ("Collect",)
+    ) -> Script:
+        """Let a first try have failed, and the run's own `collect` end so, at those steps."""
 
         def script(one: Run) -> None:
             state = self.home.github.state
@@ -103,7 +105,7 @@ class Desk:
                 end_job(state, job, "failure" if number == len(one.jobs) - 1 else "success")
             end_job(state, add_job(state, one, f"{one.jobs[-1].name}-again"), "success")
             own = add_job(state, one, "collect")
-            own.steps = ((step, "completed", conclusion), ("Complete job", "completed", "success"))
+            own.steps = tuple((step, "completed", conclusion) for step in steps)
             end_job(state, own, conclusion)
             one.status, one.conclusion = "completed", run
 

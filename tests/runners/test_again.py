@@ -25,12 +25,27 @@ CELL = "gpu area gfx942"
 LOST = (("Set up job", "completed", "success"), ("Prove", "in_progress", None),
         ("Send what was seen", "queued", None))  # fmt: skip
 
+#: And where its container did not start: the step that runs always has none to run in, and fails.
+NO_CONTAINER = (("Set up job", "completed", "success"),
+                ("Initialize containers", "completed", "failure"),
+                ("Read the queue", "completed", "skipped"), ("Prove", "completed", "skipped"),
+                ("Send what was seen", "completed", "failure"),
+                ("Stop containers", "completed", "success"),
+                ("Complete job", "completed", "success"))  # fmt: skip
+
 
 def failed_once(home: Home, runner: str = "mi300-a") -> None:
     """Let all be as it was when the GPU of the first try hung."""
     home.send(COMPILED)
     home.ghost(RAN).runner = runner
     home.send(RAN, home.at_fault(RAN), "failure")
+
+
+def start_again(home: Home) -> None:
+    """Let somebody start the jobs that failed again."""
+    home.run.attempt = 2
+    home.github.state.clock.now()
+    add_job(home.github.state, home.run, RAN).labels = home.job(RAN).labels
 
 
 def test_what_the_second_runner_proves_is_proved(home: Home, tmp_path: Path) -> None:
@@ -58,13 +73,14 @@ def test_what_the_second_runner_proves_is_proved(home: Home, tmp_path: Path) -> 
     assert home.ranged.plan().jobs == ()
 
 
-def test_two_faults_are_a_fault_and_there_is_no_third_try(home: Home) -> None:
+def test_two_faults_are_a_fault_and_there_is_no_third_try(home: Home, tmp_path: Path) -> None:
     failed_once(home)
     home.try_again()
     home.ghost(AGAIN).runner = "mi300-a"
     home.send(AGAIN, home.at_fault(AGAIN, "it hung anew"), "failure")
-    said = home.collect()
-    assert said.code == ExitCode.MACHINE
+    outputs = tmp_path / "outputs"
+    said = home.command("collect", str(home.run.id), GITHUB_OUTPUT=str(outputs))
+    assert (said.code, outputs.read_text()) == (ExitCode.MACHINE, "runners_failed=true\n")
     assert said.out.splitlines()[-1] == (
         f"run {home.run.id}: 1 proved, 1 runner fault: "
         "runners failed, and no patch did; what they had is not known"
@@ -80,7 +96,7 @@ def test_two_faults_are_a_fault_and_there_is_no_third_try(home: Home) -> None:
     assert len(home.run.jobs) == waiting + 1
 
 
-def test_a_second_try_refutes_as_any_other(home: Home) -> None:
+def test_a_second_try_refutes_as_any_other(home: Home, tmp_path: Path) -> None:
     failed_once(home)
     home.try_again()
     files = {**home.files(AGAIN, outcomes=FAILED), "job.json": home.done(AGAIN, 1)}
@@ -88,7 +104,9 @@ def test_a_second_try_refutes_as_any_other(home: Home) -> None:
     found = home.collected()
     assert states(found)[CELL] is CellState.REFUTED
     assert why(found).startswith("reproduce: made up; second try on runner-1; the first on ")
-    assert home.collect().code == ExitCode.NO
+    outputs = tmp_path / "outputs"
+    said = home.command("collect", str(home.run.id), GITHUB_OUTPUT=str(outputs))
+    assert (said.code, outputs.read_text()) == (ExitCode.NO, "runners_failed=false\n")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +137,7 @@ def test_without_a_second_try_it_stays_a_fault_of_the_runner(home: Home) -> None
     assert home.collect().code == ExitCode.MACHINE
 
 
-@pytest.mark.parametrize("steps", [LOST, (("Initialize containers", "completed", "failure"),)])
+@pytest.mark.parametrize("steps", [LOST, NO_CONTAINER])
 def test_a_job_that_its_runner_lost_is_tried_again(
     home: Home, steps: tuple[tuple[str, str, str | None], ...]
 ) -> None:
@@ -252,13 +270,29 @@ def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
     failed_once(home)
     home.try_again()
     home.send(AGAIN)
-    # Somebody starts the jobs that failed again: this time the first try is good.
-    home.run.attempt = 2
-    home.run.jobs.pop()
+    start_again(home)
+    # This time the first try is good. GitHub still lists the second try of the first attempt.
     home.send(RAN)
     found = home.collected()
     assert found.complete, found
     assert f"left alone, as it is of an earlier attempt: contribbot-{AGAIN}" in found.notes
+
+
+def test_the_second_try_of_an_earlier_attempt_is_none_of_this_one(home: Home) -> None:
+    failed_once(home)
+    home.try_again()
+    home.send(AGAIN)
+    start_again(home)
+    home.send(RAN, home.at_fault(RAN), "failure")
+    found = home.collected()
+    assert states(found)[CELL] is CellState.FAULT
+    assert why(found).endswith("; no second try: the run has no such job")
+    assert found.notes.count(f"left alone, as it is of an earlier attempt: contribbot-{AGAIN}") == 1
+    # The second try of this attempt counts.
+    home.try_again()
+    home.send(AGAIN)
+    found = home.collected()
+    assert (states(found)[CELL], found.complete) == (CellState.PROVED, True), found
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ import pytest
 
 from contribbot.errors import ExitCode
 from contribbot.runners.dispatching import Selection
-from contribbot.runners.fetching import MACHINES_STEP
+from contribbot.runners.fetching import RUNNERS_STEP
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.server import Hook
-from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job
+from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job, upload
 from tests.github.wire import Answer, HangUpError, Request
 from tests.runners.conftest import Ranged
 from tests.runners.desk import WORKFLOW, Desk
 from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
-from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home
+from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home, packed
 
 ALL_PASSED = "collect: success, so all that was planned came and passed"
 NO_TOKEN = {"GITHUB_TOKEN": "it can be no token"}
@@ -80,23 +80,34 @@ def test_what_judged_the_run_decides(
 
 
 def test_runners_that_failed_are_no_patch_that_did(desk: Desk) -> None:
-    desk.script = [desk.plan, desk.judged("failure", step=MACHINES_STEP)]
+    desk.script = [desk.plan, desk.judged("failure", steps=("Collect", RUNNERS_STEP))]
     told = desk()
     assert told.code == ExitCode.MACHINE
     (run,) = desk.runs()
-    said = "collect: failure, for machines or the network alone"
+    said = "collect: failure: runners failed, and no patch did"
     assert f"run {run.id} is over: {said}" in told.out.splitlines()
     document = json.loads(desk("--resume", str(run.id), "--json").out)
-    assert (document["passed"], document["machines_failed"]) == (False, True)
+    assert (document["passed"], document["runners_failed"]) == (False, True)
 
 
-def test_only_collect_says_that_machines_failed(desk: Desk) -> None:
+def test_only_collect_says_that_runners_failed(desk: Desk) -> None:
     def elsewhere(run: Run) -> None:
         desk.judged("failure")(run)
-        run.jobs[1].steps = ((MACHINES_STEP, "completed", "failure"),)
+        run.jobs[1].steps = ((RUNNERS_STEP, "completed", "failure"),)
 
     desk.script = [desk.plan, elsewhere]
     assert desk().code == ExitCode.NO
+
+
+def test_a_plan_that_cannot_be_read_is_fetched_once(desk: Desk) -> None:
+    def spoilt(run: Run) -> None:
+        desk.plan(run)
+        run.artifacts.clear()
+        upload(desk.home.github.state, run, "contribbot-plan", packed({"plan.json": b"{}"}))
+
+    desk.script = [spoilt, desk.work, desk.judged("success")]
+    assert desk().code == ExitCode.OK
+    assert len(desk.home.storage.seen) == 1
 
 
 def test_two_jobs_of_that_name_decide_nothing(desk: Desk) -> None:
@@ -118,7 +129,7 @@ def test_one_json_document_and_nothing_else(desk: Desk) -> None:
     assert document == {
         "type": "contribbot/dispatched/v1", "repository": "example/queue", "run": run.id,
         "url": f"https://github.com/example/queue/actions/runs/{run.id}", "commit": run.head_sha,
-        "conclusion": "failure", "collect": "success", "passed": True, "machines_failed": False,
+        "conclusion": "failure", "collect": "success", "passed": True, "runners_failed": False,
     }  # fmt: skip
     assert [(one["name"], one["state"], one["runner"]) for one in jobs] == [
         ("plan", "success", "runner-1"), (COMPILED, "success", "node-1"),

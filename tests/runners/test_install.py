@@ -258,6 +258,8 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
     rows = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
     assert rows["pydantic-core"] == importlib.metadata.version("pydantic-core")
     assert not {"torch", "triton", "pip", "mypy", "sympy"} & set(rows)
+    # PyGithub asks for PyJWT with its extra `crypto`.
+    assert rows["cryptography"] == importlib.metadata.version("cryptography")
     assert program("workflows", "install").code == 0
 
     # pip takes the smallest of them with these very digests, and with no other.

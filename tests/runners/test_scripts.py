@@ -16,7 +16,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from ruamel.yaml import YAML
 
-from contribbot.runners.fetching import MACHINES_STEP
 from contribbot.runners.install import templates_folder
 from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.world import make_source
@@ -148,25 +147,3 @@ def test_what_is_attested_is_named_plainly(pages: str, tmp_path: Path) -> None:
         f"{DIGEST}  contribbot-plan.zip",
     ]
     assert (tmp_path / "output").read_text() == "some=true\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "ended", "told"), [(0, 0, ""), (1, 1, ""), (2, 2, ""), (3, 0, "machines=true\n")]
-)
-def test_a_step_of_its_own_says_that_machines_failed(
-    tmp_path: Path, code: int, ended: int, told: str
-) -> None:
-    stub = tmp_path / "contribbot/bin/contribbot"
-    stub.parent.mkdir(parents=True)
-    stub.write_text(f'#!/bin/sh\necho "::set-output name=machines::$*"\nexit {code}\n')
-    stub.chmod(0o755)
-    (tmp_path / "output").touch()
-    env = {"RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "output")}
-
-    done = run_step("verify.yml", "collect", "Collect", tmp_path, env)
-
-    assert (done.returncode, (tmp_path / "output").read_text()) == (ended, told), done.stderr
-    parsed = YAML(typ="safe").load(templates_folder() / "verify.yml")
-    last = parsed["jobs"]["collect"]["steps"][-1]
-    assert last == {"name": MACHINES_STEP, "run": "exit 3",
-                    "if": "steps.collect.outputs.machines == 'true'"}  # fmt: skip

@@ -108,6 +108,14 @@ def test_a_workflow_starts_with_nothing_and_not_for_strangers(path: Path) -> Non
     assert "concurrency" in workflow
 
 
+def test_only_a_push_ends_what_was_before_it() -> None:
+    (verify,) = (parsed(path) for path in WORKFLOWS if path.stem == "verify")
+    concurrency = table(verify["concurrency"])
+    assert concurrency["cancel-in-progress"] == "${{ github.event_name == 'push' }}"
+    # The night's ref is that of a push to main.
+    assert "${{ github.event_name }}" in str(concurrency["group"])
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_every_permission_says_why(path: Path) -> None:
     granted = re.findall(r"^ {6}[a-z-]+: (?:read|write)(.*)$", path.read_text(), re.MULTILINE)
