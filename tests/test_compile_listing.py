@@ -260,7 +260,7 @@ def test_many_instantiations_are_few_rows_and_the_worst_is_first() -> None:
     rows = rows_of(pair_kernels(base, patched))
     lines = listing_lines([result_of(rows)])
 
-    assert lines[0] == "scale gfx942: 20 kernels changed, 20 kernels unchanged"
+    assert lines[0] == "scale gfx942: 20 kernels changed, 20 kernels with the same figures"
     assert [line.split()[:2] for line in lines[2:]] == [
         ["k<39>", "8"], ["k<38>", "8"], ["k<…>", "x18"],
     ]  # fmt: skip

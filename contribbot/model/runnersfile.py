@@ -194,6 +194,16 @@ class Hosted(Model):
     rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
 
     @model_validator(mode="after")
+    def _labelsmeet(self) -> Hosted:
+        githubs = {label.casefold() for label in self.labels if _GITHUBS.match(label)}
+        if len(githubs) > 1:
+            raise ValueError(
+                f"labels: no runner has all of {', '.join(sorted(githubs))}: each is another of "
+                "GitHub's"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _versionsdiffer(self) -> Hosted:
         differ("rocm", [one.version for one in self.rocm])
         return self

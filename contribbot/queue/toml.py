@@ -39,6 +39,10 @@ def read_model(path: Path, model: type[M]) -> M:
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise QueueError(f"{path}:{line}: not UTF-8", hint="save the file as UTF-8") from error
+    if text.startswith("\N{BYTE ORDER MARK}"):
+        raise QueueError(
+            f"{path}:1: it begins with a byte order mark", hint="save the file as UTF-8 without one"
+        )
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

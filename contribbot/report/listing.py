@@ -57,8 +57,10 @@ def _table(name: str, rows: Sequence[Row], left_out: tuple[int, int], limit: int
     kinds = {"changed": more, "unchanged": same, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.count
+    # The table has figures alone: a kernel with the same ones may have other instructions.
+    words = {"unchanged": "with the same figures"}
     counts = [
-        f"{number} kernel{'s' if number != 1 else ''} {kind}"
+        f"{number} kernel{'s' if number != 1 else ''} {words.get(kind, kind)}"
         for kind, number in kinds.items()
         if number
     ]

@@ -49,8 +49,9 @@ def load_fleet(folder: Path) -> Fleet:
     """
     path = folder / RUNNERS_FILE
     if not path.is_file():
+        what = "not a file" if path.exists() or path.is_symlink() else "no such file"
         raise QueueError(
-            f"{path}: no such file, and nothing else says which runners there are",
+            f"{path}: {what}, and nothing else says which runners there are",
             hint="describe them as docs/runners.md shows",
         )
     try:

@@ -30,7 +30,10 @@ def from_folder(folder: Path, *, scratch: Path) -> Haul:
     arrived = []
     for path in sorted(folder.iterdir()):
         name = path.name.removesuffix(".zip")
-        if not name.startswith(PREFIX) or path.is_symlink():
+        if not name.startswith(PREFIX):
+            continue
+        if path.is_symlink():
+            arrived.append(Arrived(name, refused="it is a link"))
             continue
         if path.is_dir():
             arrived.append(_unpacked(path))

@@ -117,7 +117,8 @@ def _seen(cell: Cell, details: Details) -> tuple[CellState, str]:
     mine = [one for one in details.stages if (one.stage, one.target) in needs]
     # A patch that does not apply, say, is refuted for every target.
     around = [one for one in details.stages if one.target in HOST_TARGETS]
-    for one in (*mine, *around):
+    # A machine without the ROCm that was asked for neither proves nor refutes a cell of it.
+    for one in (*(mine if details.machine.rocm else ()), *around):
         if one.outcome is Outcome.FAILED:
             return CellState.REFUTED, f"{one.stage}: {one.reason}"
     for one in mine:
@@ -126,12 +127,12 @@ def _seen(cell: Cell, details: Details) -> tuple[CellState, str]:
     for one in mine:
         if one.outcome is Outcome.UNAVAILABLE:
             return CellState.OPEN, f"{one.stage}: {one.reason}"
+    if not details.machine.rocm:
+        return CellState.OPEN, f"its machine names no ROCm, and {cell.rocm} was asked"
     passed = {(one.stage, one.target) for one in mine if one.outcome is Outcome.PASSED}
     lacking = sorted(f"{stage}:{target}" for stage, target in needs - passed)
     if lacking or any(one.outcome is not Outcome.PASSED for one in mine):
         return CellState.INCOMPLETE, f"its record has no answer to {', '.join(lacking) or 'all'}"
-    if not details.machine.rocm:
-        return CellState.OPEN, f"its machine names no ROCm, and {cell.rocm} was asked"
     return CellState.PROVED, f"{', '.join(cell.require)} on {details.machine.slug}"
 
 

@@ -191,8 +191,9 @@ def test_what_could_not_run_there_is_open(home: Home) -> None:
     assert states(home.collected())["gpu area gfx942"] is CellState.OPEN
 
 
-def test_a_machine_that_names_no_rocm_proves_nothing_for_one(home: Home) -> None:
-    home.send(COMPILED, home.files(COMPILED, rocm=""))
+@pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED])
+def test_a_machine_that_names_no_rocm_says_nothing_of_one(home: Home, outcome: Outcome) -> None:
+    home.send(COMPILED, home.files(COMPILED, rocm="", outcomes={"compile": outcome}))
     found = home.collected()
     assert states(found)["compile area gfx942"] is CellState.OPEN
     assert why(found, "compile") == "its machine names no ROCm, and 7.1 was asked"

@@ -151,6 +151,20 @@ def test_a_folder_of_artifacts(home: Home, tmp_path: Path) -> None:
     assert (found.run, found.repository) == (home.run.id, REPOSITORY)
 
 
+def test_a_link_in_a_folder_is_not_followed_and_said(home: Home, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    for job in (COMPILED, RAN):
+        (folder / f"contribbot-{job}.zip").write_bytes(packed(home.files(job)))
+    (folder / "contribbot-plan.zip").write_bytes(home.run.artifacts[0].stored)
+    here = folder / f"contribbot-{RAN}.zip"
+    here.rename(tmp_path / "elsewhere.zip")
+    here.symlink_to(tmp_path / "elsewhere.zip")
+    said = home.command("collect", "--from", folder, "--json")
+    found = Collected.model_validate_json(said.out)
+    assert (states(found)["gpu area gfx942"], why(found)) == (CellState.REFUSED, "it is a link")
+
+
 def test_the_zips_are_here_and_checked_against_github(home: Home, tmp_path: Path) -> None:
     for job in (COMPILED, RAN):
         home.send(job)

@@ -51,7 +51,10 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300 + HOSTED.replace("ubuntu-24.04", "ubuntu-25.10"), "hosted.labels: ubuntu-25.10"),
         (MI300.replace('"self-hosted", "gfx942"', '"self-hosted", "Windows"'),
          "runners[0].labels: Windows is a label that no runner with Linux has"),
+        (MI300 + HOSTED.replace('"ubuntu-24.04"', '"ubuntu-24.04", "Ubuntu-22.04"'),
+         "hosted: labels: no runner has all of ubuntu-22.04, ubuntu-24.04"),
         ("[[runners]\n", "not TOML"),
+        ("\N{BYTE ORDER MARK}" + MI300, "runners.toml:1: it begins with a byte order mark"),
     ],
 )  # fmt: skip
 def test_a_fault_is_named_with_its_key(ranged: Ranged, text: str, said: str) -> None:
@@ -60,7 +63,7 @@ def test_a_fault_is_named_with_its_key(ranged: Ranged, text: str, said: str) -> 
     assert (done.code, done.out) == (ExitCode.USAGE, "")
     assert str(path) in done.err
     assert said in done.err
-    steps = ("docs/", "add a [[runners]]", "not TOML", "of your own")
+    steps = ("docs/", "add a [[runners]]", "not TOML", "of your own", "UTF-8 without one")
     assert any(step in done.err for step in steps)
 
 
@@ -129,6 +132,14 @@ def test_without_the_file_the_next_step_is_said(ranged: Ranged) -> None:
     with pytest.raises(QueueError, match=r"runners\.toml: no such file") as raised:
         load_fleet(ranged.folder)
     assert "docs/runners.md" in raised.value.hint
+
+
+def test_a_folder_is_no_such_file(ranged: Ranged) -> None:
+    path = ranged.folder / "runners.toml"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(QueueError, match=r"runners\.toml: not a file"):
+        load_fleet(ranged.folder)
 
 
 def test_a_label_that_no_set_has(ranged: Ranged) -> None:
