@@ -17,6 +17,8 @@ _ROWS: Final = 6
 _NAME: Final = 64
 #: Of these, what is left at least of the function's own name.
 _LEAST: Final = 9
+#: The table has figures alone: a kernel with the same ones may have other instructions.
+_SAME: Final = "with the same figures"
 #: Columns of a record, and what stands above them. `waves` is occupancy, by SIMD.
 _SHOWN: Final = (
     ("vgprs", "VGPR"),
@@ -54,13 +56,11 @@ def _table(name: str, rows: Sequence[Row], left_out: tuple[int, int], limit: int
     changed = [row for row in rows if row.changed]
     shown = changed[:limit]
     left = sum(row.count for row in changed[limit:]) + more
-    kinds = {"changed": more, "unchanged": same, "new": 0, "gone": 0}
+    kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
     for row in rows:
         kinds[_kind(row)] += row.count
-    # The table has figures alone: a kernel with the same ones may have other instructions.
-    words = {"unchanged": "with the same figures"}
     counts = [
-        f"{number} kernel{'s' if number != 1 else ''} {words.get(kind, kind)}"
+        f"{number} kernel{'s' if number != 1 else ''} {kind}"
         for kind, number in kinds.items()
         if number
     ]
@@ -80,7 +80,7 @@ def _table(name: str, rows: Sequence[Row], left_out: tuple[int, int], limit: int
 def _kind(row: Row) -> str:
     if row.base is None or row.patched is None:
         return "new" if row.base is None else "gone"
-    return "changed" if row.changed else "unchanged"
+    return "changed" if row.changed else _SAME
 
 
 def _cells(row: Row) -> list[str]:

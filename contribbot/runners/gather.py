@@ -7,15 +7,13 @@ from pathlib import Path
 
 from contribbot.errors import UsageError
 from contribbot.github.actions import ActionsClient
-from contribbot.github.client import connect
-from contribbot.github.server import find_server
 from contribbot.model.actions import Again, Collected
 from contribbot.queue.load import Queue
 from contribbot.runners.attested import attested
 from contribbot.runners.collecting import collect, second_tries
 from contribbot.runners.fetching import Attest, Haul, Origin, from_github
 from contribbot.runners.folders import from_folder
-from contribbot.runners.where import repository_of
+from contribbot.runners.where import connected
 from contribbot.workspace import run_folder
 
 
@@ -82,10 +80,8 @@ def _fetched(
     attest: Attest | None = None,
 ) -> Haul:
     """Return what a run left."""
-    server = find_server()
-    name = repository_of(queue.folder, repository, server)
-    asked = functools.partial(attested, repository=name, server=server)
-    with connect(queue.local / "github", server=server) as client:
+    with connected(queue, repository) as (client, name):
+        asked = functools.partial(attested, repository=name, server=client.server)
         origin = Origin(
             actions=ActionsClient(client.caller),
             repository=name,

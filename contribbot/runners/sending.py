@@ -17,8 +17,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.github.actions import Actions, ActionsClient
-from contribbot.github.client import Client, connect
-from contribbot.github.server import find_server
+from contribbot.github.client import Client
 from contribbot.model.actions import Run
 from contribbot.queue.load import Queue, select
 from contribbot.runners.dispatching import (
@@ -31,7 +30,7 @@ from contribbot.runners.dispatching import (
 )
 from contribbot.runners.fetching import Origin
 from contribbot.runners.watching import Ended, View, watch
-from contribbot.runners.where import WORKFLOW, commit_of, repository_of, uncommitted
+from contribbot.runners.where import WORKFLOW, commit_of, connected, uncommitted
 from contribbot.workspace import run_folder
 
 
@@ -195,10 +194,8 @@ def sending(queue: Queue, repository: str) -> Iterator[Sender]:
         UsageError: No repository is named.
         TokenError: There is no token.
     """
-    server = find_server()
-    name = repository_of(queue.folder, repository, server)
-    named = f" --repo {name}" if repository else ""
-    with run_folder() as scratch, connect(queue.local / "github", server=server) as client:
+    with run_folder() as scratch, connected(queue, repository) as (client, name):
+        named = f" --repo {name}" if repository else ""
         yield Sender(queue, client, name, scratch, _sleep, named=named)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from contribbot import process
 from contribbot.errors import CommandError, NotFoundError, UsageError
-from contribbot.github.server import Server
+from contribbot.github.client import Client, connect
+from contribbot.github.server import Server, find_server
 from contribbot.model.actions import Run
+from contribbot.queue.load import Queue
 from contribbot.store.repository import git_environment
 
 #: The workflow that proves the queue.
@@ -54,6 +57,24 @@ def repository_of(
             f"{folder}: its remote origin is no repository at {server.host}", hint=hint
         )
     return name
+
+
+@contextlib.contextmanager
+def connected(queue: Queue, given: str) -> Iterator[tuple[Client, str]]:
+    """Give GitHub and the name of a queue's repository there; a wrong name is told first.
+
+    Args:
+        queue: The queue.
+        given: What the user says that its repository is; may be empty, see `repository_of`.
+
+    Raises:
+        UsageError: No repository is named.
+        TokenError: There is no token.
+    """
+    server = find_server()
+    name = repository_of(queue.folder, given, server)
+    with connect(queue.local / "github", server=server) as client:
+        yield client, name
 
 
 def check_workflow(run: Run) -> None:

@@ -74,7 +74,7 @@ def test_the_token_does_not_go_to_the_storage(home: Home) -> None:
 
 def test_a_storage_that_fails_is_asked_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = functools.partial(connect, waits=Waits(sleep=lambda _: None))
-    monkeypatch.setattr("contribbot.runners.gather.connect", quick)
+    monkeypatch.setattr("contribbot.runners.where.connect", quick)
     home.send(COMPILED)
     home.storage.faults = 1
     assert states(home.collected())["compile area gfx942"] is CellState.PROVED

@@ -49,7 +49,7 @@ def test_a_run_that_was_deleted(home: Home) -> None:
 
 def test_github_cannot_be_reached(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = functools.partial(connect, waits=Waits(sleep=lambda _: None))
-    monkeypatch.setattr("contribbot.runners.gather.connect", quick)
+    monkeypatch.setattr("contribbot.runners.where.connect", quick)
     said = home.command("collect", "7", GITHUB_API_URL="http://127.0.0.1:9")
     assert said.code == ExitCode.MACHINE
     assert "cannot be reached" in said.err

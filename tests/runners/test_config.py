@@ -134,7 +134,7 @@ def test_without_the_file_the_next_step_is_said(ranged: Ranged) -> None:
     assert "docs/runners.md" in raised.value.hint
 
 
-def test_a_folder_is_no_such_file(ranged: Ranged) -> None:
+def test_a_folder_in_its_place_is_not_called_missing(ranged: Ranged) -> None:
     path = ranged.folder / "runners.toml"
     path.unlink()
     path.mkdir()
