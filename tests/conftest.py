@@ -18,6 +18,7 @@ from contribbot.model.report import PatchReport, VerifyReport
 from contribbot.sources import Silent
 from contribbot.sources.download import obtain
 from contribbot.workspace import cache_folder
+from tests.tools import missing
 from tests.toy import Toy
 
 if TYPE_CHECKING:
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
 
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-tools", action="store_true", help="fail, not skip, where a tool is missing"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose tools (`@pytest.mark.tool`) are not on this machine."""
+    tools = [tool for marker in item.iter_markers("tool") for tool in marker.args]
+    lacking = "; ".join(filter(None, map(missing, tools)))
+    if lacking and item.config.getoption("--require-tools"):
+        pytest.fail(lacking)
+    if lacking:
+        pytest.skip(lacking)
 
 
 @pytest.fixture(autouse=True)
