@@ -5,19 +5,22 @@ BIN := $(VENV)/bin
 # Where ROCm's own torch must stay: `make CONSTRAINTS= VENV_FLAGS=--system-site-packages …`
 CONSTRAINTS ?= constraints.txt
 VENV_FLAGS ?=
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-WITH := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
-
-.PHONY: help verify test lint format schema bench clean
+INSTALL = @command -v $(PYTHON) >/dev/null || { \
+	echo "install: $(PYTHON) is not here: apt-get install python3 python3-venv" >&2; exit 3; }; \
+	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
+.PHONY: help verify test test-all lock lint format schema bench clean
 
 help:  ## Show this help
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 verify: $(BIN)/.installed  ## Prove patches/rmsnorm on this machine
-	$(BIN)/contribbot verify patches/rmsnorm
+	$(BIN)/contribbot verify patches/rmsnorm --evidence .contribbot/evidence
 
-test: $(BIN)/.dev  ## Run the whole test suite
-	$(BIN)/python -m pytest -n auto --dist loadfile
+test: $(BIN)/.dev  ## Run the tests: of many slow ones of a kind, one
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-all: $(BIN)/.dev  ## Run every test
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_FLAGS)
 
 lint: $(BIN)/.dev  ## Format, lint and types, all strict
 	$(BIN)/ruff format --check .
@@ -43,14 +46,16 @@ bench: $(BIN)/.dev  ## Measure; prints ratios
 clean:  ## Remove what make has made
 	rm -rf $(VENV) .contribbot .mypy_cache .pytest_cache .ruff_cache
 
-$(BIN)/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "contribbot needs Python 3.11 or newer; name one with PYTHON=…")'
-	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV) || { rm -rf $(VENV); exit 1; }
+# constraints.txt keeps its versions as long as they fit; LOCK_FLAGS=--upgrade takes the newest.
+lock: $(BIN)/.dev  ## Write constraints.txt anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate \
+	    --no-emit-package pip --no-emit-package setuptools \
+	    --custom-compile-command 'make lock' $(LOCK_FLAGS) --output-file constraints.txt pyproject.toml
 
-$(BIN)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet $(WITH) --editable .
+$(BIN)/.installed: pyproject.toml constraints.txt
+	$(INSTALL)
 	touch $@
 
-$(BIN)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet $(WITH) --editable '.[dev]'
+$(BIN)/.dev: pyproject.toml constraints.txt
+	$(INSTALL) --extra dev
 	touch $@ $(BIN)/.installed
