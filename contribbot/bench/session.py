@@ -14,6 +14,7 @@ from contribbot.bench.worker import Side, TroubleError, Worker, worker
 
 #: After these a child can measure nothing more.
 _FATAL: Final = frozenset({"gone", "fault", "lost", "missing"})
+_TELLING: Final = frozenset({Verdict.PASSED, Verdict.UNDECIDED})
 
 
 @dataclass
@@ -33,6 +34,12 @@ class BenchResult:
     trouble: str = ""
     verdict: Verdict = Verdict.FAILED
     lasting: bool = True
+
+    @property
+    def too_noisy(self) -> bool:
+        """Whether all was measured, nothing fails the claim, and some case cannot tell."""
+        verdicts = {case.verdict for case in self.cases}
+        return not self.trouble and Verdict.UNDECIDED in verdicts <= _TELLING
 
 
 def measure(

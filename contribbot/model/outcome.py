@@ -55,16 +55,24 @@ class StageResult(Model):
     details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+def too_noisy(result: StageResult) -> bool:
+    """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
+    noisy = result.stage == "bench" and result.details.get("too_noisy") is True
+    return noisy and result.outcome is Outcome.UNAVAILABLE
+
+
+def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
+    """Say whether a machine with these targets could not run what it has the hardware for."""
+    lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
+    return lacking and not too_noisy(result)
+
+
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
-    """Return the verdict over the results of one patch.
+    """Return the verdict over the results of one patch on a machine with these targets.
 
     It is `proved` only when some fail-to-pass check went from red to green here
-    (a patch that merely applies is not proved), and nothing that this machine has
-    the hardware for was unavailable.
-
-    Args:
-        results: The results.
-        targets: The targets that the machine has.
+    (a patch that merely applies is not proved), and nothing was unavailable that this machine
+    has the hardware for.
     """
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
@@ -72,9 +80,7 @@ def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
         result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
         for result in results
     )
-    unavailable = any(
-        result.outcome is Outcome.UNAVAILABLE and result.target in targets for result in results
-    )
+    unavailable = any(unavailable_here(result, targets) for result in results)
     return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
 
 
@@ -87,16 +93,15 @@ HOST_TARGETS = frozenset({"any", "cpu"})
 
 
 def open_targets(results: Sequence[StageResult]) -> list[str]:
-    """Return the targets on which something was asked for and could not run here.
+    """Return the targets on which something was asked for and could not be told here.
 
-    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`:
-    that another thing ran on the target, or did not, is another matter.
-
-    Args:
-        results: The results.
+    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
+    bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.
     """
     seen = dict.fromkeys(
-        result.target if result.stage in ON_HARDWARE else f"{result.stage}:{result.target}"
+        result.target
+        if result.stage in ON_HARDWARE and not too_noisy(result)
+        else f"{result.stage}:{result.target}"
         for result in results
         # `any` is no target: what fails there is this machine, not a lack of hardware.
         if result.outcome is Outcome.UNAVAILABLE and result.target != "any"

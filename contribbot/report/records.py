@@ -5,6 +5,7 @@ from __future__ import annotations
 from contribbot.github.server import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import Details, Statement
+from contribbot.model.outcome import too_noisy
 from contribbot.queue.load import Queue
 from contribbot.report.text import clean, columns
 from contribbot.verify.records import Record, missing
@@ -119,5 +120,9 @@ def _statement_lines(statement: Statement) -> list[str]:
     for one in details.stages:
         _, stage, target, outcome, _, reason = columns(details.patch, one)
         lines.append(f"  {stage:10}{target:8}{outcome:12}{reason}")
-    lines += [f"  not run on {target}" for target in details.open]
+    noisy = {f"{one.stage}:{one.target}" for one in details.stages if too_noisy(one)}
+    lines += [
+        f"  {'too noisy to tell' if target in noisy else 'not run'} on {target}"
+        for target in details.open
+    ]
     return lines

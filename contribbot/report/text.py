@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict
+from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict, too_noisy
 from contribbot.model.plan import Side
 from contribbot.model.report import PatchReport, unmet
 from contribbot.verify.runnerfault import at_fault
@@ -51,15 +51,20 @@ def verdict_line(report: PatchReport) -> str:
         text = f"{report.patch}: refuted by {', '.join(failed)}"
     else:
         missing = dict.fromkeys(
-            one.stage for one in report.stages if one.outcome is Outcome.UNAVAILABLE
+            one.stage
+            for one in report.stages
+            if one.outcome is Outcome.UNAVAILABLE and not too_noisy(one)
         )
         shown = _where(report)
         what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
         text = f"{report.patch}: {what}"
         if missing:
             text += f"; unavailable: {', '.join(missing)}"
-    if report.open:
-        text += f"; not run: {', '.join(_open(report, one) for one in report.open)}"
+    noisy = dict.fromkeys(f"{one.stage}:{one.target}" for one in report.stages if too_noisy(one))
+    if noisy:
+        text += f"; too noisy to tell: {', '.join(noisy)}"
+    if unrun := [_open(report, one) for one in report.open if one not in noisy]:
+        text += f"; not run: {', '.join(unrun)}"
     return text
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.probe import this_machine
 from contribbot.hardware.runner import container_of, run_of
-from contribbot.model.outcome import Outcome, Verdict
+from contribbot.model.outcome import Outcome, Verdict, unavailable_here
 from contribbot.model.report import PatchReport, unmet
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
@@ -160,8 +160,7 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
     if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):
         return ExitCode.NO
     could_not = any(
-        fault_of(one)
-        or (one.outcome is Outcome.UNAVAILABLE and one.target in this_machine().targets)
+        fault_of(one) or unavailable_here(one, this_machine().targets)
         for report in reports
         for one in report.stages
     )

@@ -120,6 +120,7 @@ def _measured(job: Job, entry: Bench) -> Finding:
         "memory_at_most": entry.memory_at_most,
         "threads": _threads(job, entry),
         "accelerator": {**process.accelerator_environment()},
+        "too_noisy": result.too_noisy,
         **blamed,
         **overlay_details(job),
         "ceilings": ceiling_details(result.ceilings),

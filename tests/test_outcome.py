@@ -1,0 +1,76 @@
+"""The verdict over outcomes, and what the shell is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from contribbot.bench.session import BenchResult
+from contribbot.bench.verdict import CaseResult
+from contribbot.bench.verdict import Verdict as CaseVerdict
+from contribbot.bench.wire import CaseInfo
+from contribbot.model.outcome import Outcome, StageResult, Verdict, judge, open_targets
+from contribbot.model.report import PatchReport, unmet
+from contribbot.report.text import verdict_line
+from contribbot.verify.command import exit_code
+
+INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None, matmul=None)
+HERE = frozenset({"any", "cpu"})
+RED = StageResult(
+    stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1,
+    details={"expect": "fail-to-pass"},
+)  # fmt: skip
+BENCH = StageResult(
+    stage="bench", target="cpu", outcome=Outcome.UNAVAILABLE, reason="", seconds=1,
+    details={"too_noisy": True},
+)  # fmt: skip
+
+
+def report(*stages: StageResult) -> PatchReport:
+    return PatchReport(
+        patch="area", upstream="toy", pin="v1.0", base_commit=None, patched_tree=None,
+        verdict=judge(stages, HERE), stages=stages, open=tuple(open_targets(stages)),
+    )  # fmt: skip
+
+
+def test_a_bench_that_is_too_noisy_is_open_and_takes_nothing_away() -> None:
+    seen = report(RED, BENCH)
+    assert (seen.verdict, seen.open) == (Verdict.PROVED, ("bench:cpu",))
+    assert exit_code([seen], []) == 0
+    assert verdict_line(seen) == "area: proved on cpu; too noisy to tell: bench:cpu"
+
+
+def test_a_bench_that_is_too_noisy_proves_nothing() -> None:
+    assert report(BENCH).verdict is Verdict.INCOMPLETE
+    seen = report(RED, BENCH)
+    assert unmet(seen, ["reproduce:cpu", "bench:cpu", "cpu"]) == ["bench:cpu", "cpu"]
+    assert exit_code([seen], ["bench:cpu"]) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BENCH.model_copy(update={"details": {"too_noisy": False}}),
+        BENCH.model_copy(update={"stage": "reproduce"}),
+    ],
+)
+def test_what_is_unavailable_for_another_reason_still_counts(other: StageResult) -> None:
+    seen = report(RED, other)
+    assert (seen.verdict, seen.open) == (Verdict.INCOMPLETE, ("cpu",))
+    assert exit_code([seen], []) == 3
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "trouble", "noisy"),
+    [
+        ("passed undecided", "", True),
+        ("undecided", "", True),
+        ("undecided", "the child is gone", False),
+        ("undecided unavailable", "", False),
+        ("undecided failed", "", False),
+        ("passed", "", False),
+        ("", "", False),
+    ],
+)
+def test_only_measured_cases_are_noisy(verdicts: str, trouble: str, *, noisy: bool) -> None:
+    cases = [CaseResult(INFO, verdict=CaseVerdict(word)) for word in verdicts.split()]
+    assert BenchResult(cases=cases, trouble=trouble).too_noisy is noisy
