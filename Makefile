@@ -11,7 +11,7 @@ INSTALL = @command -v $(PYTHON) >/dev/null || { \
 .PHONY: help verify test test-all lock lint format schema bench clean
 
 help:  ## Show this help
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 verify: $(BIN)/.installed  ## Prove patches/rmsnorm on this machine
 	$(BIN)/contribbot verify patches/rmsnorm --evidence .contribbot/evidence
@@ -46,11 +46,12 @@ bench: $(BIN)/.dev  ## Measure; prints ratios
 clean:  ## Remove what make has made
 	rm -rf $(VENV) .contribbot .mypy_cache .pytest_cache .ruff_cache
 
+LOCK ?= constraints.txt
 # constraints.txt keeps its versions as long as they fit; LOCK_FLAGS=--upgrade takes the newest.
 lock: $(BIN)/.dev  ## Write constraints.txt anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate \
 	    --no-emit-package pip --no-emit-package setuptools \
-	    --custom-compile-command 'make lock' $(LOCK_FLAGS) --output-file constraints.txt pyproject.toml
+	    --custom-compile-command 'make lock' $(LOCK_FLAGS) --output-file $(LOCK) pyproject.toml
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(INSTALL)
