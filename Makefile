@@ -49,7 +49,7 @@ clean:  ## Remove what make has made
 LOCK ?= constraints.txt
 # constraints.txt keeps its versions as long as they fit; LOCK_FLAGS=--upgrade takes the newest.
 lock: $(BIN)/.dev  ## Write constraints.txt anew from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate \
+	$(BIN)/uv pip compile --quiet --no-python-downloads --universal --python-version 3.11 --all-extras --no-annotate \
 	    --no-emit-package pip --no-emit-package setuptools \
 	    --custom-compile-command 'make lock' $(LOCK_FLAGS) --output-file $(LOCK) pyproject.toml
 
