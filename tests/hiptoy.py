@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,12 +105,17 @@ def needed(found: Toolchain | Lacking) -> Toolchain:
     return found
 
 
-def seen_once(factory: pytest.TempPathFactory) -> Toolchain:
+def seen_once(factory: pytest.TempPathFactory, target: str = "gfx942") -> Toolchain:
     """Return the toolchain, remembered in the folder `toolchain` of a session."""
     folder = factory.getbasetemp() / "toolchain"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(folder))
-        return needed(toolchain())
+        return needed(toolchain(target))
+
+
+def calls(using: Toolchain) -> str:
+    """Return the line of a shell script that becomes a compiler."""
+    return f'exec {shlex.join(using.argv)} "$@"'
 
 
 def program_file(path: Path, text: str) -> Path:

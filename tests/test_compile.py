@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from tests.hiptoy import (
     SAME,
     SINE,
     SOFT_FP8,
+    calls,
     entry,
     needed,
     program_file,
@@ -45,8 +47,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give what is remembered of the toolchain once it was looked at."""
-    seen_once(tmp_path_factory)
+    """Give what is remembered of the compilers once they were looked at."""
+    for target in ("gfx942", "gfx950"):
+        seen_once(tmp_path_factory, target)
     return tmp_path_factory.getbasetemp() / "toolchain/toolchains"
 
 
@@ -69,7 +72,7 @@ def assert_refuted(ran: Ran, why: str) -> None:
 
 
 def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Program) -> None:
-    targets = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+    targets = ("gfx942", "gfx950", "gfx1201")
     put_change(toy, LONG, QUICK, entry(targets=targets, more=f"fewer_instructions = {[*targets]}"))
 
     ran = program("verify", "scale", "--json")
@@ -85,6 +88,7 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
         assert after < before
         assert f"instructions {before} -> {after}" in one.reason
         assert "3 kernels" in one.reason
+        assert dig(one.details, "toolchain", "name") == needed(toolchain(target)).name
         lines = listing_lines([one])
         assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel with the same figures"
         assert [line.split()[0] for line in lines[2:]] == ["scale<int>", "scale<float>"]
@@ -131,6 +135,7 @@ def test_a_base_that_compiles_shows_nothing(toy: Toy, program: Program) -> None:
     )
 
 
+@pytest.mark.slow
 def test_another_error_than_stated_is_no_proof(toy: Toy, program: Program) -> None:
     put_change(toy, BROKEN, LONG, entry("fail-to-pass", 'reason = "cuda_fp8"'))
 
@@ -164,6 +169,7 @@ def test_a_named_instruction_is_red_to_green(toy: Toy, program: Program) -> None
         assert dig(result.details, "base", "named", "v_cvt_pk_fp8_f32", "times") == 0
 
 
+@pytest.mark.slow
 def test_a_named_instruction_that_is_not_there_refutes(toy: Toy, program: Program) -> None:
     more = 'instructions = { gfx942 = ["v_cvt_pk_fp8_f32"] }'
     put_change(toy, LONG, QUICK, entry(more=more))
@@ -180,18 +186,21 @@ def test_more_instructions_refute_a_claim_of_fewer(toy: Toy, program: Program) -
     assert_refuted(program("verify", "scale", "--json"), "has more instructions: ")
 
 
+@pytest.mark.slow
 def test_the_same_instructions_are_not_fewer(toy: Toy, program: Program) -> None:
     put_change(toy, LONG, SAME, entry(more='fewer_instructions = ["gfx942"]'))
 
     assert_refuted(program("verify", "scale", "--json"), "not fewer instructions: ")
 
 
+@pytest.mark.slow
 def test_new_spills_refute(toy: Toy, program: Program) -> None:
     put_change(toy, LONG, CROWDED, entry(more="no_spills = true"))
 
     assert_refuted(program("verify", "scale", "--json"), "registers on the patched tree, 0 on the")
 
 
+@pytest.mark.slow
 def test_no_kernel_of_that_name_refutes(toy: Toy, program: Program) -> None:
     put_change(toy, LONG, QUICK, entry(more='kernels = "^scales"'))
 
@@ -210,7 +219,7 @@ def test_numbers_of_a_kernel_that_calls_what_is_not_there_are_not_believed(
 
 
 def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: Program) -> None:
-    # No compiler knows this one; clang 19 does not know gfx950 either.
+    # No compiler knows this one.
     put_change(toy, LONG, QUICK, entry(targets=("gfx942", "gfx9ff")))
 
     ran = program("verify", "scale", "--json")
@@ -226,7 +235,7 @@ def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: 
 def test_a_header_of_rocm_without_stand_in_is_not_the_patchs_fault(
     toy: Toy, program: Program
 ) -> None:
-    if needed(toolchain()).kind == "rocm":
+    if needed(toolchain("gfx942")).kind == "rocm":
         pytest.skip("ROCm has the header")
     put_change(toy, LONG, ROCM_ONLY, entry())
 
@@ -237,10 +246,13 @@ def test_a_header_of_rocm_without_stand_in_is_not_the_patchs_fault(
     assert ran.report().verdict == "incomplete"
 
 
-def test_without_a_toolchain_it_says_what_to_install(
+def test_what_pip_installs_compiles_where_no_other_compiler_is(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
-    put_change(toy, LONG, QUICK, entry())
+    if Path("/opt/rocm").exists():
+        pytest.skip("this machine has ROCm where it is always found")
+    more = 'instructions = { gfx950 = ["v_cvt_pk_fp8_f32"] }\nkernels = "^scale<"'
+    put_change(toy, HARD_FP8, HARD_FP8, entry(targets=("gfx950",), more=more))
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("git", "rm"):
@@ -248,22 +260,26 @@ def test_without_a_toolchain_it_says_what_to_install(
 
     ran = program("verify", "scale", "--json", PATH=str(bare), ROCM_PATH="")
 
-    result = compiled(ran)["gfx942"]
-    if Path("/opt/rocm").exists():
-        pytest.skip("this machine has ROCm where it is always found")
-    assert result.outcome == "unavailable"
-    assert "install clang-19" in result.reason
-    assert ran.report().open == ("compile:gfx942",)
+    result = compiled(ran)["gfx950"]
+    assert result.outcome == "passed", result.reason
+    assert re.fullmatch(
+        r"clang 22\.\S+ of ziglang 0\.17\S*", str(dig(result.details, "toolchain", "name"))
+    )
+    assert str(dig(result.details, "command")).startswith(
+        "python -m ziglang clang -resource-dir '<clang_tidy>/data/lib/clang/22' -x hip "
+    )
+    told = json.dumps(result.details)
+    assert not [one for one in (str(toy.root.parent), sys.prefix, str(tmp_path)) if one in told]
 
 
 def test_a_compiler_that_dies_decides_nothing_for_good(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
     put_change(toy, LONG, QUICK, entry())
-    real = needed(toolchain()).compiler
+    real = needed(toolchain("gfx942"))
     dying = program_file(
         tmp_path / "dying",
-        f'case "$*" in *" -S "*scale.hip) kill -SEGV $$;; esac\nexec {real} "$@"',
+        f'case "$*" in *" -S "*scale.hip) kill -SEGV $$;; esac\n{calls(real)}',
     )
 
     ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(dying))
@@ -275,10 +291,10 @@ def test_a_compiler_that_dies_decides_nothing_for_good(
 
 def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry(more="timeout = 3"))
-    real = needed(toolchain()).compiler
+    real = needed(toolchain("gfx942"))
     hanging = program_file(
         tmp_path / "hanging",
-        f'case "$*" in *" -S "*scale.hip) sleep 600;; esac\nexec {real} "$@"',
+        f'case "$*" in *" -S "*scale.hip) sleep 600;; esac\n{calls(real)}',
     )
 
     ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(hanging))
@@ -290,10 +306,10 @@ def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Pa
 
 def test_a_compiler_does_not_outlive_contribbot(toy: Toy, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry())
-    real, started = needed(toolchain()).compiler, tmp_path / "started"
+    real, started = needed(toolchain("gfx942")), tmp_path / "started"
     hanging = program_file(
         tmp_path / "hanging",
-        f'case "$*" in *" -S "*scale.hip) echo $$ >> {started}; sleep 600;; esac\nexec {real} "$@"',
+        f'case "$*" in *" -S "*scale.hip) echo $$ >> {started}; sleep 600;; esac\n{calls(real)}',
     )
     contribbot = subprocess.Popen(
         [sys.executable, "-m", "contribbot", "--queue", toy.queue, "verify", "scale"],
@@ -337,9 +353,9 @@ def test_the_same_for_the_compiler_is_compiled_once(toy: Toy, program: Program) 
 
 def test_a_second_run_asks_no_compiler(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry())
-    real = needed(toolchain()).compiler
+    real = needed(toolchain("gfx942"))
     log = tmp_path / "log"
-    counting = program_file(tmp_path / "counting", f'echo "$*" >> {log}\nexec {real} "$@"')
+    counting = program_file(tmp_path / "counting", f'echo "$*" >> {log}\n{calls(real)}')
     program("verify", "scale", CONTRIBBOT_HIP_CLANG=str(counting))
     before = log.read_text()
 
@@ -350,6 +366,7 @@ def test_a_second_run_asks_no_compiler(toy: Toy, program: Program, tmp_path: Pat
     assert log.read_text() == before
 
 
+@pytest.mark.slow
 def test_a_source_that_only_one_side_has_is_no_proof(toy: Toy, program: Program) -> None:
     stated = entry("fail-to-pass", 'reason = "not in the tree"').replace("scale.hip", "new.hip")
     patch = toy.format_patch({"csrc/new.hip": LONG})
@@ -380,7 +397,7 @@ def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> Non
         "import sys\n"
         "from contribbot.compiling.hip import headers_digest, toolchain, torch_include\n"
         "import contribbot.verify.stages.compile\n"
-        "toolchain(), torch_include(), headers_digest()\n"
+        "toolchain('gfx950'), torch_include(), headers_digest()\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))\n"
     )
     done = subprocess.run(

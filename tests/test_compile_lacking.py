@@ -13,7 +13,7 @@ from contribbot.compiling.hip import Source, compile_hip
 from contribbot.compiling.triton import TritonSource, compile_triton, triton_missing
 from contribbot.errors import NoSpaceError
 from contribbot.verify.runnerfault import fault_of
-from tests.hiptoy import HEADER, LONG, QUICK, entry, program_file, put_change, seen_once
+from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change, seen_once
 from tests.smalldisk import small_disk
 from tests.test_supervise import group  # noqa: F401  a fixture
 
@@ -72,7 +72,14 @@ def triton(folder: Path, before: str = "", timeout: float = 120) -> Compiled:
 
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
-@pytest.mark.parametrize("side", ["factor", " / factor", " \\* factor"])
+@pytest.mark.parametrize(
+    "side",
+    [
+        pytest.param("factor", marks=pytest.mark.slow),
+        " / factor",
+        pytest.param(" \\* factor", marks=pytest.mark.slow),
+    ],
+)
 def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     toy: Toy,
     program: Program,
@@ -86,8 +93,7 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     starving = program_file(
         toy.root / "starving",
         f'for last; do :; done\ncase "$*" in *" -S "*scale.hip) '
-        f"if grep -q '{side}' $last; then {EATS.format(group=group)}; fi;; esac\n"
-        f'exec {seen.compiler} "$@"',
+        f"if grep -q '{side}' $last; then {EATS.format(group=group)}; fi;; esac\n" + calls(seen),
     )
 
     ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(starving))
@@ -114,9 +120,9 @@ def test_a_driver_whose_compiler_is_killed_for_memory_is_understood(
     driver = program_file(
         tmp_path / "driver",
         f'case "$*" in *" -S "*) echo $$ > {group}/cgroup.procs;; esac\n'
-        f'exec {clang.compiler} -fno-integrated-cc1 "$@"',
+        + calls(replace(clang, argv=(*clang.argv, "-fno-integrated-cc1"))),
     )
-    found = hip(tmp_path, replace(clang, compiler=driver))
+    found = hip(tmp_path, replace(clang, argv=(str(driver),)))
     assert (found.error, found.crashed) == ("", "")
     assert found.missing.endswith("killed, or out of memory")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = {
+    "clang++-19": "clang-19",
     "curl": "curl",
     "g++": "g++",
     "jq": "jq",

@@ -69,9 +69,9 @@ class _Written:
     seconds: float
 
 
-def toolchain() -> Toolchain | Lacking:
-    """Return the toolchain for HIP of this machine."""
-    return find_toolchain(HEADERS)
+def toolchain(target: str) -> Toolchain | Lacking:
+    """Return what compiles HIP for a target on this machine."""
+    return find_toolchain(target, HEADERS)
 
 
 def torch_include() -> Path | None:
@@ -167,7 +167,7 @@ class _Call:
     @functools.cached_property
     def told(self) -> list[str]:
         """The command, without folders of this machine."""
-        words = (self.using.compiler.name, *self.arguments, "-S", str(self.source.path))
+        words = (*self.using.command, *self.arguments, "-S", str(self.source.path))
         return [self.scrub(one) for one in words]
 
     @property
@@ -179,7 +179,7 @@ class _Call:
         """Return what the compiler writes when told how; or how it failed."""
         output = self.folder / "output"
         done = process.supervise(
-            [self.using.compiler, *self.arguments, *how, "-o", output, self.source.path],
+            [*self.using.argv, *self.arguments, *how, "-o", output, self.source.path],
             cwd=self.folder, timeout=self.timeout, env=_environment(self.folder), tethered=True,
         )  # fmt: skip
         if done.returncode != 0:
@@ -201,7 +201,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _scrub_further(scrub: Callable[[str], str], using: Toolchain) -> Callable[[str], str]:
     """Name the folders of headers by what they are, wherever they lie."""
-    named = [(str(HEADERS), "<stand-ins>"), (str(using.root), "<hip>")]
+    named = [(str(HEADERS), "<stand-ins>"), *using.folders]
     torch = torch_include()
     if torch is not None:
         named.append((str(torch), "<torch>/include"))
@@ -266,6 +266,6 @@ def _missing(error: str, using: Toolchain) -> str:
     """Say which header this machine lacks, where an error is about one; or nothing."""
     if header := _TORCH_HEADER.search(error):
         return f"needs <{header[1]}>, which the torch here has not: install the torch it is for"
-    if using.kind == "clang" and (header := _ROCM_HEADER.search(error)):
+    if using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
         return f"needs <{header[1]}>, for which contribbot has no stand-in: install ROCm"
     return ""

@@ -5,7 +5,7 @@ AMDGPU Backend" (wavefront sizes, granules, work-group processor mode), LLVM's
 resource arithmetic for that backend (register files, wavefronts of a SIMD, the first
 release that knows a target), and AMD's instruction set documents for CDNA 1 to 4 and
 RDNA 1 to 4 (local data share, FP8 formats). A test holds the arithmetic against what
-the compiler says of real kernels.
+clang 19 says of real kernels.
 """
 
 from __future__ import annotations

@@ -1,25 +1,32 @@
-"""Finding a compiler for HIP on this machine: ROCm's, or a plain clang with HIP's headers.
+"""The compiler for HIP, target by target: ROCm's, else a clang of the PATH, else pip's.
 
-ROCm's compiler comes with everything. A plain clang needs headers: those of HIP
-lie in the triton wheel, and what they lack is stood in for (see
-`contribbot/compiling/headers/README.md`).
+ROCm's own compiler comes with everything. A plain clang takes HIP's headers out of the
+triton wheel, and stand-ins for what those lack (see `contribbot/compiling/headers/README.md`).
+So does zig's clang, which pip installs as `ziglang`; clang's own headers for HIP, which
+zig leaves out, lie in the wheel of clang-tidy.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
+import platform
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from contribbot.hardware.compilers import examine
+from contribbot import process
+from contribbot.errors import CommandError, MachineError
+from contribbot.files import write_atomically
 from contribbot.hardware.targets import TARGETS
 from contribbot.workspace import cache_folder
 
@@ -29,117 +36,134 @@ OLDEST_CLANG: Final = 19
 _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
 VARIABLE: Final = "CONTRIBBOT_HIP_CLANG"
-_INSTALL: Final = "install clang-19 (Debian, Ubuntu) or ROCm"
-_HIP_RUNTIME: Final = Path("hip/hip_runtime.h")
+INSTALL: Final = "python -m pip install 'contribbot[compile]'"
+_REINSTALL: Final = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")
+#: What is compiled to see whether a compiler and its headers work at all.
+_SAMPLE: Final = """\
+#include <hip/hip_runtime.h>
+#include <cmath>
+#include <type_traits>
+extern "C" __global__ void sample(float* values) {
+  values[blockIdx.x * blockDim.x + threadIdx.x] += sqrtf(values[threadIdx.x]);
+}
+"""
+#: A target that every compiler in question has known for long.
+_SAMPLE_TARGET: Final = "gfx90a"
+_SECONDS: Final = 120.0
+#: How libc++ is configured; zig has it without the header that says so.
+_LIBCXX: Final = (
+    "ABI_VERSION=1", "ABI_NAMESPACE=__1", "HAS_THREADS=1", "HAS_MUSL_LIBC=1",
+    "HAS_MONOTONIC_CLOCK=1", "HAS_FILESYSTEM=1", "HAS_LOCALIZATION=1", "HAS_UNICODE=1",
+    "HAS_WIDE_CHARACTERS=1", "HAS_VENDOR_AVAILABILITY_ANNOTATIONS=0", "PSTL_BACKEND_SERIAL",
+    "HARDENING_MODE=_LIBCPP_HARDENING_MODE_NONE",
+    "ASSERTION_SEMANTIC_DEFAULT=_LIBCPP_ASSERTION_SEMANTIC_IGNORE",
+)  # fmt: skip
 _looking: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler that was seen to compile HIP, and its headers.
+    """A compiler for HIP and its headers; the last three are known once it was examined."""
 
-    Attributes:
-        kind: `rocm`, or `clang`: a plain clang with headers of ours.
-        compiler: The compiler.
-        version: Its version, such as `19.1.7`.
-        headers: Where HIP's headers come from, in words.
-        root: The folder that holds HIP's headers.
-        flags: How the compiler finds them, and the device library.
-        targets: The AMD targets that it compiles for.
-        identity: Changes when the compiler does.
-    """
-
-    kind: Literal["rocm", "clang"]
-    compiler: Path
-    version: str
-    headers: str
-    root: Path
+    kind: Literal["rocm", "clang", "pip"]
+    #: The program, and what it is told in every call.
+    argv: tuple[str, ...]
+    #: How it finds HIP's headers, and the device library.
     flags: tuple[str, ...]
-    targets: frozenset[str]
-    identity: str
+    #: Where the headers come from, in words.
+    headers: str
+    #: Folders that `argv` and `flags` name, and what a record calls them.
+    folders: tuple[tuple[str, str], ...]
+    #: What brings it, such as `ziglang 0.17.1`.
+    package: str = ""
+    #: The releases of clang that its headers fit; ROCm's fit its clang, whatever their age.
+    releases: range = range(OLDEST_CLANG, 1000)
+    #: What helps where it is of another release, and where it does not work.
+    cures: tuple[str, str] = ("", "")
+    version: str = ""
+    targets: frozenset[str] = frozenset()
+    #: SHA-256 over what it says of itself, its size and its time.
+    identity: str = ""
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"{'ROCm clang' if self.kind == 'rocm' else 'clang'} {self.version}"
+        clang = f"{'ROCm clang' if self.kind == 'rocm' else 'clang'} {self.version}"
+        return f"{clang} of {self.package}" if self.package else clang
 
-    def unknown(self, target: str) -> str:
-        """Say that it does not know a target, and what does; or nothing.
+    @property
+    def program(self) -> str:
+        """What it is called before its version is known."""
+        return self.package or Path(self.argv[0]).name
 
-        Args:
-            target: The target.
-        """
-        if target in self.targets:
-            return ""
-        known = TARGETS.get(target)
-        newer = f"; clang {known.llvm} and newer do" if known is not None else ""
-        return f"{self.name} does not know {target}{newer}"
+    @property
+    def command(self) -> tuple[str, ...]:
+        """How a person calls it."""
+        called = ("python", "-m", "ziglang") if self.kind == "pip" else (self.program,)
+        return (*called, *self.argv[1:])
 
 
 @dataclass(frozen=True)
 class Lacking:
-    """No toolchain.
-
-    Attributes:
-        reason: Why, and what to install; one line.
-    """
+    """No toolchain for a target: why, and what helps, in one line."""
 
     reason: str
 
 
-def find_toolchain(stand_ins: Path) -> Toolchain | Lacking:
-    """Return the toolchain for HIP; looked for once, and remembered between runs.
+def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
+    """Return the first compiler that works and knows a target.
 
     Args:
+        target: The target.
         stand_ins: The folder of headers for a plain clang.
     """
     # The environment is asked each time: tests and users change it.
     asked = tuple(os.environ.get(name, "") for name in (VARIABLE, "ROCM_PATH", "PATH"))
     with _looking:
-        return _find(stand_ins, cache_folder() / "toolchains", *asked)
+        return _find(target, stand_ins, cache_folder() / "toolchains", asked)
 
 
 @functools.cache
-def _find(stand_ins: Path, cache: Path, named: str, rocm: str, path: str) -> Toolchain | Lacking:
-    troubles = []
-    headers = _hip_of_triton(stand_ins)
-    for kind, compiler, root in _candidates(named, rocm, path):
-        if kind == "rocm":
-            text = f"ROCm, HIP {_hip_version(root)}"
-            source = _Headers(root, (f"--rocm-path={root}",), text)
-        elif isinstance(headers, str):
-            troubles.append(headers)
-            break
+def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> Toolchain | Lacking:
+    named, rocm, path = asked
+    plain = _plain(stand_ins)
+    only = [_named(plain, named, target)] if named else []
+    troubles: dict[str, str] = {}
+    for candidate in only or _candidates(plain, rocm, path):
+        found = candidate if isinstance(candidate, Lacking) else _examine(candidate, cache)
+        # What is said of a program holds for it with the last headers that it was given.
+        program = candidate.argv[0] if isinstance(candidate, Toolchain) else ""
+        if isinstance(found, Lacking):
+            troubles[program] = found.reason
+        elif target in found.targets:
+            return found
         else:
-            source = headers
-        if not compiler.is_file():
-            troubles.append(f"{compiler.name}: no such program")
-            continue
-        # ROCm's own compiler and headers fit each other, whatever their age.
-        oldest = OLDEST_CLANG if kind == "clang" else 0
-        seen = examine(compiler, source.flags, cache, oldest=oldest)
-        if not seen.trouble:
-            return Toolchain(
-                kind=kind, compiler=compiler, version=seen.version, headers=source.text,
-                root=source.root, flags=source.flags, targets=frozenset(seen.targets),
-                identity=seen.identity,
-            )  # fmt: skip
-        troubles.append(seen.trouble)
-    told = "; ".join(dict.fromkeys(troubles)) or "no compiler for HIP on this machine"
-    if named and not isinstance(headers, str):
-        return Lacking(f"{VARIABLE}: {told}: name a clang {OLDEST_CLANG} or newer, or unset it")
-    return Lacking(f"{told}: {_INSTALL}")
+            troubles[program] = f"{found.name} does not know {target}"
+            if found.kind == "pip":
+                break  # with other headers it knows no other targets
+            troubles[program] = _with(troubles[program], found.cures[0])
+    return Lacking("; ".join(troubles.values()))
 
 
-def _candidates(
-    named: str, rocm: str, path: str
-) -> Iterator[tuple[Literal["rocm", "clang"], Path, Path]]:
-    """Yield compilers in the order in which they are wanted; the third is ROCm's root."""
-    if named:
-        yield "clang", Path(shutil.which(named) or named).absolute(), Path()
-        return
+def _with(trouble: str, cure: str) -> str:
+    return f"{trouble}: {cure}" if cure else trouble
+
+
+def _named(plain: Toolchain | Lacking, named: str, target: str) -> Toolchain | Lacking:
+    """Return the compiler that a person names."""
+    if isinstance(plain, Lacking):
+        return plain
+    known = TARGETS.get(target)
+    which = f"{max(OLDEST_CLANG, known.llvm)} or newer" if known else f"that knows {target}"
+    cure = f"{VARIABLE} must name a clang {which}, or be unset"
+    program = Path(shutil.which(named) or named).absolute()
+    return replace(plain, argv=(str(program),), cures=(cure, cure))
+
+
+def _candidates(plain: Toolchain | Lacking, rocm: str, path: str) -> Iterator[Toolchain | Lacking]:
+    """Yield compilers, the preferred first; pip's, or why it is not here, is the last."""
     on_path = [shutil.which(program, path=path) for program in ("amdclang++", "hipcc")]
     roots = [Path(rocm)] if rocm else []
     roots.append(Path("/opt/rocm"))
@@ -152,10 +176,16 @@ def _candidates(
             continue
         for place in ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++"):
             if (root / place).is_file():
-                yield "rocm", root / place, root
+                yield Toolchain(
+                    "rocm", (str(root / place),), (f"--rocm-path={root}",), f"ROCm, HIP {version}",
+                    ((str(root), "<hip>"),), releases=range(1000),
+                )  # fmt: skip
                 break
-    for compiler in _clangs(path):
-        yield "clang", compiler, Path()
+    if isinstance(plain, Lacking):
+        yield plain
+        return
+    yield from (replace(plain, argv=(str(clang),)) for clang in _clangs(path))
+    yield from _of_pip(plain)
 
 
 def _clangs(path: str) -> list[Path]:
@@ -177,47 +207,77 @@ def _clangs(path: str) -> list[Path]:
     return [*newest, *([Path(plain)] if plain else [])]
 
 
-@dataclass(frozen=True)
-class _Headers:
-    """Where HIP's headers come from.
+def _plain(stand_ins: Path) -> Toolchain | Lacking:
+    """Return how a plain clang is called, whichever it is; or that HIP's headers are not here."""
+    root = _module("triton") / "backends/amd"
+    version = _hip_version(root)
+    if not (version and (root / "include/hip/hip_runtime.h").is_file()):
+        return Lacking(f"HIP's headers, which triton brings, are not here: {INSTALL}")
+    return Toolchain(
+        "clang", (),
+        (
+            "-nogpulib", f"--hip-version={version}", f"--hip-path={root}", f"--rocm-path={root}",
+            "-isystem", str(stand_ins / "rocm"), "-isystem", str(root / "include"),
+        ),
+        f"stand-ins of contribbot over HIP {version} of triton {triton_version()}",
+        ((str(root), "<hip>"),),
+    )  # fmt: skip
 
-    Attributes:
-        root: The folder.
-        flags: For the compiler.
-        text: For people.
-    """
 
-    root: Path
-    flags: tuple[str, ...]
-    text: str
+def _of_pip(plain: Toolchain) -> Iterator[Toolchain | Lacking]:
+    """Yield zig's clang with this machine's C++ library, then with zig's own."""
+    zig, tidy = _module("ziglang"), _module("clang_tidy")
+    resources = sorted((tidy / "data/lib/clang").glob("[0-9]*"))
+    if not (zig / "zig").is_file():
+        yield Lacking(f"ziglang, which brings a clang, is not installed: {INSTALL}")
+        return
+    if not resources:
+        why = "clang-tidy, which brings the headers for ziglang's clang, is not installed"
+        yield Lacking(f"{why}: {INSTALL}")
+        return
+    release = int(resources[-1].name)
+    package, headers = (f"{name} {_version(name)}" for name in ("ziglang", "clang-tidy"))
+    pips = replace(
+        plain,
+        kind="pip",
+        argv=(str(zig / "zig"), "clang", "-resource-dir", str(resources[-1])),
+        headers=f"{plain.headers}, clang's own of {headers}",
+        folders=(*plain.folders, (str(zig), "<ziglang>"), (str(tidy), "<clang_tidy>")),
+        package=package,
+        releases=range(release, release + 1),
+        cures=(f"{headers} has the headers of clang {release}: {INSTALL}", _REINSTALL),
+    )
+    yield pips
+    own = f"{pips.headers}, libc++ of {package}"
+    yield replace(pips, argv=(*pips.argv, *_libcxx(zig / "lib")), headers=own)
 
 
-def _hip_of_triton(stand_ins: Path) -> _Headers | str:
-    """Return the headers for a plain clang, or why there are none."""
-    spec = importlib.util.find_spec("triton")
+def _libcxx(root: Path) -> list[str]:
+    """Return how clang finds the C and C++ library that zig brings, and no other."""
+    machine = platform.machine()
+    kernel = "x86" if machine == "x86_64" else machine
+    c = (f"{machine}-linux-musl", "generic-musl", f"{kernel}-linux-any", "any-linux-any")
+    return [
+        "-nostdlibinc", "-stdlib++-isystem", str(root / "libcxx/include"),
+        *(word for name in c for word in ("-idirafter", str(root / "libc/include" / name))),
+        *(f"-D_LIBCPP_{macro}" for macro in _LIBCXX),
+    ]  # fmt: skip
+
+
+def _module(name: str) -> Path:
+    """Return the folder of a module, without importing it; it need not be there."""
+    spec = importlib.util.find_spec(name)
     places = (spec.submodule_search_locations or ()) if spec is not None else ()
-    for place in places:
-        root = Path(place) / "backends" / "amd"
-        version = _hip_version(root)
-        if version and (root / "include" / _HIP_RUNTIME).is_file():
-            return _Headers(
-                root,
-                (
-                    "-nogpulib",
-                    f"--hip-version={version}",
-                    f"--hip-path={root}",
-                    f"--rocm-path={root}",
-                    "-isystem", str(stand_ins / "rocm"),
-                    "-isystem", str(root / "include"),
-                ),
-                f"stand-ins of contribbot over HIP {version} of triton {triton_version()}",
-            )  # fmt: skip
-    return "HIP's headers are not there: pip install triton"
+    return Path(next(iter(places), "/nonexistent"))
 
 
 def triton_version() -> str:
     """Return the version of the installed triton, by whoever built it."""
-    for name in _TRITONS:
+    return _version(*_TRITONS)
+
+
+def _version(*distributions: str) -> str:
+    for name in distributions:
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -236,3 +296,89 @@ def _hip_version(root: Path) -> str:
         for part in ("MAJOR", "MINOR")
     ]
     return ".".join(number[1] for number in numbers if number)
+
+
+def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
+    """Look at a compiler; what is good is remembered until the program changes."""
+    program = Path(candidate.argv[0])
+    if not program.is_file():
+        return Lacking(_with(f"{candidate.program}: no such program", candidate.cures[1]))
+    stat = program.stat()
+    told = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size])
+    remembered = cache / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
+    try:
+        known = json.loads(remembered.read_bytes())
+        version, targets, identity = known["version"], known["targets"], known["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        seen = _look(candidate, told)
+        if isinstance(seen, Toolchain):
+            kept = {
+                "version": seen.version,
+                "targets": sorted(seen.targets),
+                "identity": seen.identity,
+            }
+            write_atomically(remembered, json.dumps(kept).encode())
+        return seen
+    return replace(candidate, version=version, targets=frozenset(targets), identity=identity)
+
+
+@functools.cache
+def _look(candidate: Toolchain, told: str) -> Toolchain | Lacking:
+    program, (upgrade, repair) = candidate.program, candidate.cures
+    try:
+        banner = process.run([*candidate.argv, "--version"], timeout=_SECONDS).stdout.decode()
+        version = re.search(r"clang version (\d+(?:\.\d+)*)", banner)
+        if not version:
+            return Lacking(_with(f"{program} is no clang that says its version", repair))
+        if int(version[1].partition(".")[0]) not in candidate.releases:
+            needed = candidate.releases.start
+            trouble = f"{program} is clang {version[1]}: {needed} is needed"
+            return Lacking(_with(trouble, upgrade))
+        identity = hashlib.sha256(f"{banner}{told}".encode()).hexdigest()
+        targets = _targets(candidate)
+        if not targets:
+            trouble = f"{program} was built without the AMDGPU back end"
+            return Lacking(_with(trouble, repair))
+        if trouble := _try(candidate):
+            return Lacking(_with(trouble, repair))
+    except MachineError as error:
+        # Records name no folder of this machine.
+        why = _short(error).replace(candidate.argv[0], "it")
+        return Lacking(_with(f"{program} does not work: {why}", repair))
+    return replace(candidate, version=version[1], targets=targets, identity=identity)
+
+
+def _targets(candidate: Toolchain) -> frozenset[str]:
+    how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
+    done = process.run([*candidate.argv, *how], timeout=_SECONDS, accept=range(128))
+    said = (done.stdout + done.stderr).decode("utf-8", "replace")
+    return frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", said, re.MULTILINE))
+
+
+def _try(candidate: Toolchain) -> str:
+    """Compile the sample and say what is wrong, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
+        source = Path(folder) / "sample.hip"
+        source.write_text(_SAMPLE, encoding="utf-8")
+        argv: list[str | Path] = [
+            *candidate.argv, "-x", "hip", "--cuda-device-only", f"--offload-arch={_SAMPLE_TARGET}",
+            *candidate.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", "-S",
+            "-o", Path(folder) / "sample.s", source,
+        ]  # fmt: skip
+        try:
+            process.run(argv, cwd=Path(folder), timeout=_SECONDS)
+        except CommandError as error:
+            first = re.search(r"\berror: (.+)", error.stderr)
+            why = first[1] if first else _short(error)
+            return f"{candidate.program} does not compile a small HIP kernel: {why}"
+    return ""
+
+
+def _short(error: MachineError) -> str:
+    """Say how a program failed, without the command with this machine's folders."""
+    if isinstance(error, CommandError):
+        if error.returncode < 0:
+            return f"killed by signal {-error.returncode}"
+        last = error.stderr.splitlines()[-1] if error.stderr else "it said nothing"
+        return f"exit status {error.returncode}: {last}"
+    return error.message

@@ -175,6 +175,10 @@ def test_what_another_compiler_made_is_another_figure(tmp_path: Path) -> None:
     another(records / "x86_64-cpu-871db24f.json", change)
     text = make_body(load_queue(tmp_path), "fp8-hw-convert").text
     assert "`clang 20.1.0`" in text
+    # Which compiler compiled for which target.
+    assert re.search(
+        r"Compiled by `clang .*headers.*\(gfx.*\), `clang .*headers.*\(gfx.*\); ", text
+    )
     rows = [row for row in text.splitlines() if row.startswith("| `fnuz-instruction` | gfx942")]
     assert len(rows) == 2
 

@@ -187,15 +187,20 @@ def compiled(context: Context) -> list[str]:
         again = "the same" if before == told and one.red else before
         told = before
         rows.append((code(one.name), one.result.target, again, plain(one.summary), one.labels))
-    tools = dict.fromkeys(
-        f"{code(str(made.get('name', '')))} with the headers {code(str(made.get('headers', '')))}"
-        if made.get("headers")
-        else code(str(made.get("name", "")))
-        for made in (one.table("toolchain") for one in found)
-        if made
-    )
+    tools: dict[str, list[str]] = {}
+    for one in found:
+        if made := one.table("toolchain"):
+            tool = code(str(made.get("name", "")))
+            headers = made.get("headers")
+            tool += f" with the headers {code(str(headers))}" if headers else ""
+            tools.setdefault(tool, []).append(one.result.target)
     head = ("kernels", "for", "without the change", "with it (before -> after)", "record")
-    how = f"Compiled by {', '.join(tools)}; this is code that was read, not run." if tools else ""
+    # Figures of two compilers are not compared: whose are whose must be seen.
+    by = (
+        f"{tool} ({', '.join(dict.fromkeys(targets))})" if len(tools) > 1 else tool
+        for tool, targets in tools.items()
+    )
+    how = f"Compiled by {', '.join(by)}; this is code that was read, not run." if tools else ""
     return [*([how] if how else []), *table(head, rows)]
 
 

@@ -54,7 +54,7 @@ class CompileStage:
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
     recipe, spec = job.patch.upstream.hipify, job.patch.spec
-    using = toolchain() if entry.kind == "hip" else None
+    using = toolchain(target) if entry.kind == "hip" else None
     inputs: dict[str, JsonValue] = {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
@@ -66,7 +66,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
         "stand_ins": headers_digest(),
         **toolchain_details(using),
     }
-    missing = missing_for(job, entry, target, using)
+    missing = missing_for(job, entry, using)
 
     def work() -> Finding:
         return _run(job, entry, target, using)
@@ -91,21 +91,18 @@ def toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]
     return {"toolchain": {"kind": "triton", "name": triton_name()} if using is None else {}}
 
 
-def missing_for(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> str:
+def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking | None) -> str:
     """Say what this machine lacks for a unit, or nothing.
 
     Args:
         job: The verification.
         entry: The entry.
-        target: The target.
         using: What compiles; None for Triton.
     """
     if using is None:
         return triton_missing()
     if isinstance(using, Lacking):
         return using.reason
-    if unknown := using.unknown(target):
-        return unknown
     if job.patch.upstream.compile.torch and torch_include() is None:
         return _TORCH
     return obstacle(job) if _is_hipified(job, entry) else ""

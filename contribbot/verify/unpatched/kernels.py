@@ -69,8 +69,8 @@ def ask_compile(number: int, target: str, bare: Bare) -> Seen:
     entry: Compile = job.patch.spec.compile[number]
     if absent := lost(bare, (entry.source,)):
         return absent
-    using: Toolchain | Lacking | None = toolchain() if entry.kind == "hip" else None
-    if missing := missing_for(job, entry, target, using):
+    using: Toolchain | Lacking | None = toolchain(target) if entry.kind == "hip" else None
+    if missing := missing_for(job, entry, using):
         return Seen(Says.CANNOT, missing)
     done = job.children.submit(compile_side, job, entry, target, using, bare.tree).result()
     if done.crashed or done.missing:

@@ -50,8 +50,8 @@ def probes(patch: Patch) -> list[Probe]:
 def _compiled(spec: PatchSpec) -> Iterator[Probe]:
     for number, entry in enumerate(spec.compile):
         if is_red(entry):
-            told = toolchain_details(toolchain() if entry.kind == "hip" else None)
             for target in entry.targets:
+                told = toolchain_details(toolchain(target) if entry.kind == "hip" else None)
                 label = f"compile {entry.name} {target}"
                 yield Probe(label, target, told, partial(ask_compile, number, target))
     for number, build in enumerate(spec.build):
