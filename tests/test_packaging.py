@@ -14,11 +14,16 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import contribbot
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def canonical(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def test_a_rocm_build_of_torch_satisfies_the_requirement() -> None:
@@ -30,10 +35,10 @@ def test_a_rocm_build_of_torch_satisfies_the_requirement() -> None:
 
 def test_the_constraints_pin_everything_that_is_required() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pinned = {Requirement(line).name.lower() for line in lines if line and line[0] != "#"}
+    pinned = {canonical(line) for line in lines if line[0] != "#"}
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     wanted = [one for group in groups for one in group]
-    names = {Requirement(one).name.lower() for one in wanted}
+    names = {canonical(one) for one in wanted}
     # pip comes with the environment, and replaces itself at its own risk; an extra may
     # name another.
     assert names - {"pip", "contribbot"} <= pinned
