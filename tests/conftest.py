@@ -120,6 +120,7 @@ class Program:
 
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __call__(
         self, *args: str | Path, cwd: Path | None = None, stdin: bytes = b"", **env: str
@@ -146,8 +147,8 @@ class Program:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *args: str | Path) -> subprocess.Popen[str]:
-        """Start it as a process and do not wait."""
-        return subprocess.Popen(
+        """Start it as a process and do not wait; the fixture ends it."""
+        child = subprocess.Popen(
             [sys.executable, "-m", "contribbot", *map(str, args)],
             cwd=self.cwd,
             env={**os.environ, **self.env},
@@ -155,6 +156,8 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.children.append(child)
+        return child
 
 
 @contextlib.contextmanager
@@ -222,9 +225,13 @@ def outcome_cache(toy: Toy, outcomes: Path) -> None:
 
 
 @pytest.fixture
-def program(toy: Toy) -> Program:
-    """The program, run in the toy queue."""
-    return Program(toy.queue)
+def program(toy: Toy) -> Iterator[Program]:
+    """The program in the toy queue; whatever a test does, no child of it is left."""
+    program = Program(toy.queue)
+    yield program
+    for child in program.children:
+        with child:
+            child.kill()
 
 
 @pytest.fixture(scope="session")

@@ -117,6 +117,7 @@ def test_what_a_check_loads_is_built_from_the_release(toy: Toy) -> None:
     assert len(products(toy)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.tool("g++")
 def test_a_build_that_failed_without_the_patch(toy: Toy) -> None:
     stated = build_table(expect='"fail-to-pass"', reason='"nonsense"')
