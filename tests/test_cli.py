@@ -108,13 +108,13 @@ def test_git_that_is_missing_or_too_old(toy: Toy, program: Program) -> None:
     toy.put_queue(["area"])
     empty = toy.root / "bin"
     empty.mkdir()
-    missing = program("verify", "area", PATH=str(empty))
+    missing = program.process("verify", "area", PATH=str(empty))
     assert missing.code == 3
     assert missing.err == ("contribbot: git: program not found; install git and put it on PATH\n")
     fake = empty / "git"
     fake.write_text("#!/bin/sh\necho git version 2.30.2\n")
     fake.chmod(0o755)
-    old = program("verify", "area", PATH=f"{empty}:/usr/bin:/bin")
+    old = program.process("verify", "area", PATH=f"{empty}:/usr/bin:/bin")
     assert old.code == 3
     assert old.err == "contribbot: git 2.30.2 is too old; install git 2.39 or newer\n"
 

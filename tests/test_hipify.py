@@ -404,6 +404,7 @@ def test_vllms_patch_is_proved(queue: Path) -> None:
     assert witness["executed"] == witness["added"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("vllm_archive")
 def test_vllms_patch_without_the_include_root_is_refuted(queue: Path) -> None:
     path = next((queue / "patches/hipify-path").glob("*.patch"))
