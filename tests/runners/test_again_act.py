@@ -17,7 +17,6 @@ from contribbot.model.jobdone import JobDone
 from contribbot.model.outcome import Verdict
 from contribbot.model.runners import Plan
 from tests.conftest import dig
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import seen_once
 from tests.runners.conftest import Ranged

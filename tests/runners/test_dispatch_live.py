@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from contribbot.errors import ExitCode
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.server import Hook
 from tests.github.state_actions import Run, add_job
 from tests.github.wire import Answer, Request

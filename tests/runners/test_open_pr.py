@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contribute.conftest import proved as proved  # noqa: PLC0414  pytest finds it by name
 from tests.contribute.flow import Person
 from tests.contribute.gatetoy import Proved, edit, make_table
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
 from tests.toy import git
 
