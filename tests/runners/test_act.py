@@ -31,6 +31,8 @@ expect = "fail-to-pass"
 reason = "^AssertionError: assert 5 == "
 requires = ["{target}"]
 """
+#: `test_act_dispatch.py` stays in the default run: the same jobs, and less of them.
+pytestmark = pytest.mark.slow
 TITLE = "What the newest upstream releases make of this queue"
 
 
