@@ -66,9 +66,7 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def sitting(
-    *args: str, env: Mapping[str, str], cwd: Path | None = None
-) -> Iterator[Terminal]:
+def sitting(*args: str, env: Mapping[str, str], cwd: Path | None = None) -> Iterator[Terminal]:
     """Start Python with these arguments at a terminal; it is over when the person leaves."""
     master, slave = pty.openpty()
     child = subprocess.Popen(

@@ -14,7 +14,6 @@ import pytest
 from typer.testing import Result
 
 from contribbot.cli import attest as command
-
 from contribbot.contribute.attest import require
 from contribbot.contribute.attested import read
 from contribbot.model.attestation import Attestation

@@ -209,9 +209,7 @@ def test_nobody_is_asked_to_sign_in(scene: Scene) -> None:
         ('mutation { addStar(input: {starrableId: "x"}) { clientMutationId } }', "addStar"),
     ],
 )  # fmt: skip
-def test_what_is_not_modelled_fails_the_test(
-    scene: Scene, query: str, words: str
-) -> None:
+def test_what_is_not_modelled_fails_the_test(scene: Scene, query: str, words: str) -> None:
     assert_breaks(scene, query, words)
 
 
