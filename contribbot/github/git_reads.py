@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -172,16 +172,9 @@ class GitReads(Part):
     def _texts(self, repository: str, ids: Collection[str]) -> dict[str, bytes]:
         """Read the blobs that are text in one GraphQL query; the others are missing."""
         plain = [one for one in ids if _is_id(one)]
-        asked = "\n".join(
-            f'b{number}: object(oid: "{one}") {{ ... on Blob {{ text isTruncated }} }}'
-            for number, one in enumerate(plain)
-        )
         owner, _, name = repository.partition("/")
-        query = (
-            "query($owner: String!, $name: String!) "
-            f"{{ repository(owner: $owner, name: $name) {{\n{asked}\n}} }}"
-        )
-        answer = self._graphql(query, {"owner": owner, "name": name}) if plain else None
+        variables: dict[str, JsonValue] = {"owner": owner, "name": name}
+        answer = self._graphql(texts_query(plain), variables) if plain else None
         if answer is None:
             return {}
         there = self._caller.read(answer, _TEXTS).data.get("repository") or {}
@@ -192,6 +185,18 @@ class GitReads(Part):
             if content is not None and blob_id(content) == one:
                 found[one] = content
         return found
+
+
+def texts_query(ids: Sequence[str]) -> str:
+    """Return the GraphQL query for the text of blobs: `b0` and so on."""
+    asked = "\n".join(
+        f'b{number}: object(oid: "{one}") {{ ... on Blob {{ text isTruncated }} }}'
+        for number, one in enumerate(ids)
+    )
+    return (
+        "query($owner: String!, $name: String!) "
+        f"{{ repository(owner: $owner, name: $name) {{\n{asked}\n}} }}"
+    )
 
 
 def _text(said: JsonValue) -> bytes | None:

@@ -37,7 +37,7 @@ _COMMENTS: Final = TypeAdapter(tuple[Comment, ...])
 _REVIEW_COMMENTS: Final = TypeAdapter(tuple[ReviewComment, ...])
 _REVIEWS: Final = TypeAdapter(tuple[Review, ...])
 
-_THREADS: Final = """
+THREADS: Final = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
     pullRequest(number: $number) {
@@ -181,7 +181,7 @@ class PullReads(Part):
         after: str | None = None
         for _ in range(_THREAD_PAGES):
             answer = self._graphql(
-                _THREADS, {"owner": owner, "name": name, "number": number, "after": after}
+                THREADS, {"owner": owner, "name": name, "number": number, "after": after}
             )
             threads = self._caller.read(answer, _THREADS_ANSWER).threads if answer else None
             if threads is None:

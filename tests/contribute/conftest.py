@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.contribute.gatetoy import Proved, make_proved, make_verified
-from tests.github.conftest import github
+from tests.github.handle import GitHub, serve
+from tests.github.sent import Known
 
-__all__ = ["github"]
+
+@pytest.fixture
+def github(tmp_path: Path) -> Iterator[GitHub]:
+    """A local GitHub that takes the requests which tests/github validates, and no others."""
+    with serve(tmp_path / "github", Known()) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +10,7 @@ from contribbot.model.follow import Followed, FollowReport
 from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import TEMPLATE
 from tests.contribute.gatetoy import RULES, Table, make_table
-from tests.contribute.test_attest import Terminal
+from tests.contribute.terminal import Terminal, sitting
 from tests.github.handle import GitHub
 from tests.github.state import Repository
 from tests.toy import Toy, git
@@ -73,19 +69,9 @@ class Person:
 
     def attest(self, name: str = "area") -> str:
         """Sit at a terminal and answer each question; return what was on the screen."""
-        master, slave = pty.openpty()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "contribbot", "attest", name],
-            cwd=self.folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-            env={**os.environ, **self.env(), "TERM": "dumb", "PAGER": ""},
-        )  # fmt: skip
-        os.close(slave)
-        try:
-            return _answered(Terminal(master, child))
-        finally:
-            child.kill()
-            child.wait()
-            os.close(master)
+        args = ("-m", "contribbot", "attest", name)
+        with sitting(*args, env=self.env(), cwd=self.folder) as terminal:
+            return _answered(terminal)
 
     def begin(self, changes: dict[str, str], name: str = "area") -> None:
         """Begin a patch, commit changes, and say what it is for and what proves it."""

@@ -25,7 +25,6 @@ from contribbot.queue.load import Queue, load_queue
 from tests.github.handle import GitHub
 from tests.github.server import Logged
 from tests.github.state import Pull, Repository, User
-from tests.github.validate import Validation
 from tests.toy import GIT_ENV, Toy, git
 
 #: What changes something on GitHub.
@@ -182,7 +181,6 @@ def _commits(repository: Path, what: str) -> list[Commit]:
 
 def make_desk(toy: Toy, github: GitHub, *, fork: bool = True) -> Desk:
     """Put the toy upstream on the local GitHub, and a person with a fork beside it."""
-    github.hooks.append(Validation())
     upstream = github.add_repository("example/toy", toy.upstream)
     me = github.add_user("ada")
     if fork:

@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.contribute.text.body import Body, make_body
 from tests.contribute.gatetoy import LIVE, Proved, Table, make_table
-from tests.github.faults import WIRE_FAULTS, Fault, Faults
+from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub
 from tests.github.validate import Validation
 
@@ -69,7 +69,7 @@ def test_without_github_it_is_said_at_once_and_the_text_is_there(table: Table) -
     assert "not compared with the live template: GET /repos/example/toy/contents/" in line
 
 
-@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_no_fault_of_github_keeps_the_text_back(table: Table, fault: Fault) -> None:
     faults = Faults()
     table.github.hooks.append(faults)

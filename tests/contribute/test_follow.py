@@ -22,13 +22,15 @@ from contribbot.report.follow import follow_lines
 from tests.conftest import Program
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
-    ALL_FAULTS,
+    KILL_AFTER,
+    KILL_BEFORE,
     NOT_FOUND,
     RESET_BEFORE,
     TRUNCATED,
     UNAUTHORIZED,
     WIRE_FAULTS,
     Fault,
+    each,
     primary_limit,
 )
 from tests.github.handle import GitHub
@@ -644,7 +646,7 @@ OPEN_REQUESTS, LANDED_REQUESTS = 8, 9
 
 
 @pytest.mark.parametrize("landed", [False, True], ids=["open", "landed"])
-@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_after_any_fault_at_any_request_one_run_completes(
     post: Post, fault: Fault, landed: bool
 ) -> None:
@@ -712,8 +714,11 @@ def start(post: Post, *args: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", [one for one in ALL_FAULTS if one.kills], ids=str)
-@pytest.mark.parametrize("number", range(1, OPEN_REQUESTS + 1))
+@pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
+@pytest.mark.parametrize(
+    "number",
+    [*(pytest.param(n, marks=pytest.mark.slow) for n in range(1, OPEN_REQUESTS)), OPEN_REQUESTS],
+)
 def test_a_kill_at_a_request_leaves_a_journal_that_the_next_run_completes(
     post: Post, fault: Fault, number: int
 ) -> None:

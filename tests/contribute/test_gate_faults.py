@@ -9,7 +9,7 @@ from contribbot.contribute.gate.looks import look_file
 from contribbot.github.limits import Waits
 from contribbot.model.gate import Gate, RowState
 from tests.contribute.gatetoy import Proved, Table, make_table
-from tests.github.faults import WIRE_FAULTS, Fault, Faults
+from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub
 from tests.toy import AREA
 
@@ -42,7 +42,7 @@ def gates(table: Table, fault: Fault) -> Iterator[Gate]:
         faults.clear()
 
 
-@pytest.mark.parametrize("fault", PASSING, ids=str)
+@pytest.mark.parametrize("fault", each(PASSING))
 def test_a_fault_that_passes_changes_nothing(table: Table, fault: Fault) -> None:
     table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
     whole = [(row.rule, row.state) for row in table.gate().rows]
@@ -50,7 +50,7 @@ def test_a_fault_that_passes_changes_nothing(table: Table, fault: Fault) -> None
         assert [(row.rule, row.state) for row in gate.rows] == whole
 
 
-@pytest.mark.parametrize("fault", LASTING, ids=str)
+@pytest.mark.parametrize("fault", each(LASTING))
 def test_a_fault_that_stays_is_never_a_pass(table: Table, fault: Fault) -> None:
     table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
     whole = {row.rule: row.state for row in table.gate().rows}

@@ -15,7 +15,7 @@ import pytest
 from contribbot.contribute.state import state
 from contribbot.errors import GitHubError, OpeningError
 from tests.contribute.opening import make_desk
-from tests.github.faults import KILL_AFTER, KILL_BEFORE, WIRE_FAULTS, Fault, Faults
+from tests.github.faults import KILL_AFTER, KILL_BEFORE, WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub
 from tests.github.server import Logged
 from tests.toy import FIXED, Toy
@@ -119,7 +119,7 @@ def places(fault: Fault, made: Sequence[Logged], start: int = 1) -> list[int]:
     return [n for n, one in numbered if n >= start and (writes(one) or not fault.passing)]
 
 
-@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_opening_is_resumed_after_a_fault_at_any_request(trials: Trials, fault: Fault) -> None:
     made = trials.made()
     for number in places(fault, made):
@@ -134,7 +134,7 @@ def test_opening_is_resumed_after_a_fault_at_any_request(trials: Trials, fault: 
         trials.assert_one_of_everything(comments=0)
 
 
-@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_forking_is_resumed_after_a_fault(trials: Trials, fault: Fault) -> None:
     trials.fresh(fork=False)
     trials.faults.arm(fault, method="POST", path="/forks$")
@@ -145,7 +145,7 @@ def test_forking_is_resumed_after_a_fault(trials: Trials, fault: Fault) -> None:
     assert len(forks) == 2
 
 
-@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_updating_is_resumed_after_a_fault_at_any_request(trials: Trials, fault: Fault) -> None:
     trials.desk.open()
     trials.change()
@@ -182,7 +182,7 @@ def killed(trials: Trials, fault: Fault, number: int) -> None:
     assert trials.faults.struck
 
 
-@pytest.mark.parametrize("fault", [KILL_BEFORE, KILL_AFTER], ids=str)
+@pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
 def test_a_killed_process_leaves_what_the_next_run_resumes(trials: Trials, fault: Fault) -> None:
     # Before the first write nothing is lost: that is tried once.
     for number in [1, *(n for n, one in enumerate(trials.made(), start=1) if writes(one))]:

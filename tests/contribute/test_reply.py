@@ -18,7 +18,6 @@ from contribbot.queue import journal
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.contribute.test_follow import PROGRAM, start
 from tests.github.faults import (
-    ALL_FAULTS,
     KILL_AFTER,
     KILL_BEFORE,
     NOT_FOUND,
@@ -26,6 +25,7 @@ from tests.github.faults import (
     RESET_BEFORE,
     WIRE_FAULTS,
     Fault,
+    each,
     slow,
 )
 from tests.github.handle import GitHub
@@ -97,7 +97,7 @@ def test_somebody_elses_same_words_are_not_ours(post: Post, root: ReviewComment)
     assert ours(post) == [TEXT]
 
 
-@pytest.mark.parametrize("fault", WIRE_FAULTS, ids=str)
+@pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_after_any_fault_it_is_there_once(
     post: Post, root: ReviewComment, fault: Fault, number: int
@@ -146,7 +146,7 @@ def test_an_answer_that_may_not_have_been_posted_is_not_guessed(
     assert answer(post, root).posted
 
 
-@pytest.mark.parametrize("fault", [one for one in ALL_FAULTS if one.kills], ids=str)
+@pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
 def test_a_kill_at_the_request_posts_it_once(post: Post, root: ReviewComment, fault: Fault) -> None:
     file = post.toy.root / "answer.md"
     file.write_text(TEXT)

@@ -1,4 +1,4 @@
-"""The fixture `github`: a local GitHub, started, and judged when the test is over."""
+"""The local GitHub, where everything that goes over the wire is validated."""
 
 from __future__ import annotations
 
@@ -7,27 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.github.handle import GitHub
-from tests.github.server import LocalServer
-from tests.github.state import State
+from tests.github.handle import GitHub, serve
 from tests.github.validate import Validation
 from tests.github.world import World, make_world
 
 
 @pytest.fixture
 def github(tmp_path: Path) -> Iterator[GitHub]:
-    """A local GitHub with nobody in it.
-
-    What it does not model, or what GitHub does not describe, fails the test.
-    """
-    server = LocalServer(State(tmp_path / "github"))
-    server.hooks.append(Validation())
-    server.start()
-    try:
-        yield GitHub(server)
-    finally:
-        server.stop()
-    assert server.broken == [], "\n".join(server.broken)
+    """A local GitHub that fails the test where GitHub's description says otherwise."""
+    with serve(tmp_path / "github", Validation()) as made:
+        yield made
 
 
 @pytest.fixture

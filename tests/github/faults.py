@@ -17,9 +17,12 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+
+import pytest
+from _pytest.mark import ParameterSet
 
 from tests.github.server import Hook
 from tests.github.wire import Answer, HangUpError, Request
@@ -255,8 +258,7 @@ TRUNCATED: Final = Fault("truncated", after=_truncate, passing=True)
 KILL_BEFORE: Final = Fault("kill-before", before=_kill, kills=True)
 KILL_AFTER: Final = Fault("kill-after", after=_kill, kills=True)
 
-#: Everything that can go wrong and leaves the client alive; for `pytest.mark.parametrize`,
-#: with `ids=str`.
+#: Everything that can go wrong and leaves the client alive.
 WIRE_FAULTS: Final = (
     RESET_BEFORE, RESET_AFTER, UNAUTHORIZED, FORBIDDEN, primary_limit(1), secondary_limit(403, 1),
     secondary_limit(429, 1), NOT_FOUND, CONFLICT, EXISTS, SERVER_ERROR, BAD_GATEWAY,
@@ -264,3 +266,19 @@ WIRE_FAULTS: Final = (
 )  # fmt: skip
 #: And what ends it.
 ALL_FAULTS: Final = (*WIRE_FAULTS, KILL_BEFORE, KILL_AFTER)
+#: To whoever uses the client, each is like another one; `tests/github` tells them apart.
+_ALIKE: Final = frozenset({
+    "502", "502-after",  # as `reset-before` and `reset-after`
+    "503", "slow-0.3s",  # as 500
+    "403", "409",  # as 401 and 404
+    "403-secondary-1s", "429-secondary-1s",  # as the primary limit
+    "kill-before",  # as `reset-before`, or as `kill-after` of the request before
+})  # fmt: skip
+
+
+def each(faults: Iterable[Fault]) -> list[ParameterSet]:
+    """Return faults to parametrize a test with; those that are like another are slow."""
+    return [
+        pytest.param(one, id=str(one), marks=[pytest.mark.slow] if one.name in _ALIKE else [])
+        for one in faults
+    ]

@@ -43,11 +43,13 @@ def fork(
     objects = None if state.lagging_forks else (root.git.path / "objects").resolve()
     git = BareRepository.create(path, objects, upstream.default_branch)
     prefix = f"refs/heads/{upstream.default_branch if default_branch_only else ''}"
-    specs = [f"+{ref}:{ref}" for ref in upstream.git.refs(prefix)]
-    git.git(
-        "fetch", "--quiet", "--no-auto-gc", "--no-write-fetch-head", str(upstream.git.path), *specs
-    )
-    if objects is None:
+    refs = upstream.git.refs(prefix)
+    if objects is not None:
+        git.take_refs(refs)
+    else:
+        specs = [f"+{ref}:{ref}" for ref in refs]
+        git.git("fetch", "--quiet", "--no-auto-gc", "--no-write-fetch-head",
+                str(upstream.git.path), *specs)  # fmt: skip
         with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
             file.write(f"{git.path / 'objects'}\n")
     made = Repository(

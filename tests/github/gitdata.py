@@ -7,21 +7,34 @@ has objects of its own; its network borrows from it by alternates, and not the o
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
+import hashlib
 import re
 import shutil
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from contribbot.store.repository import git_environment
 
+#: What a commit is fetched by here: any that exists, as on GitHub.
+_CONFIG: Final = """\
+[core]
+	repositoryformatversion = 0
+	bare = true
+[gc]
+	auto = 0
+[uploadpack]
+	allowAnySHA1InWant = true
+"""
 _HEX: Final = re.compile(r"[0-9a-f]{40}")
 #: Commands whose answer about objects stays the same, and what names nothing but objects.
-_LASTING: Final = frozenset({"cat-file", "diff", "ls-tree", "merge-base", "merge-tree", "rev-list"})
+_LASTING: Final = frozenset({"diff", "ls-tree", "merge-base", "rev-list"})
 _OBJECTS: Final = re.compile(r"-.*|blob|commit|\^?[0-9a-f]{40}")
 #: What git itself removes around a name or an address, and inside of it.
 _CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
@@ -76,31 +89,30 @@ class BareRepository:
         path: Its folder.
     """
 
+    #: What git said of objects: the same in each repository that has them.
+    _answers: ClassVar[dict[tuple[str, ...], subprocess.CompletedProcess[bytes]]] = {}
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._answers: dict[tuple[str, ...], subprocess.CompletedProcess[bytes]] = {}
 
     @classmethod
     def create(cls, path: Path, objects: Path | None, default_branch: str) -> BareRepository:
         """Make an empty repository, with its own objects or those of its network."""
-        path.mkdir(parents=True)
-        made = cls(path)
-        made.git("init", "--quiet", "--bare", f"--initial-branch={default_branch}", str(path))
-        made.git("config", "gc.auto", "0")
-        # What a commit is fetched by here: any that exists, as on GitHub.
-        made.git("config", "uploadpack.allowAnySHA1InWant", "true")
-        if objects is not None:
-            shutil.rmtree(path / "objects")
+        (path / "refs/heads").mkdir(parents=True)
+        (path / "HEAD").write_text(f"ref: refs/heads/{default_branch}\n")
+        (path / "config").write_text(_CONFIG)
+        if objects is None:
+            (path / "objects/info").mkdir(parents=True)
+        else:
             (path / "objects").symlink_to(objects, target_is_directory=True)
-        return made
+        return cls(path)
 
     def run(
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         """Run git here and leave judging its status to the caller.
 
-        An object is what it is, so what git said of objects by their ids is asked for once: the
-        tests would else spend half of their time on starting git.
+        What git says of objects by their ids is asked for once, for the sake of time.
         """
         lasting = args[0] in _LASTING and not env and all(map(_OBJECTS.fullmatch, args[1:]))
         if lasting and args in self._answers:
@@ -139,6 +151,8 @@ class BareRepository:
         """Return what an object is (blob, tree, commit, tag), or None."""
         if not _HEX.fullmatch(sha):
             return None
+        if loose := self._object(sha):
+            return loose[0]
         done = self.run("cat-file", "-t", sha)
         return done.stdout.decode().strip() if done.returncode == 0 else None
 
@@ -197,11 +211,36 @@ class BareRepository:
 
     def blob(self, sha: str) -> bytes:
         """Return the bytes of a blob."""
-        return self.git("cat-file", "blob", sha)
+        return self.read("blob", sha)
 
     def add_blob(self, content: bytes) -> str:
         """Store a blob."""
-        return self.git("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+        return self._store("blob", content)
+
+    def _object(self, sha: str) -> tuple[str, bytes] | None:
+        """Return the kind and content of an object that has a file of its own."""
+        try:
+            raw = zlib.decompress((self.path / "objects" / sha[:2] / sha[2:]).read_bytes())
+        except FileNotFoundError:
+            return None
+        head, _, content = raw.partition(b"\0")
+        return head.split()[0].decode(), content
+
+    def read(self, kind: str, sha: str) -> bytes:
+        """Return the content of an object."""
+        loose = self._object(sha)
+        return loose[1] if loose and loose[0] == kind else self.git("cat-file", kind, sha)
+
+    def _store(self, kind: str, content: bytes) -> str:
+        """Write an object as git does, without starting git."""
+        raw = f"{kind} {len(content)}\0".encode() + content
+        sha = hashlib.sha1(raw, usedforsecurity=False).hexdigest()
+        folder = self.path / "objects" / sha[:2]
+        folder.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(zlib.compress(raw))
+        Path(file.name).replace(folder / sha[2:])
+        return sha
 
     def entries(self, tree: str, *, recursive: bool = False) -> list[Entry]:
         """Return the rows of a tree; recursively with the folders themselves, as GitHub does."""
@@ -223,30 +262,28 @@ class BareRepository:
         with tempfile.TemporaryDirectory(prefix="index-") as folder:
             env = {"GIT_INDEX_FILE": f"{folder}/index"}
             self.git("read-tree", *([base] if base else ["--empty"]), env=env)
+            rows: list[str] = []
             for path, mode, sha in changes:
-                inside = self.git("ls-files", "-z", "--", f":(literal){path}", env=env)
-                if sha is None and not inside:
-                    raise GitRefusedError(f"{path} is not there")
                 if sha is None or mode == "040000":
-                    gone = [b"0 " + b"0" * 40 + b"\t" + one for one in inside.split(b"\0") if one]
-                    rows = b"\0".join([*gone, b""])
-                    self.git("update-index", "-z", "--index-info", stdin=rows, env=env)
+                    inside = self.git("ls-files", "-z", "--", f":(literal){path}", env=env).decode()
+                    if sha is None and not inside:
+                        raise GitRefusedError(f"{path} is not there")
+                    rows += [f"0 {'0' * 40}\t{one}" for one in inside.split("\0") if one]
                 if sha is not None and mode == "040000":
-                    added = [
-                        f"{one.mode} {one.sha}\t{path}/{one.path}\0".encode()
+                    rows += [
+                        f"{one.mode} {one.sha}\t{path}/{one.path}"
                         for one in self.entries(sha, recursive=True)
                         if one.kind != "tree"
                     ]
-                    rows = b"".join(added)
-                    self.git("update-index", "-z", "--index-info", stdin=rows, env=env)
                 elif sha is not None:
-                    args = ("--add", "--replace", "--cacheinfo", f"{mode},{sha},{path}")
-                    self.git("update-index", *args, env=env)
+                    rows.append(f"{mode} {sha}\t{path}")
+            said = "".join(f"{row}\0" for row in rows).encode()
+            self.git("update-index", "-z", "--index-info", stdin=said, env=env)
             return self.text("write-tree", env=env)
 
     def commit(self, sha: str) -> CommitData:
         """Read a commit."""
-        head, _, message = self.git("cat-file", "commit", sha).partition(b"\n\n")
+        head, _, message = self.read("commit", sha).partition(b"\n\n")
         fields: dict[str, list[str]] = {}
         for line in head.decode(errors="replace").split("\n"):
             name, _, value = line.partition(" ")
@@ -269,23 +306,41 @@ class BareRepository:
             f"{role} {clean(one.name)} <{clean(one.email)}> {one.when}"
             for role, one in (("author", author), ("committer", committer))
         ]
-        raw = "\n".join(lines) + "\n\n" + message
-        return (
-            self.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw.encode())
-            .decode()
-            .strip()
-        )
+        return self._store("commit", ("\n".join(lines) + "\n\n" + message).encode())
 
     def import_from(self, source: Path) -> None:
         """Take over the branches and tags of another repository."""
-        self.git(
-            "fetch",
-            "--quiet",
-            "--no-auto-gc",
-            str(source),
-            "+refs/heads/*:refs/heads/*",
-            "+refs/tags/*:refs/tags/*",
+        folder = source / ".git" if (source / ".git").is_dir() else source
+        refs = BareRepository(folder).refs("refs/")
+        wanted = {name: sha for name, sha in refs.items() if re.match("refs/(heads|tags)/", name)}
+        shutil.copytree(
+            _objects(folder, list(wanted.values())), self.path / "objects", dirs_exist_ok=True
         )
+        self.take_refs(wanted)
+
+    def take_refs(self, refs: Mapping[str, str]) -> None:
+        """Have refs to objects that are here already; see gitrepository-layout(5)."""
+        rows = "".join(f"{sha} {name}\n" for name, sha in sorted(refs.items()))
+        (self.path / "packed-refs").write_text(f"# pack-refs with: sorted\n{rows}")
+
+
+#: The objects below tips, for all tests of a process that begin with them.
+_KEPT: Final[dict[tuple[str, ...], Path]] = {}
+
+
+def _objects(source: Path, tips: Sequence[str]) -> Path:
+    """Return a folder with the objects below some tips of a repository, and no others."""
+    key = tuple(sorted(tips))
+    if key not in _KEPT:
+        place = Path(tempfile.mkdtemp(prefix="objects-"))
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
+        made = BareRepository.create(place / "git", None, "main")
+        pack = BareRepository(source).git(
+            "pack-objects", "--quiet", "--revs", "--stdout", stdin="\n".join(key).encode()
+        )
+        made.git("unpack-objects", "-q", stdin=pack)
+        _KEPT[key] = made.path / "objects"
+    return _KEPT[key]
 
 
 def clean(text: str) -> str:

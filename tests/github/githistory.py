@@ -105,4 +105,4 @@ def replay(git: BareRepository, commits: list[str], onto: str, committer: Person
 
 def raw_message(git: BareRepository, sha: str) -> str:
     """Return the message with everything at its end."""
-    return git.git("cat-file", "commit", sha).partition(b"\n\n")[2].decode(errors="replace")
+    return git.read("commit", sha).partition(b"\n\n")[2].decode(errors="replace")

@@ -1,14 +1,15 @@
-"""POST /graphql, executed by graphql-core against GitHub's own schema.
+"""POST /graphql, executed by graphql-core against the part of GitHub's schema in schema.graphql.
 
 A node is a mapping with what this GitHub models of a type; a field that it lacks raises, so that
-nothing is null by accident. What a query says wrongly by the schema is a mistake of the client
-that is tested, and fails the test.
+nothing is null by accident. A query that the schema does not allow fails the test.
 """
 
 from __future__ import annotations
 
 import http
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from pydantic import JsonValue
@@ -16,11 +17,10 @@ from pydantic import JsonValue
 from tests.github.connections import Arguments, Node, RefusalError
 from tests.github.mutations import mutation_root
 from tests.github.nodes import query_root
-from tests.github.schema import github_schema
 from tests.github.wire import Answer, GitHubFault, Json, Request, UnmodelledError, route
 
 if TYPE_CHECKING:
-    from graphql import DocumentNode, GraphQLError, GraphQLResolveInfo
+    from graphql import DocumentNode, GraphQLError, GraphQLResolveInfo, GraphQLSchema
 
 _KEYS: Final = ("query", "variables", "operationName")
 
@@ -42,6 +42,15 @@ def graphql(request: Request) -> Answer:
     )
 
 
+@cache
+def schema() -> GraphQLSchema:
+    """Return the part of GitHub's schema that this GitHub has."""
+    from graphql import build_schema
+
+    return build_schema(Path(__file__).with_name("schema.graphql").read_text(encoding="utf-8"))
+
+
+@cache
 def _document(query: str) -> DocumentNode:
     """Parse a query and hold it against the schema.
 
@@ -54,8 +63,8 @@ def _document(query: str) -> DocumentNode:
         document = parse(query)
     except GraphQLSyntaxError as error:
         raise UnmodelledError(f"GraphQL that cannot be read: {error}") from error
-    if wrong := validate(github_schema(), document):
-        raise UnmodelledError(f"GraphQL that GitHub's schema refuses: {_words(wrong)}")
+    if wrong := validate(schema(), document):
+        raise UnmodelledError(f"GraphQL that the schema refuses: {_words(wrong)}")
     return document
 
 
@@ -75,7 +84,7 @@ def _execute(
         for one in document.definitions
     )
     result = execute_sync(
-        github_schema(),
+        schema(),
         document,
         root_value=mutation_root(request) if wrote else query_root(request),
         variable_values=variables,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -161,3 +162,16 @@ class GitHub:
     def count(self, method: str | None = None, path: str = "") -> int:
         """Count the requests of a method whose path contains this."""
         return sum(method in {None, one.method} and path in one.path for one in self.requests)
+
+
+@contextlib.contextmanager
+def serve(folder: Path, *hooks: Hook) -> Iterator[GitHub]:
+    """Start a local GitHub with nobody in it; what it does not model fails the test."""
+    server = LocalServer(State(folder))
+    server.hooks += hooks
+    server.start()
+    try:
+        yield GitHub(server)
+    finally:
+        server.stop()
+    assert server.broken == [], "\n".join(server.broken)

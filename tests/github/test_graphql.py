@@ -1,4 +1,4 @@
-"""POST /graphql is executed against GitHub's own schema, and nothing in it is null by accident."""
+"""POST /graphql is executed against our part of GitHub's schema; nothing is null by accident."""
 
 from __future__ import annotations
 
@@ -201,18 +201,15 @@ def test_nobody_is_asked_to_sign_in(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("{ viewer { bio } }", "User.bio is not modelled"),
-        ("{ viewer { logni } }", "Cannot query field 'logni'"),
+        ("{ viewer { bio } }", "Cannot query field 'bio'"),
         ("{ viewer { login }", "cannot be read"),
-        ('{ node(id: "x") { id } }', "Query.node is not modelled"),
+        ('{ node(id: "x") { id } }', "Cannot query field 'node'"),
         (f"query($n: Int!) {{ {PROJECT} {{ pullRequest(number: $n) {{ id }} }} }}", "invalid"),
-        (f"{{ {PROJECT} {{ {LAST_FIVE} }} }}", "arguments last are not modelled"),
+        (f"{{ {PROJECT} {{ {LAST_FIVE} }} }}", "Unknown argument 'last'"),
         ('mutation { addStar(input: {starrableId: "x"}) { clientMutationId } }', "addStar"),
     ],
 )  # fmt: skip
-def test_what_is_not_modelled_or_not_in_the_schema_fails_the_test(
-    scene: Scene, query: str, words: str
-) -> None:
+def test_what_is_not_modelled_fails_the_test(scene: Scene, query: str, words: str) -> None:
     assert_breaks(scene, query, words)
 
 

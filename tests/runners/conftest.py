@@ -35,7 +35,10 @@ from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.plan import make_plan
 from contribbot.runners.times import units_of
 from contribbot.verify.evidence import write_evidence
+from tests.contribute.conftest import github, proved
 from tests.toy import Toy
+
+__all__ = ["github", "proved"]
 
 DIGEST = "0123456789abcdef" * 4
 MI300 = f"""\

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.state_actions import (
     Run,

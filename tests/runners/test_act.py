@@ -12,7 +12,6 @@ import pytest
 
 from contribbot.model.jobdone import JobDone
 from contribbot.model.runners import Plan
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.hiptoy import LONG, QUICK, entry, put_kernel, seen_once
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
 from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, git
@@ -32,6 +31,8 @@ expect = "fail-to-pass"
 reason = "^AssertionError: assert 5 == "
 requires = ["{target}"]
 """
+#: `test_act_dispatch.py` stays in the default run: the same jobs, and less of them.
+pytestmark = pytest.mark.slow
 TITLE = "What the newest upstream releases make of this queue"
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING
 
+import pytest
+
 from contribbot.model.actions import CellState, Collected
 from contribbot.model.runners import Plan
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import seen_once
 from tests.runners.conftest import Ranged
@@ -21,12 +22,12 @@ from tests.runners.test_act import installed as installed  # noqa: PLC0414  as a
 from tests.runners.test_act import pinned as pinned  # noqa: PLC0414  as above
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.github.handle import GitHub
     from tests.runners.acting import Act
     from tests.toy import Toy
 
+#: `test_act_dispatch.py` stays in the default run.
+pytestmark = pytest.mark.slow
 GPU, OTHER, COMPILE = "gfx942-rocm7.1-1", "gfx1100-rocm7.1-1", "compile-rocm7.1-1"
 
 

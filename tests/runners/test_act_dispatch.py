@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from contribbot.errors import ExitCode
 from contribbot.model.actions import CellState, Collected
 from contribbot.model.runners import Plan
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.state_actions import Storage, actions_of, add_job, end_job, upload
 from tests.runners.conftest import Ranged
 from tests.runners.homing import REPOSITORY, Home

@@ -10,7 +10,6 @@ import pytest
 
 from contribbot.errors import ExitCode
 from contribbot.model.actions import CellState
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from contribbot.model.actions import CellState
 from contribbot.model.evidence import RESULTS
 from contribbot.model.jobdone import JobDone
 from contribbot.model.outcome import Verdict
 from contribbot.model.runners import Plan
 from tests.conftest import dig
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import seen_once
 from tests.runners.conftest import Ranged
@@ -29,13 +30,13 @@ from tests.runners.test_act import pinned as pinned  # noqa: PLC0414  as above
 from tests.runners.test_act_collect import COMPILE, GPU, OTHER, grid
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.github.handle import GitHub
     from tests.runners.acting import Act
     from tests.toy import Toy
 
 SUFFIX = "-again"
+#: `test_act_dispatch.py` stays in the default run.
+pytestmark = pytest.mark.slow
 
 
 def begun(act: Act, toy: Toy, github: GitHub, storage: Storage) -> Home:

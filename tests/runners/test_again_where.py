@@ -7,7 +7,6 @@ import pytest
 from contribbot.model.actions import CellState
 from contribbot.runners.config import load_fleet
 from contribbot.runners.plan import again
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged

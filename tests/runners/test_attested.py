@@ -9,7 +9,6 @@ import pytest
 from contribbot.github.server import Server
 from contribbot.model.actions import CellState
 from contribbot.runners.attested import NO_PROGRAM, VERIFIED, attested, is_denied
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.runners.homing import RAN, Home, states, why
 from tests.runners.homing import home as home  # noqa: PLC0414  pytest finds it by this name
 

@@ -14,7 +14,6 @@ from contribbot.model.actions import CellState, Collected
 from contribbot.model.outcome import Outcome
 from contribbot.runners.attested import NO_PROGRAM
 from contribbot.verify.records import State, read_records
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from contribbot.model.actions import CellState, Collected
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.server import Hook
 from tests.github.state_actions import upload
 from tests.github.wire import Request

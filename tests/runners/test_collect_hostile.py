@@ -9,7 +9,6 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.model.actions import CellState
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.runners.homing import (
     COMPILED,
     RAN,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from contribbot.model.actions import CellState
 from contribbot.model.outcome import Outcome
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.runners.homing import (
     COMPILED,
     FAILED,

@@ -6,7 +6,6 @@ import pytest
 
 from contribbot.model.actions import CellState
 from contribbot.model.runners import FreshCell, OpenCell, Plan
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged

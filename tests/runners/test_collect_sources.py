@@ -16,7 +16,6 @@ from contribbot.model.actions import CellState, Collected, Run
 from contribbot.model.github import Fetched
 from contribbot.model.outcome import Outcome
 from tests.conftest import Program
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.server import Hook
 from tests.github.state_actions import Storage

@@ -10,7 +10,6 @@ import pytest
 from contribbot.errors import ExitCode
 from contribbot.runners.dispatching import Selection
 from contribbot.runners.fetching import RUNNERS_STEP
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.handle import GitHub
 from tests.github.server import Hook
 from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job, upload

@@ -6,7 +6,6 @@ import pytest
 import typer
 
 from contribbot.errors import ExitCode
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.server import Hook
 from tests.github.state_actions import actions_of, add_run
 from tests.github.wire import Answer, Request

@@ -10,7 +10,6 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from contribbot.errors import ExitCode
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
+from tests.contribute.terminal import AT_TERMINAL
 from tests.github.server import Hook
 from tests.github.state_actions import Run, add_job
 from tests.github.wire import Answer, Request
@@ -29,6 +28,14 @@ from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, REPOSITORY
 
 LATE = 60.0
+#: The program, with shorter waits between two looks.
+QUICK = """\
+import time
+from contribbot.cli.main import main
+from contribbot.runners import sending
+sending._sleep = lambda seconds: time.sleep(seconds / 4)
+main()
+"""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -93,8 +100,7 @@ def dispatching(
              **(env or {})}  # fmt: skip
     quiet = "--json" in args
     with subprocess.Popen(
-        ["setsid", "--ctty", "--wait", sys.executable, "-m", "contribbot", "dispatch",
-         "--every=1", *args],
+        [*AT_TERMINAL, "-c", QUICK, "dispatch", "--every=1", *args],
         cwd=desk.home.ranged.folder, env={**clean, **given}, stdin=theirs, stderr=theirs,
         stdout=subprocess.PIPE if quiet else theirs,
     ) as running:  # fmt: skip

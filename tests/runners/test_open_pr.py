@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contribute.conftest import proved as proved  # noqa: PLC0414  pytest finds it by name
 from tests.contribute.flow import Person
 from tests.contribute.gatetoy import Proved, edit, make_table
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.runners.acting import RUNNERS, Act, Acted, put_under_act, requirements
 from tests.toy import git
 
@@ -86,6 +84,7 @@ def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
     assert desk.token.encode() not in b"".join(kept.values())
 
 
+@pytest.mark.slow
 def test_what_is_not_noted_here_is_a_strangers(desk: Desk) -> None:
     assert desk("area").code == 0
     pushed = desk.person.fork.git.ref("refs/heads/contribbot/area")
@@ -100,6 +99,7 @@ def test_what_is_not_noted_here_is_a_strangers(desk: Desk) -> None:
     assert desk.person.fork.git.ref("refs/heads/contribbot/area") == pushed
 
 
+@pytest.mark.slow
 def test_nothing_is_pushed_that_is_not_proved(desk: Desk) -> None:
     """The record was committed once, and is not there any more."""
     git(desk.act.queue, "rm", "-r", "-q", "evidence")
@@ -111,6 +111,7 @@ def test_nothing_is_pushed_that_is_not_proved(desk: Desk) -> None:
     assert desk.writes() == []
 
 
+@pytest.mark.slow
 def test_without_the_environments_secret_nothing_is_asked(desk: Desk) -> None:
     ran = desk("area", token="")
     assert ran.code == 1

@@ -17,7 +17,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from contribbot.runners.install import templates_folder
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.world import make_source
 
 if TYPE_CHECKING:

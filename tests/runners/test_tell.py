@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.github.conftest import github as github  # noqa: PLC0414  pytest finds it by this name
 from tests.github.state_social import set_labels
 from tests.github.world import make_source
 from tests.runners.test_scripts import run_step

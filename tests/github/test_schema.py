@@ -1,0 +1,119 @@
+"""The local GitHub's GraphQL schema is a part of GitHub's own, which npm brings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from graphql import (
+    GraphQLEnumType,
+    GraphQLInputObjectType,
+    GraphQLInterfaceType,
+    GraphQLNamedType,
+    GraphQLObjectType,
+    GraphQLSchema,
+    build_schema,
+    is_introspection_type,
+    is_required_argument,
+    is_required_input_field,
+    is_specified_scalar_type,
+    parse,
+    validate,
+)
+from graphql.type import GraphQLArgument, GraphQLInputField
+
+from contribbot.github.bodies import MOVE, READY
+from contribbot.github.git_reads import texts_query
+from contribbot.github.pull_reads import THREADS
+from tests.conftest import REAL_CACHE
+from tests.github.graphql import schema
+
+pytestmark = pytest.mark.tool("npm")
+
+_PACKAGE: Final = "@octokit/graphql-schema"
+_VERSION: Final = "15.26.1"
+#: SHA-256 of `schema.graphql` in it.
+_DIGEST: Final = "3c62d0526d133cee53221c89de9b455ade24db78b9e7ad56d642c4c15bce2654"
+#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
+_ENVIRONMENT: Final = dict(os.environ)
+
+
+@pytest.fixture(scope="module")
+def real() -> GraphQLSchema:
+    """GitHub's own schema, from the package that its Octokit publishes; kept between runs."""
+    kept = REAL_CACHE / "schemas" / f"github-{_VERSION}-{_DIGEST[:12]}.graphql"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as place:
+            content = _fetch(Path(place))
+            assert hashlib.sha256(content).hexdigest() == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
+            Path(place, "schema.graphql").write_bytes(content)
+            Path(place, "schema.graphql").replace(kept)
+    # GitHub has published it, so it is not validated itself.
+    return build_schema(
+        kept.read_text(encoding="utf-8"), assume_valid=True, assume_valid_sdl=True, no_location=True
+    )
+
+
+def _fetch(folder: Path) -> bytes:
+    """Let npm fetch the package, and return the schema in it."""
+    subprocess.run(
+        ["npm", "pack", "--silent", f"--cache={folder}/npm", f"{_PACKAGE}@{_VERSION}"],
+        cwd=folder, env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    (archive,) = folder.glob("*.tgz")
+    with tarfile.open(archive) as opened:
+        member = opened.extractfile("package/schema.graphql")
+        assert member is not None
+        return member.read()
+
+
+def inputs(given: Mapping[str, GraphQLArgument | GraphQLInputField]) -> dict[str, str]:
+    """Return the types of arguments, or of an input's fields."""
+    return {name: str(one.type) for name, one in given.items()}
+
+
+@pytest.mark.parametrize("name", sorted(
+    name for name, one in schema().type_map.items()
+    if not is_introspection_type(one) and not is_specified_scalar_type(one)
+))  # fmt: skip
+def test_each_type_is_a_part_of_githubs(real: GraphQLSchema, name: str) -> None:
+    ours, theirs = schema().type_map[name], real.type_map[name]
+    assert type(ours) is type(theirs)
+    assert ours.description is None, "no text of GitHub's"
+    compare(ours, theirs)
+
+
+def compare(ours: GraphQLNamedType, theirs: GraphQLNamedType) -> None:
+    """See that a type has nothing that GitHub's lacks, and all that GitHub's needs."""
+    if isinstance(ours, GraphQLEnumType) and isinstance(theirs, GraphQLEnumType):
+        assert set(ours.values) == set(theirs.values)
+    elif isinstance(ours, GraphQLInputObjectType) and isinstance(theirs, GraphQLInputObjectType):
+        assert inputs(ours.fields).items() <= inputs(theirs.fields).items()
+        assert all(key in ours.fields for key, one in theirs.fields.items()
+                   if is_required_input_field(one))  # fmt: skip
+    elif isinstance(ours, GraphQLObjectType | GraphQLInterfaceType) and isinstance(
+        theirs, GraphQLObjectType | GraphQLInterfaceType
+    ):
+        assert {str(one) for one in ours.interfaces} <= {str(one) for one in theirs.interfaces}
+        for key, field in ours.fields.items():
+            assert str(field.type) == str(theirs.fields[key].type), key
+            others = theirs.fields[key].args
+            assert inputs(field.args).items() <= inputs(others).items(), key
+            assert all(one in field.args for one, argument in others.items()
+                       if is_required_argument(argument)), key  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "query", [MOVE, READY, THREADS, texts_query(["0" * 40])],
+    ids=["move", "ready", "threads", "texts"],
+)  # fmt: skip
+def test_what_contribbot_asks_is_what_github_knows(real: GraphQLSchema, query: str) -> None:
+    assert validate(real, parse(query)) == []
