@@ -283,6 +283,7 @@ def test_the_hardware_to_compile_for_is_this_machines() -> None:
     assert target_environment("cpu", machine) == {}
 
 
+@pytest.mark.tool("g++")
 def test_a_torch_that_is_built_for_something_else_cannot_build_for_it() -> None:
     import torch
 

@@ -372,6 +372,7 @@ def queue(tmp_path: Path) -> Path:
     return tmp_path / "queue"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("vllm_archive")
 def test_vllms_patch_is_proved(queue: Path) -> None:
     program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})

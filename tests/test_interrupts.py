@@ -179,7 +179,7 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, r
 
 
 def test_two_at_once_on_a_new_store(toy: Toy, program: Program) -> None:
-    toy.put_patch()
+    toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
 
     both = [program.start("verify", "area", "--json") for _ in range(2)]

@@ -15,8 +15,7 @@ from tests.toy import AREA, Toy, git
 
 #: More rounds, or other ones, for a long look: CONTRIBBOT_KILLS=200 CONTRIBBOT_KILL_SEED=7.
 ROUNDS = int(os.environ.get("CONTRIBBOT_KILLS", "6"))
-#: Kills of a case that `make test` runs too, and which cases those are.
-FEW = 6
+#: The cases that `make test` kills too, a few times.
 SHORT = {"transaction patches/area/x patches/notes.txt -patches/area/checks/test_same.py",
          "new", "refresh", "rebase --continue"}  # fmt: skip
 SEED = int(os.environ.get("CONTRIBBOT_KILL_SEED", "20261121"))
@@ -146,12 +145,12 @@ CASES = [
 ]
 
 
-def kills(most: int, short: set[str]) -> list[ParameterSet]:
+def kills(most: int, few: int, cases: set[str]) -> list[ParameterSet]:
     """Return each case with how often it is killed, and a few kills of some cases."""
     slow = [pytest.param(case, most, marks=pytest.mark.slow, id=case.name) for case in CASES]
-    few = [pytest.param(case, FEW, id=f"{case.name}, in short") for case in CASES
-           if case.name in short]  # fmt: skip
-    return few + slow
+    short = [pytest.param(case, few, id=f"{case.name}, in short") for case in CASES
+           if case.name in cases]  # fmt: skip
+    return short + slow
 
 
 def assert_whole(seen: Seen, case: Case) -> None:
@@ -162,7 +161,7 @@ def assert_whole(seen: Seen, case: Case) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-@pytest.mark.parametrize(("case", "most"), kills(5 * ROUNDS, SHORT))
+@pytest.mark.parametrize(("case", "most"), kills(5 * ROUNDS, 6, SHORT))
 def test_a_kill_before_any_change_of_a_file(
     case: Case, most: int, toy: Toy, tmp_path: Path
 ) -> None:
@@ -188,7 +187,7 @@ def test_what_is_written_file_by_file_is_seen_torn(toy: Toy, tmp_path: Path) -> 
     assert states == ["before", "torn", "after"]
 
 
-@pytest.mark.parametrize(("case", "rounds"), kills(ROUNDS, {"new"}))
+@pytest.mark.parametrize(("case", "rounds"), kills(ROUNDS, 2, {"new"}))
 def test_a_kill_at_a_random_time(case: Case, rounds: int, toy: Toy, tmp_path: Path) -> None:
     for seen in at_random(case, toy, tmp_path, rounds=rounds, seed=SEED):
         assert_whole(seen, case)

@@ -110,6 +110,7 @@ def test_a_patch_whose_numbers_are_too_coarse_is_refuted(toy: Toy, program: Prog
     assert dig(result.details, "totals", "patched", "failed") == 4
 
 
+@pytest.mark.slow
 def test_nan_in_a_reference_is_never_the_stated_reason(toy: Toy, program: Program) -> None:
     check = JUDGED.replace("x.double() * y.double()", "x.double() * float('nan')")
     result = ran(toy, program, check, entry(reason="CannotJudgeError|AssertionError: float"))
@@ -421,9 +422,10 @@ def test_all_seeds_run_and_the_worst_is_named(tmp_path: Path) -> None:
     ("body", "words"),
     [
         ("pass", "AssertionError: float32: nothing was judged"),
-        (
+        pytest.param(
             "x = draw.normal(3)\n    for _ in 'ab':\n        draw.judge_exact('x', x.clone(), x)",
             "ValueError: x: judged twice with seed 0; give each result its name",
+            marks=pytest.mark.slow,
         ),
     ],
 )

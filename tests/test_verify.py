@@ -117,6 +117,7 @@ def test_a_changed_check_is_run_again(toy: Toy, program: Program) -> None:
     assert ran.stages()["reproduce red"].cached is False
 
 
+@pytest.mark.usefixtures("outcome_cache")
 def test_local_state_can_be_deleted(toy: Toy, program: Program) -> None:
     import shutil
 
@@ -403,10 +404,10 @@ def test_one_invalid_patch_does_not_end_the_proof_of_another(toy: Toy, program: 
 def test_folders_with_odd_names(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch(checks=one_check(reason="^AssertionError: assert 5 == "))
     toy.put_queue(["area"])
-    for name in ("with space", "[x]", "ünïcode", "a'b\"c", "*?"):
-        ran = program("verify", "area", "--force", CONTRIBBOT_CACHE=str(tmp_path / name))
-        assert ran.code == 0, ran.out + ran.err
-        assert "2 of 2 added statements ran" in ran.out
+    name = "with space [x] ünïcode a'b\"c *?"
+    ran = program("verify", "area", CONTRIBBOT_CACHE=str(tmp_path / name))
+    assert ran.code == 0, ran.out + ran.err
+    assert "2 of 2 added statements ran" in ran.out
     refused = program("verify", "area", CONTRIBBOT_CACHE=str(tmp_path / "a:b"))
     assert refused.code == 2
     assert "CONTRIBBOT_CACHE" in refused.err
