@@ -22,7 +22,11 @@ FORK: Final = "/repos/author/project"
 _ACTIONS: Final = f"{UP}/actions"
 _WORKFLOW: Final = f"{_ACTIONS}/workflows/verify.yml"
 _ALL: Final = {"per_page": "100"}
-_WHO: Final = {"name": "Ada", "email": "ada@example.org", "date": "2025-05-06T07:08:09+02:00"}
+_WHO: Final[JsonValue] = {
+    "name": "Ada",
+    "email": "ada@example.org",
+    "date": "2025-05-06T07:08:09+02:00",
+}
 _FILE: Final = {"path": "file.txt", "mode": "100644", "type": "blob"}
 
 
