@@ -123,7 +123,7 @@ def make_proved(root: Path, changes: dict[str, str | bytes] | None = None) -> Pr
     """Make it; this runs the checks for real."""
     toy = Toy(root / "toy")
     put_patch(toy, changes or CHANGES)
-    return _verify(toy, root)
+    return verify(toy, root)
 
 
 def make_verified(root: Path) -> Proved:
@@ -131,10 +131,11 @@ def make_verified(root: Path) -> Proved:
     toy = Toy(root / "toy")
     toy.put_patch()
     toy.put_queue(["area"])
-    return _verify(toy, root)
+    return verify(toy, root)
 
 
-def _verify(toy: Toy, root: Path) -> Proved:
+def verify(toy: Toy, root: Path) -> Proved:
+    """Prove the toy's patch `area`, with a cache of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(root / "cache"))
         patch.setenv("HOME", str(root))

@@ -117,14 +117,16 @@ def test_a_program_cannot_attest(table: Table) -> None:
 def test_half_a_terminal_is_none(table: Table, stream: str) -> None:
     master, slave = pty.openpty()
     nowhere = subprocess.DEVNULL
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "--queue", str(table.toy.queue), "attest", "area"],
-        stdin=nowhere if stream == "stdin" else slave,
-        stdout=nowhere if stream == "stdout" else slave,
-        stderr=subprocess.PIPE, env={**os.environ, **table.env()}, timeout=LATE, check=False,
-    )  # fmt: skip
-    os.close(slave)
-    os.close(master)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, "--queue", str(table.toy.queue), "attest", "area"],
+            stdin=nowhere if stream == "stdin" else slave,
+            stdout=nowhere if stream == "stdout" else slave,
+            stderr=subprocess.PIPE, env={**os.environ, **table.env()}, timeout=LATE, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(slave)
+        os.close(master)
     assert done.returncode == 2
     assert not file(table).exists()
 

@@ -23,9 +23,9 @@ from tests.conftest import Program, dig
 from tests.contribute.bodytoy import describe
 from tests.contribute.gatetoy import Proved
 from tests.contribute.snapshots import assert_snapshot
+from tests.contribute.tracked import tracked_queue
 from tests.toy import FIXED, Toy, git, one_check
 
-ROOT = Path(__file__).parents[2]
 #: The real patches; behind `@` another template than the one in force.
 REAL = (
     "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-quant",
@@ -35,7 +35,7 @@ REAL = (
 
 @cache
 def real_queue() -> Queue:
-    return load_queue(ROOT)
+    return load_queue(tracked_queue())
 
 
 @cache
@@ -47,7 +47,7 @@ def real(case: str) -> Body:
 def stages(case: str) -> list[dict[str, JsonValue]]:
     """Return every outcome in the records of a patch, as JSON has it."""
     found: list[dict[str, JsonValue]] = []
-    for path in sorted((ROOT / "evidence" / case.partition("@")[0]).glob("*.json")):
+    for path in sorted((tracked_queue() / "evidence" / case.partition("@")[0]).glob("*.json")):
         found += json.loads(path.read_text(encoding="utf-8"))["predicate"]["contribbot"]["stages"]
     return found
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from contribbot.contribute.gate.candidates import terms
@@ -9,6 +7,7 @@ from contribbot.contribute.gate.ours import ours_of
 from contribbot.contribute.gate.patchids import patch_id, patch_ids
 from contribbot.contribute.gate.touching import functions, read_diff, read_hunks, shared_functions
 from contribbot.queue.load import load_queue
+from tests.contribute.tracked import tracked_queue
 
 CLASS = """\
 import os
@@ -86,7 +85,7 @@ def test_a_deleted_and_a_moved_file_are_touched() -> None:
 
 
 def test_the_real_patches_are_searched_for_by_telling_names() -> None:
-    queue = load_queue(Path(__file__).parents[2])
+    queue = load_queue(tracked_queue())
     found_terms = {name: terms(ours_of(queue, name)) for name in queue.specs}
     assert all(1 <= len(one) <= 5 for one in found_terms.values())
     assert found_terms["stable-softmax"][0] == "60939"

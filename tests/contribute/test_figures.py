@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pydantic import JsonValue
 
 from contribbot.contribute.text.body import make_body, render
@@ -15,8 +16,10 @@ from contribbot.contribute.text.reproducer import make_reproducer
 from contribbot.contribute.text.templates import rules_of, template_of
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
-from tests.conftest import Program, dig
+from tests.conftest import dig
 from tests.contribute.bodytoy import describe
+from tests.contribute.gatetoy import Proved, verify
+from tests.contribute.tracked import tracked_queue
 from tests.toy import CHECKS, Toy
 
 CUDA = """
@@ -29,8 +32,11 @@ requires = ["cuda"]
 """
 
 
-def proved(toy: Toy, program: Program) -> Path:
-    """Prove the toy patch, and return its record."""
+@pytest.fixture(scope="module")
+def figured(tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    """A toy patch with a check for a GPU, proved."""
+    root = tmp_path_factory.mktemp("figured")
+    toy = Toy(root / "toy")
     describe(toy)
     test = "\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6, 5\n"
     files = {
@@ -40,7 +46,16 @@ def proved(toy: Toy, program: Program) -> Path:
     }
     toy.put_patch(checks=CHECKS.replace("assert 5 == ", "5") + CUDA, check_files=files)
     toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
+    return verify(toy, root)
+
+
+@pytest.fixture
+def toy(figured: Proved, tmp_path: Path) -> Toy:
+    return figured.copy(tmp_path)
+
+
+@pytest.fixture
+def record(toy: Toy) -> Path:
     return next((toy.queue / "evidence/area").glob("*.json"))
 
 
@@ -58,15 +73,15 @@ def another(record: Path, change: Callable[[dict[str, JsonValue]], None]) -> Pat
     return path
 
 
-def test_two_records_that_say_the_same_are_one_figure(toy: Toy, program: Program) -> None:
-    another(proved(toy, program), lambda _: None)
+def test_two_records_that_say_the_same_are_one_figure(toy: Toy, record: Path) -> None:
+    another(record, lambda _: None)
     figures = gather(load_queue(toy.queue), "area")
     assert {one.label for one in figures.sources} == {"R1", "R2"}
     assert {one.labels for one in figures.of("reproduce")} == {"R1, R2"}
     assert len(figures.of("reproduce")) == 2
 
 
-def test_two_records_that_differ_are_two_figures(toy: Toy, program: Program) -> None:
+def test_two_records_that_differ_are_two_figures(toy: Toy, record: Path) -> None:
     def change(details: dict[str, JsonValue]) -> None:
         stages = details["stages"]
         assert isinstance(stages, list)
@@ -74,12 +89,12 @@ def test_two_records_that_differ_are_two_figures(toy: Toy, program: Program) -> 
         assert isinstance(one, dict)
         one["reason"] = "1 of 2 added statements ran (50%)"
 
-    another(proved(toy, program), change)
+    another(record, change)
     figures = gather(load_queue(toy.queue), "area")
     assert sorted(one.labels for one in figures.of("witness")) == ["R1", "R2"]
 
 
-def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, program: Program) -> None:
+def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, record: Path) -> None:
     def change(details: dict[str, JsonValue]) -> None:
         details["checks_sha256"] = "0" * 64
         stages = details["stages"]
@@ -88,7 +103,6 @@ def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, program
             if isinstance(each, dict) and each["target"] == "cuda":
                 each["outcome"] = "passed"
 
-    record = proved(toy, program)
     path = another(record, change)
     document = json.loads(path.read_text(encoding="utf-8"))
     details = document["predicate"]["contribbot"]
@@ -112,13 +126,10 @@ def test_what_ran_on_an_earlier_version_is_no_pass_and_is_told(toy: Toy, program
     assert not_run(list(rows.values())) == ("cuda", "gfx942")
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def real_copy(folder: Path, name: str) -> Path:
     """Copy the real queue, with the records of one patch; return where those lie."""
-    shutil.copytree(ROOT / "patches", folder / "patches")
-    shutil.copytree(ROOT / "evidence" / name, folder / "evidence" / name)
+    shutil.copytree(tracked_queue() / "patches", folder / "patches")
+    shutil.copytree(tracked_queue() / "evidence" / name, folder / "evidence" / name)
     return folder / "evidence" / name
 
 
@@ -138,7 +149,7 @@ def stages_of(details: dict[str, JsonValue], stage: str) -> list[dict[str, JsonV
     return found
 
 
-def test_a_failure_in_other_words_is_another_figure(toy: Toy, program: Program) -> None:
+def test_a_failure_in_other_words_is_another_figure(toy: Toy, record: Path) -> None:
     def change(details: dict[str, JsonValue]) -> None:
         for one in stages_of(details, "reproduce"):
             if dig(one, "details", "check") != "red":
@@ -149,7 +160,7 @@ def test_a_failure_in_other_words_is_another_figure(toy: Toy, program: Program) 
                 assert isinstance(each, dict)
                 each["message"] = "AssertionError: 7"
 
-    another(proved(toy, program), change)
+    another(record, change)
     text = make_body(load_queue(toy.queue), "area").text
     rows = [row for row in text.splitlines() if row.startswith("| `red` |")]
     assert len(rows) == 2

@@ -176,7 +176,11 @@ def killed(trials: Trials, fault: Fault, number: int) -> None:
         },
     )  # fmt: skip
     trials.faults.victim(child.pid)
-    _, said = child.communicate(timeout=60)
+    with child:
+        try:
+            _, said = child.communicate(timeout=60)
+        finally:
+            child.kill()
     trials.faults.clear()
     assert child.returncode == -9, said.decode()
     assert trials.faults.struck

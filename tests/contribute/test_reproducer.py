@@ -13,15 +13,14 @@ from typer.testing import CliRunner
 
 from contribbot.cli import reproducer as command
 from contribbot.cli.shell import Settings
-from contribbot.contribute.text.reproducer import make_reproducer, write_reproducer
+from contribbot.contribute.text.reproducer import Reproducer, make_reproducer, write_reproducer
 from contribbot.errors import NotProvedError, UsageError
-from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.load import load_queue
 from tests.conftest import Program
+from tests.contribute.gatetoy import verify
 from tests.contribute.snapshots import assert_snapshot
+from tests.contribute.tracked import tracked_queue
 from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
-
-ROOT = Path(__file__).parents[2]
-
 
 LOWER = """\
 import importlib.util
@@ -48,18 +47,29 @@ def run(folder: Path, *args: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def proved(toy: Toy, program: Program, **files: str) -> Queue:
+def prove(root: Path, **files: str) -> Toy:
+    """Prove a toy patch whose one check has these files."""
+    toy = Toy(root / "toy")
     check_files = {"test_red.py": FAIL_TO_PASS, **files}
     toy.put_patch(checks=one_check(more='env = { SIDE = "it\'s 1" }'), check_files=check_files)
     toy.put_queue(["area"])
-    assert program("verify", "area").code == 0
-    return load_queue(toy.queue)
+    return verify(toy, root).toy
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """A toy patch that is proved; nothing writes to it."""
+    return prove(tmp_path_factory.mktemp("reproducible"))
+
+
+@pytest.fixture
+def made(proved: Toy) -> Reproducer:
+    return make_reproducer(load_queue(proved.queue), "area")
 
 
 def test_the_script_gets_the_base_and_shows_the_fault(
-    toy: Toy, program: Program, tmp_path: Path
+    proved: Toy, made: Reproducer, tmp_path: Path
 ) -> None:
-    made = make_reproducer(proved(toy, program), "area")
     assert (made.check, made.test) == ("red", "test_red.py::test_rectangle")
     folder = tmp_path / "out"
     write_reproducer(made, folder)
@@ -67,16 +77,18 @@ def test_the_script_gets_the_base_and_shows_the_fault(
     assert code == 1
     assert "assert 5 == 6" in said
     assert "1 failed" in said
-    assert git(folder / "tree", "rev-parse", "HEAD").decode().strip() == toy.commit
+    assert git(folder / "tree", "rev-parse", "HEAD").decode().strip() == proved.commit
     # A second run, and one in somebody's own checkout with the fix.
     assert run(folder)[0] == 1
-    toy.write("src/toy/area.py", FIXED)
-    code, said = run(folder, str(toy.upstream))
+    own = tmp_path / "own"
+    git(tmp_path, "clone", "-q", str(proved.upstream), str(own))
+    (own / "src/toy/area.py").write_text(FIXED)
+    code, said = run(folder, str(own))
     assert (code, "1 passed" in said) == (0, True)
 
 
-def test_the_report_says_what_is_seen_and_how(toy: Toy, program: Program) -> None:
-    report = make_reproducer(proved(toy, program), "area").report
+def test_the_report_says_what_is_seen_and_how(made: Reproducer) -> None:
+    report = made.report
     assert report.startswith(
         "## What happens\n\nAreas are sums.\n\nSeen with example/toy at `v1.0`"
     )
@@ -91,7 +103,7 @@ def test_the_report_says_what_is_seen_and_how(toy: Toy, program: Program) -> Non
         assert part in report
 
 
-def test_only_what_the_check_imports_comes_along(toy: Toy, program: Program) -> None:
+def test_only_what_the_check_imports_comes_along(tmp_path: Path) -> None:
     files = {
         "test_red.py": FAIL_TO_PASS.replace("from toy", "from helper import SIX\nfrom toy").replace(
             "== 6", "== SIX"
@@ -102,7 +114,7 @@ def test_only_what_the_check_imports_comes_along(toy: Toy, program: Program) -> 
         "unused.py": "",
         "data.json": "{}",
     }
-    made = make_reproducer(proved(toy, program, **files), "area")
+    made = make_reproducer(load_queue(prove(tmp_path, **files).queue), "area")
     assert sorted(made.files) == sorted(
         ["REPORT.md", "reproduce.sh", "checks/pytest.ini", "checks/data.json", "checks/helper.py",
          "checks/inner/__init__.py", "checks/inner/part.py", "checks/test_red.py"]
@@ -135,8 +147,9 @@ def test_patches_below_are_applied_first(toy: Toy, program: Program, tmp_path: P
     assert "assert 5 == (5 + 1)" in said
 
 
-def test_what_needs_contribbot_is_no_reproducer(toy: Toy, program: Program) -> None:
-    queue = proved(toy, program, **{"test_red.py": "import contribbot.errors\n" + FAIL_TO_PASS})
+def test_what_needs_contribbot_is_no_reproducer(tmp_path: Path) -> None:
+    files = {"test_red.py": "import contribbot.errors\n" + FAIL_TO_PASS}
+    queue = load_queue(prove(tmp_path, **files).queue)
     with pytest.raises(UsageError, match="no check fails on the base in plain pytest"):
         make_reproducer(queue, "area")
     with pytest.raises(UsageError, match="no check blue"):
@@ -158,8 +171,7 @@ def test_without_evidence_nothing_is_written(toy: Toy, tmp_path: Path) -> None:
         make_reproducer(load_queue(toy.queue), "area")
 
 
-def test_somebody_elses_folder_is_left_alone(toy: Toy, program: Program, tmp_path: Path) -> None:
-    made = make_reproducer(proved(toy, program), "area")
+def test_somebody_elses_folder_is_left_alone(made: Reproducer, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
@@ -171,9 +183,8 @@ def test_somebody_elses_folder_is_left_alone(toy: Toy, program: Program, tmp_pat
 
 
 def test_the_tree_of_another_base_is_not_taken_for_this_ones(
-    toy: Toy, program: Program, tmp_path: Path
+    made: Reproducer, tmp_path: Path
 ) -> None:
-    made = make_reproducer(proved(toy, program), "area")
     folder = tmp_path / "out"
     write_reproducer(made, folder)
     assert run(folder)[0] == 1  # it has its tree now
@@ -191,13 +202,13 @@ def test_the_tree_of_another_base_is_not_taken_for_this_ones(
 
 @pytest.mark.parametrize("name", ["rmsnorm", "stable-softmax", "hipify-path", "fp8-quant"])
 def test_a_real_report_reads_as_it_was_approved(name: str) -> None:
-    made = make_reproducer(load_queue(ROOT), name)
+    made = make_reproducer(load_queue(tracked_queue()), name)
     assert_snapshot(f"{name}.report.md", made.report)
     assert_snapshot(f"{name}.sh", made.files["reproduce.sh"].decode())
 
 
 def test_rmsnorm_is_seen_in_the_release_itself(sglang_archive: Path, tmp_path: Path) -> None:
-    made = make_reproducer(load_queue(ROOT), "rmsnorm")
+    made = make_reproducer(load_queue(tracked_queue()), "rmsnorm")
     write_reproducer(made, tmp_path / "out")
     with tarfile.open(sglang_archive) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")

@@ -36,6 +36,7 @@ _HEX: Final = re.compile(r"[0-9a-f]{40}")
 #: Commands whose answer about objects stays the same, and what names nothing but objects.
 _LASTING: Final = frozenset({"diff", "ls-tree", "merge-base", "rev-list"})
 _OBJECTS: Final = re.compile(r"-.*|blob|commit|\^?[0-9a-f]{40}")
+_PLAIN: Final = re.compile(r"refs/(heads|pull)(/[a-z0-9-]+)+")
 #: What git itself removes around a name or an address, and inside of it.
 _CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
@@ -202,8 +203,17 @@ class BareRepository:
         return {name: sha for sha, name in pairs}
 
     def set_ref(self, name: str, sha: str) -> None:
-        """Point a ref at an object."""
-        self.git("update-ref", name, sha)
+        """Point a ref at an object; where there is nothing to refuse, without starting git."""
+        near = any(f"{one}/".startswith(f"{name}/") or f"{name}/".startswith(f"{one}/")
+                   for one in self.refs("refs/") if one != name)  # fmt: skip
+        path = self.path / name
+        if near or path.is_dir() or not _PLAIN.fullmatch(name) or self._object(sha) is None:
+            self.git("update-ref", name, sha)
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.lock")
+        new.write_text(f"{sha}\n")
+        new.replace(path)
 
     def empty(self) -> bool:
         """Say whether nothing was ever pushed."""

@@ -64,7 +64,7 @@ def _drip(connection: socket.socket) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
     while True:
         connection.sendall(b" " * 20)
-        time.sleep(0.05)
+        time.sleep(0.005)
 
 
 def _endless(connection: socket.socket) -> None:

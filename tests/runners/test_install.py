@@ -59,6 +59,7 @@ def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Pro
     assert [(toy.queue / path).stat().st_mtime_ns for path in PATHS] == before
 
 
+@pytest.mark.tool("node", "npm")
 def test_what_is_installed_passes_the_same_tools(toy: Toy, program: Program) -> None:
     toy.put("runners.toml", RUNNERS.replace('["ubuntu-24.04"]', '["build", "big-1"]'))
     assert program("workflows", "install", "--branch", "on").code == 0

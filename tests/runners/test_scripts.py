@@ -22,6 +22,7 @@ from tests.github.world import make_source
 if TYPE_CHECKING:
     from tests.github.handle import GitHub
 
+pytestmark = pytest.mark.tool("curl", "jq")
 DIGEST: Final = "ab" * 32
 REPORT: Final = (
     b"```\r\r</pre><script>\n@everyone /merge\n~~~\n\x1b[2J\xe2\x80\xae[x](http://evil.example)\n"

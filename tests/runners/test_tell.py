@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.github.handle import GitHub
     from tests.github.state import Repository, User
 
+pytestmark = pytest.mark.tool("curl", "jq")
 LINE = "patch: applies, and is still needed\n"
 
 
