@@ -28,7 +28,7 @@ from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, REPOSITORY
 
 LATE = 60.0
-#: The program, whose seconds between two looks are shorter.
+#: The program, whose seconds between two looks are shorter; it draws twice a second.
 QUICK = """\
 import time
 from contribbot.cli.main import main
@@ -87,7 +87,7 @@ def dispatching(
     *args: str,
     rows: int = 30,
     width: int = 150,
-    pace: float = 0.25,
+    pace: float = 0.5,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Screen]:
     """Start `contribbot dispatch` at a terminal."""
