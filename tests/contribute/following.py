@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from contribbot.model.follow import Followed
 from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
 from contribbot.queue import journal
 from contribbot.queue.load import Queue, load_queue
+from tests.conftest import Program
 from tests.github.faults import Faults
 from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
@@ -90,6 +92,23 @@ class Post:
         waits = self.patience.waits()
         with client(self.github, self.token, cache=cache, waits=waits) as made:
             yield made
+
+    @property
+    def program(self) -> Program:
+        """Return the program, as the person has it."""
+        env = {"GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.token}
+        return Program(self.toy.queue, env)
+
+    def kill(self, *args: str) -> None:
+        """Start the program, and let an armed fault kill it."""
+        with self.program.start(*args) as child:
+            self.faults.victim(child.pid)
+            try:
+                child.communicate(timeout=60)
+            finally:
+                child.kill()
+        assert self.faults.struck
+        assert child.returncode == -signal.SIGKILL
 
     def look(self, *, remember: bool = True) -> Following:
         """Run `follow`."""

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 from datetime import datetime, timedelta
 
@@ -480,11 +477,10 @@ def test_what_was_seen_is_shown_where_the_journal_cannot_be_written(post: Post) 
     # What is no news needs no journal.
     assert post.one().state == "open"
     commit = post.github.merge(pull, "squash")
-    child = start(post, "follow")
-    out, err = child.communicate(timeout=60)
-    assert f"merged as {commit[:12]}" in out
-    assert child.returncode == ExitCode.MACHINE
-    assert str(blocked) in err
+    ran = post.program("follow")
+    assert f"merged as {commit[:12]}" in ran.out
+    assert ran.code == ExitCode.MACHINE
+    assert str(blocked) in ran.err
     assert post.states() == ["open"]
     blocked.rmdir()
     assert post.one().change == "open"
@@ -696,24 +692,6 @@ def test_news_is_not_lost_by_a_fault_at_a_later_look(post: Post, fault: Fault) -
     assert post.states() == ["open"]
 
 
-PROGRAM = """
-import typer
-from contribbot.cli import follow, main, reply, retire, reviews
-for one in (follow.follow, reply.reply, retire.retire, reviews.reviews):
-    main.app.command(one.__name__)(one)
-main.main()
-"""
-
-
-def start(post: Post, *args: str) -> subprocess.Popen[str]:
-    """Start the program, as the person."""
-    env = {**os.environ, "GITHUB_API_URL": post.github.base, "GITHUB_TOKEN": post.token}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *args],
-        cwd=post.toy.queue, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
 @pytest.mark.parametrize(
     "number",
@@ -724,11 +702,7 @@ def test_a_kill_at_a_request_leaves_a_journal_that_the_next_run_completes(
 ) -> None:
     full_scene(post)
     post.faults.arm(fault, number=number)
-    child = start(post, "follow")
-    post.faults.victim(child.pid)
-    child.communicate(timeout=60)
-    assert post.faults.struck
-    assert child.returncode == -9
+    post.kill("follow")
     found = post.one()
     assert found.error == ""
     assert len(found.new) == 2
@@ -739,17 +713,15 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(
     post: Post,
 ) -> None:
     post.open()
-    child = start(post, "follow", "--json")
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (0, "")
-    assert FollowReport.model_validate_json(out).contributions[0].state == "open"
-    assert json.loads(out)["contributions"][0]["ci"][0]["state"] == "not started"
+    ran = post.program("follow", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert FollowReport.model_validate_json(ran.out).contributions[0].state == "open"
+    assert json.loads(ran.out)["contributions"][0]["ci"][0]["state"] == "not started"
     post.faults.arm(NOT_FOUND, path="/pulls/1$", times=0)
-    child = start(post, "follow")
-    out, err = child.communicate(timeout=60)
-    assert child.returncode == ExitCode.MACHINE
-    assert "could not be looked at" in out
-    assert post.token not in out + err + str(Secret(post.token))
+    ran = post.program("follow")
+    assert ran.code == ExitCode.MACHINE
+    assert "could not be looked at" in ran.out
+    assert post.token not in ran.out + ran.err + str(Secret(post.token))
 
 
 def test_a_terminal_that_cannot_show_it_shows_what_it_can(post: Post) -> None:

@@ -16,7 +16,6 @@ from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.model.rules import GITHUB_LIMIT
 from contribbot.queue import journal
 from tests.contribute.following import AREA, LINE, Post, make_post
-from tests.contribute.test_follow import PROGRAM, start
 from tests.github.faults import (
     KILL_AFTER,
     KILL_BEFORE,
@@ -152,17 +151,13 @@ def test_a_kill_at_the_request_posts_it_once(post: Post, root: ReviewComment, fa
     file.write_text(TEXT)
     arguments = ("reply", "area", short_id(root.id), "--text-file", str(file))
     post.faults.arm(fault, method="POST", path="/replies$")
-    child = start(post, *arguments)
-    post.faults.victim(child.pid)
-    child.communicate(timeout=60)
-    assert child.returncode == -9
+    post.kill(*arguments)
     # Somebody speaks in between: ours is still known again.
     add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "Hello?")
-    child = start(post, *arguments)
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (0, "")
+    ran = post.program(*arguments)
+    assert (ran.code, ran.err) == (0, "")
     assert ours(post) == [TEXT]
-    assert ("was answered so already" in out) == (fault is KILL_AFTER)
+    assert ("was answered so already" in ran.out) == (fault is KILL_AFTER)
     assert fault in {KILL_AFTER, KILL_BEFORE}
 
 
@@ -171,9 +166,14 @@ def test_two_at_once_post_it_once(post: Post, root: ReviewComment) -> None:
     file.write_text(TEXT)
     post.faults.arm(slow(1.0), path="/pulls/1/comments", times=0)
     children = [
-        start(post, "reply", "area", short_id(root.id), "--text-file", str(file)) for _ in range(2)
+        post.program.start("reply", "area", short_id(root.id), "--text-file", str(file))
+        for _ in range(2)
     ]
-    told = [child.communicate(timeout=120)[0] for child in children]
+    try:
+        told = [child.communicate(timeout=120)[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
     assert [child.returncode for child in children] == [0, 0]
     assert ours(post) == [TEXT]
     assert sum("was answered so already" in one for one in told) == 1
@@ -249,10 +249,9 @@ def test_a_text_stays_as_it_is() -> None:
 def test_the_program_reads_standard_input_and_says_what_is_not_there(
     post: Post, root: ReviewComment
 ) -> None:
-    child = start(post, "reply", "area", short_id(root.id), "--text-file", "missing.md")
-    _, err = child.communicate(timeout=60)
-    assert child.returncode == 2
-    assert "missing.md: No such file" in err
+    ran = post.program("reply", "area", short_id(root.id), "--text-file", "missing.md")
+    assert ran.code == 2
+    assert "missing.md: No such file" in ran.err
     code = start_with_input(post, TEXT, "reply", "area", short_id(root.id), "--text-file", "-")
     assert code == 0
     assert ours(post) == [TEXT]
@@ -260,11 +259,10 @@ def test_the_program_reads_standard_input_and_says_what_is_not_there(
 
 def start_with_input(post: Post, text: str, *args: str) -> int:
     """Run the program with a text on standard input, and return its exit code."""
-    env = {**os.environ, "GITHUB_API_URL": post.github.base, "GITHUB_TOKEN": post.token}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *args],
-        cwd=post.toy.queue, env=env, input=text, text=True, timeout=60, capture_output=True,
-        check=False,
+        [sys.executable, "-m", "contribbot", *args],
+        cwd=post.toy.queue, env={**os.environ, **post.program.env}, input=text, text=True,
+        timeout=60, capture_output=True, check=False,
     )  # fmt: skip
     return done.returncode
 

@@ -18,7 +18,7 @@ from contribbot.report.live import Lines, console
 from contribbot.verify.pipeline import Options
 from tests.conftest import Program
 from tests.contribute.following import AREA, Post, make_github, make_post, tree_of
-from tests.contribute.test_follow import close_it, start
+from tests.contribute.test_follow import close_it
 from tests.github.faults import SERVER_ERROR
 from tests.github.handle import GitHub
 from tests.github.state_social import add_event
@@ -284,15 +284,13 @@ def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
 def test_the_program_retires_what_was_merged(post: Post) -> None:
     post.open()
     sha = post.github.merge(post.pulls["area"])
-    child = start(post, "retire", "area")
-    out, _ = child.communicate(timeout=120)
-    assert child.returncode == 0
-    assert out == f"area: retired: example/toy#1 merged as {sha[:12]}\n"
+    ran = post.program("retire", "area")
+    assert ran.code == 0
+    assert ran.out == f"area: retired: example/toy#1 merged as {sha[:12]}\n"
     assert_retired(post, f"example/toy#1 merged as {sha[:12]}")
-    child = start(post, "retire", "area")
-    _, err = child.communicate(timeout=120)
-    assert child.returncode == 2
-    assert "has left the queue already" in err
+    ran = post.program("retire", "area")
+    assert ran.code == 2
+    assert "has left the queue already" in ran.err
 
 
 def test_what_new_put_there_does_not_stay(post: Post) -> None:

@@ -9,7 +9,7 @@ from contribbot.model.discussion import ReviewComment
 from contribbot.model.follow import ReviewsReport
 from contribbot.report.reviews import reviews_lines
 from tests.contribute.following import AREA, LINE, Post, make_post
-from tests.contribute.test_follow import HOSTILE, start
+from tests.contribute.test_follow import HOSTILE
 from tests.github.faults import FORBIDDEN
 from tests.github.handle import GitHub
 from tests.github.state import ReviewComment as Written
@@ -187,10 +187,9 @@ def test_answers_to_answers_belong_to_the_thread_and_a_circle_ends() -> None:
 
 def test_the_program_prints_one_document(post: Post) -> None:
     ask(post)
-    child = start(post, "reviews", "area", "--json")
-    out, err = child.communicate(timeout=60)
-    assert (child.returncode, err) == (0, "")
-    assert json.loads(out)["threads"][0]["file"] == AREA
+    ran = post.program("reviews", "area", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out)["threads"][0]["file"] == AREA
 
 
 def test_a_patch_without_a_pull_request_is_wrong_usage(post: Post) -> None:
@@ -198,7 +197,6 @@ def test_a_patch_without_a_pull_request_is_wrong_usage(post: Post) -> None:
     post.toy.put_patch("other", patch=content)
     post.toy.put_queue(["area", "other"])
     for name in ("other", "nothing"):
-        child = start(post, "reviews", name)
-        out, err = child.communicate(timeout=60)
-        assert (child.returncode, out) == (2, "")
-    assert "no such patch: nothing" in err
+        ran = post.program("reviews", name)
+        assert (ran.code, ran.out) == (2, "")
+    assert "no such patch: nothing" in ran.err

@@ -28,12 +28,12 @@ from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, REPOSITORY
 
 LATE = 60.0
-#: The program, with shorter waits between two looks.
+#: The program, whose seconds between two looks are shorter; it draws twice a second.
 QUICK = """\
 import time
 from contribbot.cli.main import main
 from contribbot.runners import sending
-sending._sleep = lambda seconds: time.sleep(seconds / 4)
+sending._sleep = lambda seconds: time.sleep(seconds * {pace})
 main()
 """
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -87,6 +87,7 @@ def dispatching(
     *args: str,
     rows: int = 30,
     width: int = 150,
+    pace: float = 0.5,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Screen]:
     """Start `contribbot dispatch` at a terminal."""
@@ -100,7 +101,7 @@ def dispatching(
              **(env or {})}  # fmt: skip
     quiet = "--json" in args
     with subprocess.Popen(
-        [*AT_TERMINAL, "-c", QUICK, "dispatch", "--every=1", *args],
+        [*AT_TERMINAL, "-c", QUICK.format(pace=pace), "dispatch", "--every=1", *args],
         cwd=desk.home.ranged.folder, env={**clean, **given}, stdin=theirs, stderr=theirs,
         stdout=subprocess.PIPE if quiet else theirs,
     ) as running:  # fmt: skip
@@ -136,7 +137,7 @@ def slowly(_: Run) -> None:
 
 def test_it_is_drawn_and_its_end_stays(desk: Desk) -> None:
     desk.script = [desk.plan, desk.work, slowly, slowly, desk.judged("success")]
-    with dispatching(desk) as screen:
+    with dispatching(desk, pace=1) as screen:
         assert screen.end() == ExitCode.OK
     (run,) = desk.runs()
     text = screen.text
