@@ -1,18 +1,24 @@
-"""What all tests share: nothing may reach the user's home, and programs run for real."""
+"""What all tests share: nothing may reach the user's home, and the program as tests call it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TextIO
 
 import pytest
 
+from contribbot.cli.main import main
+from contribbot.hardware.probe import this_machine
 from contribbot.model.pin import Pin, SdistSource
 from contribbot.model.report import PatchReport, VerifyReport
 from contribbot.sources import Silent
@@ -28,12 +34,19 @@ if TYPE_CHECKING:
 
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-tools", action="store_true", help="fail, not skip, where a tool is missing"
     )
+
+
+def pytest_configure() -> None:
+    # Under nohup and some CI it is ignored, and so would be in what the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -103,12 +116,25 @@ def dig(value: JsonValue, *keys: str | int) -> JsonValue:
 
 @dataclass
 class Program:
-    """The program, run as a user runs it."""
+    """The program: called in this process, or run as one of its own."""
 
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def __call__(self, *args: str | Path, cwd: Path | None = None, **env: str) -> Ran:
+    def __call__(
+        self, *args: str | Path, cwd: Path | None = None, stdin: bytes = b"", **env: str
+    ) -> Ran:
+        """Call the command line in this process."""
+        with contextlib.chdir(cwd or self.cwd), _process(args, {**self.env, **env}, stdin) as ran:
+            try:
+                main()
+            except SystemExit as error:
+                ran.code = error.code if isinstance(error.code, int) else int(bool(error.code))
+        return ran
+
+    def process(self, *args: str | Path, cwd: Path | None = None, **env: str) -> Ran:
+        """Run it as a process: what start-up, streams, signals or PATH do to it."""
         done = subprocess.run(
             [sys.executable, "-m", "contribbot", *map(str, args)],
             cwd=cwd or self.cwd,
@@ -121,8 +147,8 @@ class Program:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *args: str | Path) -> subprocess.Popen[str]:
-        """Start it and do not wait."""
-        return subprocess.Popen(
+        """Start it as a process and do not wait; the fixture ends it."""
+        child = subprocess.Popen(
             [sys.executable, "-m", "contribbot", *map(str, args)],
             cwd=self.cwd,
             env={**os.environ, **self.env},
@@ -130,6 +156,53 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.children.append(child)
+        return child
+
+
+@contextlib.contextmanager
+def _process(args: Iterable[str | Path], env: dict[str, str], stdin: bytes) -> Iterator[Ran]:
+    """Make this process look like a new one, and read what it writes."""
+    ran = Ran(0, "", "")
+    handlers = [signal.getsignal(number) for number in _SIGNALS]
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in env.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["contribbot", *map(str, args)])
+        # Else click names the program after what pytest was started with.
+        patch.setattr(sys.modules["__main__"], "__package__", "")
+        patch.setattr(logging.root, "handlers", [])
+        patch.setattr(logging.root, "level", logging.root.level)
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        files[0].write(stdin)
+        files[0].seek(0)
+        streams = [stack.enter_context(_stream(number, file)) for number, file in enumerate(files)]
+        for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+            patch.setattr(sys, name, stream)
+        this_machine.cache_clear()
+        before = dict(os.environ)
+        yield ran
+        for stream in streams[1:]:
+            stream.flush()
+        for file in files[1:]:
+            file.seek(0)
+        ran.out, ran.err = (file.read().decode(errors="surrogateescape") for file in files[1:])
+        assert dict(os.environ) == before, "the program changed os.environ"
+    assert [signal.getsignal(number) for number in _SIGNALS] == handlers
+
+
+@contextlib.contextmanager
+def _stream(number: int, file: IO[bytes]) -> Iterator[TextIO]:
+    """Put a file in place of a standard stream, for this process and its children."""
+    kept = os.dup(number)
+    os.dup2(file.fileno(), number)
+    try:
+        with open(number, "w" if number else "r", encoding="utf-8", closefd=False) as stream:
+            yield stream
+    finally:
+        os.dup2(kept, number)
+        os.close(kept)
 
 
 @pytest.fixture
@@ -138,10 +211,27 @@ def toy(tmp_path: Path) -> Toy:
     return Toy(tmp_path / "toy")
 
 
+@pytest.fixture(scope="session")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The outcomes of the session: a check runs once on a tree, whichever test asks first."""
+    return tmp_path_factory.mktemp("outcomes")
+
+
 @pytest.fixture
-def program(toy: Toy) -> Program:
-    """The program, run in the toy queue."""
-    return Program(toy.queue)
+def outcome_cache(toy: Toy, outcomes: Path) -> None:
+    """Let the toy queue have the outcomes of the session, for tests of what follows from them."""
+    (toy.queue / ".contribbot").mkdir()
+    (toy.queue / ".contribbot/outcomes").symlink_to(outcomes)
+
+
+@pytest.fixture
+def program(toy: Toy) -> Iterator[Program]:
+    """The program in the toy queue; whatever a test does, no child of it is left."""
+    program = Program(toy.queue)
+    yield program
+    for child in program.children:
+        with child:
+            child.kill()
 
 
 @pytest.fixture(scope="session")

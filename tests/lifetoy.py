@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ from contribbot.sources import Silent, provide
 from contribbot.store.repository import open_store
 from contribbot.store.series import apply_series
 from contribbot.workspace import stores_folder
-from tests.conftest import Ran
+from tests.conftest import Program, Ran
 from tests.toy import FIXED, GIT_ENV, git
 
 if TYPE_CHECKING:
@@ -109,15 +107,8 @@ def three_commits(folder: Path) -> str:
 def contribbot(
     queue: Path, *args: str | Path, stdin: bytes = b"", env: dict[str, str] | None = None
 ) -> Ran:
-    """Run the program in a queue."""
-    done = subprocess.run(
-        [sys.executable, "-m", "contribbot", *map(str, args)],
-        cwd=queue, env={**os.environ, **(env or {})}, input=stdin, capture_output=True,
-        timeout=120, check=False,
-    )  # fmt: skip
-    return Ran(
-        done.returncode, done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode()
-    )
+    """Call the program in a queue."""
+    return Program(queue, env or {})(*args, stdin=stdin)
 
 
 def tree_of(queue: Queue, name: str, scratch: Path) -> str:

@@ -101,6 +101,7 @@ def test_the_hipify_step_of_a_release(
     assert reason in answer.entries[0].reason
 
 
+@pytest.mark.tool("g++")
 def test_what_a_check_loads_is_built_from_the_release(toy: Toy) -> None:
     put_kernel_patch(toy)
     fixed = release(toy, {"csrc/area.cpp": FIXED_KERNEL})
@@ -116,6 +117,8 @@ def test_what_a_check_loads_is_built_from_the_release(toy: Toy) -> None:
     assert len(products(toy)) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.tool("g++")
 def test_a_build_that_failed_without_the_patch(toy: Toy) -> None:
     stated = build_table(expect='"fail-to-pass"', reason='"nonsense"')
     put_kernel_patch(toy, build=stated, checks="", base="nonsense\n")

@@ -400,8 +400,14 @@ OUT_OF_MEMORY = "OutOfMemoryError('CUDA out of memory. Tried')"
     ("where", "error", "outcome", "said"),
     [
         (BOTH[1:], "ValueError('no')", "failed", "fails on the patched tree only: ValueError: no"),
-        (BOTH[:1], "SystemExit(3)", "failed", "fails on the base only: SystemExit: 3"),
-        (BOTH, "ValueError('no')", "failed", "fails on both sides: ValueError: no"),
+        pytest.param(
+            BOTH[:1], "SystemExit(3)", "failed", "fails on the base only: SystemExit: 3",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            BOTH, "ValueError('no')", "failed", "fails on both sides: ValueError: no",
+            marks=pytest.mark.slow,
+        ),
         (BOTH[1:], OUT_OF_MEMORY, "failed",
          "fails on the patched tree only: OutOfMemoryError: CUDA out of memory. Tried"),
         (BOTH, OUT_OF_MEMORY, "unavailable",

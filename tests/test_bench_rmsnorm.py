@@ -80,6 +80,7 @@ def test_the_patch_does_not_pay_for_what_it_need_not_do(release: Path, tmp_path:
     assert reason.startswith("2 cases: ")
 
 
+@pytest.mark.slow
 def test_a_patch_that_copies_what_needs_no_copy_fails(release: Path, tmp_path: Path) -> None:
     tree = patched(release, tmp_path / "tree")
     path = tree / LAYERNORM

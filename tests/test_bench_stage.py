@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.conftest import dig
-from tests.toy import CHECKS, FAIL_TO_PASS, FIXED, PASS_TO_PASS
+from tests.toy import FAIL_TO_PASS, FIXED, one_check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,9 @@ LOOP = "for _ in range(200):\n        area = side * side"
 
 
 def entry(at_least: float, more: str = "") -> str:
+    red = one_check(reason="^AssertionError: assert 5 == ")
     return (
-        f'{CHECKS}\n[[bench]]\nname = "squares"\nfile = "bench_area.py"\nat_least = {at_least}\n'
+        f'{red}\n[[bench]]\nname = "squares"\nfile = "bench_area.py"\nat_least = {at_least}\n'
         f"rounds = 6\n{more}\n"
     )
 
@@ -44,10 +45,8 @@ def put(toy: Toy, at_least: float, *, slower: bool = False, more: str = "") -> P
     folder = toy.put_patch(
         patch=toy.format_patch({"src/toy/area.py": fixed}),
         checks=entry(at_least, more),
-        check_files={
-            "test_red.py": FAIL_TO_PASS, "test_same.py": PASS_TO_PASS, "bench_area.py": BENCH,
-        },
-    )  # fmt: skip
+        check_files={"test_red.py": FAIL_TO_PASS, "bench_area.py": BENCH},
+    )
     toy.put_queue(["area"])
     return folder
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.conftest import Program
     from tests.toy import Toy
 
+pytestmark = pytest.mark.tool("g++")
 MAKEFILE = """\
 src/toy/libnative.so: csrc/area.cpp csrc/area.h
 \t$(CXX) -shared -fPIC -Icsrc -o $@ csrc/area.cpp
@@ -180,7 +181,9 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
     assert str(toy.root.parent) not in told
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_nothing_of_a_recipe_outlives_contribbot(
     toy: Toy, program: Program, how: signal.Signals
 ) -> None:

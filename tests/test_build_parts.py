@@ -61,6 +61,7 @@ def compiled(
     )
 
 
+@pytest.mark.tool("g++")
 def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> None:
     ran = compiled(
         tmp_path,
@@ -74,6 +75,7 @@ def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> Non
     assert not (tmp_path / "run/sources").exists(), "the copy of the sources was kept"
 
 
+@pytest.mark.tool("g++")
 @pytest.mark.parametrize(
     ("sources", "flags", "said"),
     [
@@ -99,6 +101,7 @@ def test_the_first_thing_that_is_wrong_is_said(
     assert not list((tmp_path / "product").iterdir())
 
 
+@pytest.mark.tool("g++")
 @pytest.mark.parametrize(
     ("sent", "field", "said"),
     [
@@ -280,6 +283,7 @@ def test_the_hardware_to_compile_for_is_this_machines() -> None:
     assert target_environment("cpu", machine) == {}
 
 
+@pytest.mark.tool("g++")
 def test_a_torch_that_is_built_for_something_else_cannot_build_for_it() -> None:
     import torch
 

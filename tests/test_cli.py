@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import contribbot
+from tests.toy import one_check
 
 if TYPE_CHECKING:
     from tests.conftest import Program
@@ -52,6 +53,7 @@ def test_commands_that_only_read_import_neither_torch_nor_git_libraries(toy: Toy
         assert imported(toy, *args) <= {"pydantic"}, args
 
 
+@pytest.mark.usefixtures("outcome_cache")
 def test_verify_that_repeats_nothing_starts_no_test_runner(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
@@ -108,13 +110,13 @@ def test_git_that_is_missing_or_too_old(toy: Toy, program: Program) -> None:
     toy.put_queue(["area"])
     empty = toy.root / "bin"
     empty.mkdir()
-    missing = program("verify", "area", PATH=str(empty))
+    missing = program.process("verify", "area", PATH=str(empty))
     assert missing.code == 3
     assert missing.err == ("contribbot: git: program not found; install git and put it on PATH\n")
     fake = empty / "git"
     fake.write_text("#!/bin/sh\necho git version 2.30.2\n")
     fake.chmod(0o755)
-    old = program("verify", "area", PATH=f"{empty}:/usr/bin:/bin")
+    old = program.process("verify", "area", PATH=f"{empty}:/usr/bin:/bin")
     assert old.code == 3
     assert old.err == "contribbot: git 2.30.2 is too old; install git 2.39 or newer\n"
 
@@ -130,7 +132,7 @@ def test_a_cache_that_cannot_be_written(toy: Toy, program: Program) -> None:
 
 
 def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
-    toy.put_patch()
+    toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
     run = f"{sys.executable} -m contribbot verify area --force"
     export = f"{sys.executable} -m contribbot export area"
@@ -164,7 +166,7 @@ def test_what_nobody_foresaw_is_one_line(toy: Toy, program: Program) -> None:
 
 def test_the_threads_of_one_run_wait_in_silence(toy: Toy, program: Program) -> None:
     for name in ("one", "two", "three", "four"):
-        toy.put_patch(name)
+        toy.put_patch(name, checks=one_check())
     toy.put_queue(["one", "two", "three", "four"])
     ran = program("verify", "--all")
     assert (ran.code, ran.err) == (0, "")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.conftest import Program
     from tests.toy import Toy
 
+pytestmark = pytest.mark.usefixtures("outcome_cache")
 SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v1.json"
 
 

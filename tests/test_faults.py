@@ -45,7 +45,7 @@ def put(toy: Toy, text: str) -> None:
     toy.put_queue(["area"])
 
 
-@pytest.mark.parametrize("what", [NO_MEMORY, NO_TORCH_MEMORY])
+@pytest.mark.parametrize("what", [NO_MEMORY, pytest.param(NO_TORCH_MEMORY, marks=pytest.mark.slow)])
 def test_memory_that_lacks_on_the_base_says_nothing_of_the_patch(
     toy: Toy, program: Program, what: str
 ) -> None:

@@ -372,6 +372,7 @@ def queue(tmp_path: Path) -> Path:
     return tmp_path / "queue"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("vllm_archive")
 def test_vllms_patch_is_proved(queue: Path) -> None:
     program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
@@ -404,6 +405,7 @@ def test_vllms_patch_is_proved(queue: Path) -> None:
     assert witness["executed"] == witness["added"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("vllm_archive")
 def test_vllms_patch_without_the_include_root_is_refuted(queue: Path) -> None:
     path = next((queue / "patches/hipify-path").glob("*.patch"))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.toy import one_check
+from tests.smalldisk import small_disk
+from tests.toy import git, one_check
 
 if TYPE_CHECKING:
     from tests.conftest import Program
@@ -149,12 +150,13 @@ def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path)
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
-def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, rounds: int) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
     seed = random.randrange(2**32)  # noqa: S311  no secret
     chance = random.Random(seed)  # noqa: S311  no secret
-    for _ in range(12):
+    for _ in range(rounds):
         running = program.start("verify", "area", "--force")
         time.sleep(chance.uniform(0.05, 1.5))
         running.kill()
@@ -177,7 +179,7 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path) -
 
 
 def test_two_at_once_on_a_new_store(toy: Toy, program: Program) -> None:
-    toy.put_patch()
+    toy.put_patch(checks=one_check())
     toy.put_queue(["area"])
 
     both = [program.start("verify", "area", "--json") for _ in range(2)]
@@ -211,18 +213,8 @@ def test_waiting_for_the_store_can_be_interrupted(
 
 
 def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(small)],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if mounted.returncode != 0:
-        pytest.skip(f"may not mount a small disk: {mounted.stderr.decode().strip()}")
-    try:
+    with small_disk(tmp_path / "small", "size=400k") as small:
         toy.write("big.bin", os.urandom(2**20))
-        from tests.toy import git
-
         git(toy.upstream, "add", "-A")
         git(toy.upstream, "commit", "-qm", "Big")
         git(toy.upstream, "tag", "-f", "v1.0")
@@ -235,6 +227,4 @@ def test_a_full_disk(toy: Toy, program: Program, tmp_path: Path) -> None:
         assert "free some space" in ran.err + ran.out
         assert "Traceback" not in ran.err
         assert not (toy.queue / "evidence").exists()
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
     assert program("verify", "area").code == 0

@@ -8,12 +8,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.kills import Case, Seen, at_each_step, at_random, run
 from tests.toy import AREA, Toy, git
 
 #: More rounds, or other ones, for a long look: CONTRIBBOT_KILLS=200 CONTRIBBOT_KILL_SEED=7.
 ROUNDS = int(os.environ.get("CONTRIBBOT_KILLS", "6"))
+#: The cases that `make test` kills too, a few times.
+SHORT = {"transaction patches/area/x patches/notes.txt -patches/area/checks/test_same.py",
+         "new", "refresh", "rebase --continue"}  # fmt: skip
 SEED = int(os.environ.get("CONTRIBBOT_KILL_SEED", "20261121"))
 
 WRITES = textwrap.dedent(
@@ -139,14 +143,14 @@ CASES = [
     Case("rebase --continue", resolved, again=frozenset({2})),
     Case("export", export, changes=False),
 ]
-IDS = [case.name.replace("patches/", "") for case in CASES]
 
 
-@pytest.fixture(params=CASES, ids=IDS)
-def case(request: pytest.FixtureRequest) -> Case:
-    """Each case."""
-    one: Case = request.param
-    return one
+def kills(most: int, few: int, cases: set[str]) -> list[ParameterSet]:
+    """Return each case with how often it is killed, and a few kills of some cases."""
+    slow = [pytest.param(case, most, marks=pytest.mark.slow, id=case.name) for case in CASES]
+    short = [pytest.param(case, few, id=f"{case.name}, in short") for case in CASES
+           if case.name in cases]  # fmt: skip
+    return short + slow
 
 
 def assert_whole(seen: Seen, case: Case) -> None:
@@ -157,8 +161,11 @@ def assert_whole(seen: Seen, case: Case) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_kill_before_any_change_of_a_file(case: Case, toy: Toy, tmp_path: Path) -> None:
-    all_seen = list(at_each_step(case, toy, tmp_path, most=5 * ROUNDS, seed=SEED))
+@pytest.mark.parametrize(("case", "most"), kills(5 * ROUNDS, 6, SHORT))
+def test_a_kill_before_any_change_of_a_file(
+    case: Case, most: int, toy: Toy, tmp_path: Path
+) -> None:
+    all_seen = list(at_each_step(case, toy, tmp_path, most=most, seed=SEED))
     for seen in all_seen:
         assert_whole(seen, case)
     # It was killed at every step but the last.
@@ -180,6 +187,7 @@ def test_what_is_written_file_by_file_is_seen_torn(toy: Toy, tmp_path: Path) -> 
     assert states == ["before", "torn", "after"]
 
 
-def test_a_kill_at_a_random_time(case: Case, toy: Toy, tmp_path: Path) -> None:
-    for seen in at_random(case, toy, tmp_path, rounds=ROUNDS, seed=SEED):
+@pytest.mark.parametrize(("case", "rounds"), kills(ROUNDS, 2, {"new"}))
+def test_a_kill_at_a_random_time(case: Case, rounds: int, toy: Toy, tmp_path: Path) -> None:
+    for seen in at_random(case, toy, tmp_path, rounds=rounds, seed=SEED):
         assert_whole(seen, case)

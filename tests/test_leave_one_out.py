@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.conftest import Program, Ran
     from tests.toy import Toy
 
+pytestmark = pytest.mark.usefixtures("outcome_cache")
 #: The first adds what the top uses, the second changes a comment.
 HELPER = "def product(one, other):\n    return one * other\n"
 COMMENTED = AREA.replace('"""Areas."""', '"""Areas of shapes."""')

@@ -110,6 +110,7 @@ def test_a_patch_whose_numbers_are_too_coarse_is_refuted(toy: Toy, program: Prog
     assert dig(result.details, "totals", "patched", "failed") == 4
 
 
+@pytest.mark.slow
 def test_nan_in_a_reference_is_never_the_stated_reason(toy: Toy, program: Program) -> None:
     check = JUDGED.replace("x.double() * y.double()", "x.double() * float('nan')")
     result = ran(toy, program, check, entry(reason="CannotJudgeError|AssertionError: float"))
@@ -118,6 +119,7 @@ def test_nan_in_a_reference_is_never_the_stated_reason(toy: Toy, program: Progra
     assert "CannotJudgeError: the float64 reference is NaN or infinite at (0, 0)" in result.reason
 
 
+@pytest.mark.slow
 def test_numbers_that_nobody_judges_show_nothing(toy: Toy, program: Program) -> None:
     plain = HEAD + "def test_area() -> None:\n    assert float(rectangle(2, 3)) == 6\n"
     result = ran(toy, program, plain, entry(reason="assert 5"))
@@ -127,6 +129,7 @@ def test_numbers_that_nobody_judges_show_nothing(toy: Toy, program: Program) -> 
     )
 
 
+@pytest.mark.slow
 def test_empty_results_show_nothing(toy: Toy, program: Program) -> None:
     check = JUDGED.replace("(2, 3), (5,)", "(0, 3), (2, 0)").replace("rectangle(x, y)", "x * y")
     result = ran(toy, program, check, entry(expect="pass-to-pass", reason=""))
@@ -134,6 +137,7 @@ def test_empty_results_show_nothing(toy: Toy, program: Program) -> None:
     assert result.reason == "grid: every result is empty, so no number was judged"
 
 
+@pytest.mark.slow
 def test_limits_that_zeros_would_pass_show_nothing(toy: Toy, program: Program) -> None:
     check = JUDGED.replace('"area", rectangle(x, y)', '"area", 0 * square(x)')
     wide = entry(expect="pass-to-pass", reason="").replace("floor = 1e-9", "floor = 1e3")
@@ -145,6 +149,7 @@ def test_limits_that_zeros_would_pass_show_nothing(toy: Toy, program: Program) -
     )
 
 
+@pytest.mark.slow
 def test_what_is_skipped_is_said_and_a_cell_that_stops_half_way_is_no_pass(
     toy: Toy, program: Program
 ) -> None:
@@ -170,6 +175,7 @@ def test_what_is_skipped_is_said_and_a_cell_that_stops_half_way_is_no_pass(
     )
 
 
+@pytest.mark.slow
 def test_names_that_no_text_can_hold_are_spelled_out(toy: Toy, program: Program) -> None:
     check = JUDGED.replace("[(2, 3), (5,)]", '[(5,)], "odd": ["\\ud800\\x1b[2J"]').replace(
         '"area", rect', '"\\udfff", rect'
@@ -180,6 +186,7 @@ def test_names_that_no_text_can_hold_are_spelled_out(toy: Toy, program: Program)
     assert dig(result.details, "cells", "base", 0, "outputs", 0, "name") == "\\udfff"
 
 
+@pytest.mark.slow
 def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     toy: Toy, program: Program
 ) -> None:
@@ -194,6 +201,7 @@ def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     assert failed == "ValueError: no rectangle in <run>/checks/test_grid.py"
 
 
+@pytest.mark.slow
 def test_what_must_stay_bit_for_bit(toy: Toy, program: Program) -> None:
     check = JUDGED.replace(
         'draw.judge(\n        "area", rectangle(x, y), reference=x.double() * y.double(), '
@@ -250,6 +258,28 @@ def cell(number: int, ratio: float | None = 1.0, failed: str = "", **other: obje
 def run(*cells: CellRecord) -> CheckRun:
     """Return a run in which all tests passed."""
     return CheckRun(passed=[one.test for one in cells], cells=list(cells))
+
+
+@pytest.mark.parametrize(
+    ("patched", "reason"),
+    [
+        ([], "test_grid.py judges no cell: it uses no Grid of contribbot.numerics"),
+        ([cell(1, elements=0)], "every result is empty, so no number was judged"),
+        ([cell(1, largest=2.0)], ("every error that fudge and floor allow is as large as the "
+         "values themselves, so zeros would pass")),
+    ],
+)  # fmt: skip
+def test_green_tests_that_show_nothing_of_numbers(patched: list[CellRecord], reason: str) -> None:
+    base = CheckRun(passed=["t.py::test"], cells=patched)
+    assert judge_cells(NUMERICS, base, base) == (Outcome.FAILED, reason)
+
+
+def test_what_stays_bit_for_bit_and_what_is_skipped_is_said() -> None:
+    exact = run(cell(1, kind="exact", ratio=None))
+    exact.skipped.append("t.py::test[later]")
+    assert judge_cells(NUMERICS, exact, exact) == (
+        Outcome.PASSED, "1 cell: 4 elements bit-identical; base the same bits; 1 test skipped"
+    )  # fmt: skip
 
 
 def test_a_bad_cell_whose_test_passed_is_no_pass() -> None:
@@ -392,9 +422,10 @@ def test_all_seeds_run_and_the_worst_is_named(tmp_path: Path) -> None:
     ("body", "words"),
     [
         ("pass", "AssertionError: float32: nothing was judged"),
-        (
+        pytest.param(
             "x = draw.normal(3)\n    for _ in 'ab':\n        draw.judge_exact('x', x.clone(), x)",
             "ValueError: x: judged twice with seed 0; give each result its name",
+            marks=pytest.mark.slow,
         ),
     ],
 )

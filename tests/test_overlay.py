@@ -58,7 +58,7 @@ def install(toy: Toy, area: str, *, release: str) -> None:
 
 
 def test_the_trees_files_stand_before_the_installed_ones(over: Toy, program: Program) -> None:
-    ran = program("verify", "area", "--json")
+    ran = program.process("verify", "area", "--json")
     assert ran.report().verdict == "proved", ran.out
     check = ran.stages()["reproduce red"]
     assert check.reason == "red: 1 test: fail on the base as stated, pass on the patched tree"
@@ -73,7 +73,7 @@ def test_another_release_below_is_said(over: Toy, program: Program) -> None:
     (site(over) / "toy-1.0.dist-info/METADATA").unlink()
     (site(over) / "toy-1.0.dist-info").rmdir()
     install(over, AREA.replace("side * side", "side**2"), release="2.0+cpu")
-    check = program("verify", "area", "--json").stages()["reproduce red"]
+    check = program.process("verify", "area", "--json").stages()["reproduce red"]
     assert check.outcome == "passed", check.reason
     assert check.reason.endswith("(over src 2.0+cpu, not the pin's)")
     assert check.details["merged"] == ["src/toy/area.py"]
@@ -82,9 +82,9 @@ def test_another_release_below_is_said(over: Toy, program: Program) -> None:
 def test_lines_are_witnessed_by_their_place_in_the_tree_also_where_they_lie_elsewhere(
     over: Toy, program: Program
 ) -> None:
-    here = program("verify", "area", "--json").stages()["witness"]
+    here = program.process("verify", "area", "--json").stages()["witness"]
     install(over, '"""Areas,\n\nand more.\n"""\n' + AREA, release="2.0")
-    ran = program("verify", "area", "--json")
+    ran = program.process("verify", "area", "--json")
     check, witness = ran.stages()["reproduce red"], ran.stages()["witness"]
     assert check.details["merged"] == ["src/toy/area.py"]
     assert witness.reason == "2 of 2 added statements ran (100%)"
@@ -97,7 +97,7 @@ def test_a_change_that_does_not_fit_what_is_installed_is_unavailable(
     over: Toy, program: Program
 ) -> None:
     install(over, AREA.replace("width + height", "height + width"), release="1.0")
-    ran = program("verify", "area", "--json")
+    ran = program.process("verify", "area", "--json")
     assert ran.code == 3
     check = ran.stages()["reproduce red"]
     assert check.outcome == "unavailable"
@@ -109,7 +109,7 @@ def test_a_change_that_does_not_fit_what_is_installed_is_unavailable(
 @pytest.mark.usefixtures("over")
 def test_a_package_that_is_not_installed_is_unavailable(program: Program) -> None:
     program.env["PYTHONPATH"] = ""
-    check = program("verify", "area", "--json").stages()["reproduce red"]
+    check = program.process("verify", "area", "--json").stages()["reproduce red"]
     assert (check.outcome, check.reason) == (
         "unavailable",
         "red: the Python package src is not installed",
@@ -136,5 +136,5 @@ def test_files_that_come_and_go_are_real_ones(over: Toy, program: Program) -> No
         },
     )
     over.put_queue(["area"])
-    ran = program("verify", "area", "--json")
+    ran = program.process("verify", "area", "--json")
     assert ran.stages()["reproduce red"].outcome == "passed", ran.out

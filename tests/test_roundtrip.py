@@ -21,9 +21,7 @@ from tests.lifetoy import (
 )
 from tests.toy import FIXED, GIT_ENV, Toy, git
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("stg") and shutil.which("quilt")), reason="StGit and quilt are not installed"
-)
+pytestmark = pytest.mark.tool("stg", "quilt")
 #: What is told to quilt and StGit; the user's own files have no part in it.
 ENV = {**GIT_ENV, "QUILT_PATCHES": "patches", "QUILT_PC": ".pc", "EDITOR": "true"}
 

@@ -149,7 +149,7 @@ def test_a_memory_fault_that_a_patch_causes_refutes_it(toy: Toy) -> None:
 def test_a_hang_is_the_runners_where_a_known_good_kernel_does_not_run_either(
     toy: Toy, fit: int, outcome: str
 ) -> None:
-    found = outcome_of(toy, HANGS_WHEN_PATCHED, Counted(fit), "timeout = 15")
+    found = outcome_of(toy, HANGS_WHEN_PATCHED, Counted(fit), "timeout = 8")
     assert found.outcome == outcome
     told = found.details.get("runner_fault")
     assert told is None if fit > 1 else dig(told, "kind") == "gpu-hung"

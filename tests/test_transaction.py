@@ -17,6 +17,7 @@ from contribbot.queue import exchange, swap
 from contribbot.queue.load import find_queue, load_queue
 from contribbot.queue.torn import torn_file
 from contribbot.queue.transaction import recover, transaction
+from tests import smalldisk
 from tests.toy import Toy
 
 Tree = dict[str, bytes | str]
@@ -225,13 +226,8 @@ def test_a_linked_file_is_changed_where_it_lies(queue: Path, tmp_path: Path) -> 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own, with room for a little."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
+    with smalldisk.small_disk(tmp_path / "disk", "size=256k") as disk:
+        yield disk
 
 
 def test_a_full_disk_changes_nothing(queue: Path, small_disk: Path) -> None:

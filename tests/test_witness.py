@@ -64,7 +64,8 @@ class Witnessed:
 
 
 @pytest.fixture
-def witnessed(toy: Toy, program: Program) -> Iterator[Witnessed]:
+def witnessed(toy: Toy, program: Program, outcome_cache: None) -> Iterator[Witnessed]:
+    del outcome_cache
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": WITH_HELPER}))
     toy.put_queue(["area"])
     ran = program("verify", "area", "--json").stages()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
+import tempfile
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +71,28 @@ def git(folder: Path, *args: str, stdin: bytes = b"") -> bytes:
     return done.stdout
 
 
+@functools.cache
+def upstream() -> dict[str, bytes]:
+    """Return the files of the toy's upstream, made once: a commit with the tag v1.0."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        git(folder, "init", "-q", "-b", "main")
+        (folder / "src/toy").mkdir(parents=True)
+        (folder / "src/toy/__init__.py").touch()
+        (folder / "src/toy/area.py").write_text(AREA)
+        (folder / "README").write_text("toy\n")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", "Toy 1.0")
+        git(folder, "tag", "v1.0")
+        return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 @dataclass
 class Toy:
     """A queue in a folder, with its upstream beside it."""
@@ -81,15 +105,9 @@ class Toy:
     def __post_init__(self) -> None:
         self.upstream = self.root / "upstream"
         self.queue = self.root / "queue"
-        self.upstream.mkdir(parents=True)
-        git(self.upstream, "init", "-q", "-b", "main")
-        self.write("src/toy/__init__.py", "")
-        self.write("src/toy/area.py", AREA)
-        self.write("README", "toy\n")
-        git(self.upstream, "add", "-A")
-        git(self.upstream, "commit", "-q", "-m", "Toy 1.0")
-        git(self.upstream, "tag", "v1.0")
-        self.commit = git(self.upstream, "rev-parse", "HEAD").decode().strip()
+        for path, content in upstream().items():
+            self.write(path, content)
+        self.commit = upstream()[".git/refs/heads/main"].decode().strip()
         self.put("upstreams/toy.toml", self.upstream_toml())
         self.put_queue([])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.toy import AREA, Toy, git
+from tests.toy import AREA, Toy, contents, git
 
 #: Lines before the change: the patch applies at another place.
 SHIFTED = AREA.replace('"""Areas."""', '"""Areas.\n\nOf plane figures.\n"""')
@@ -18,16 +18,26 @@ MENDED = SHIFTED.replace("return width + height", "return height * width")
 TAKEN = SHIFTED.replace("return width + height", "area = width * height\n    return area")
 
 
-@pytest.fixture
-def releases(toy: Toy) -> Toy:
-    """Give the toy one patch, `area`, and an upstream with tags v1.0 to v1.5."""
-    toy.put_patch()
-    toy.put_queue(["area"])
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the files of an upstream with tags v1.0 to v1.5, at v1.0."""
+    toy = Toy(tmp_path_factory.mktemp("history"))
     for tag, area in (
         ("v1.1", SHIFTED), ("v1.2", BESIDE), ("v1.3", WRONG), ("v1.4", MENDED), ("v1.5", TAKEN),
     ):  # fmt: skip
         release(toy, tag, {"src/toy/area.py": area})
     git(toy.upstream, "reset", "-q", "--hard", "v1.0")
+    return contents(toy.upstream)
+
+
+@pytest.fixture
+def releases(toy: Toy, history: dict[str, bytes], outcome_cache: None) -> Toy:
+    """Give the toy one patch, `area`, and an upstream with a history."""
+    del outcome_cache
+    for path, content in history.items():
+        toy.write(path, content)
+    toy.put_patch()
+    toy.put_queue(["area"])
     return toy
 
 

@@ -34,17 +34,16 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(params=["http", "https"])
-def server(
-    request: pytest.FixtureRequest, releases: Toy, program: Program, certificate: Path
-) -> Iterator[GitServer]:
+@pytest.fixture(params=["http", pytest.param("https", marks=pytest.mark.tool("openssl"))])
+def server(request: pytest.FixtureRequest, releases: Toy, program: Program) -> Iterator[GitServer]:
     """Serve the toy's upstream; the queue names the server in place of the folder."""
     encrypted = request.param == "https"
-    with GitServer(releases.root, certificate if encrypted else None) as server:
+    certificate = request.getfixturevalue("certificate") if encrypted else None
+    with GitServer(releases.root, certificate) as server:
         queue = releases.queue / "patches/queue.toml"
         remote = f"{server.url}/upstream"
         queue.write_text(queue.read_text().replace(releases.upstream.as_uri(), remote))
-        program.env = {"no_proxy": "127.0.0.1", "GIT_SSL_CAINFO": str(certificate)}
+        program.env = {"no_proxy": "127.0.0.1", "GIT_SSL_CAINFO": str(certificate or "")}
         yield server
 
 
@@ -59,6 +58,7 @@ def test_releases_and_commits_come_over_http(releases: Toy, program: Program) ->
     assert dig(ran.json(), "first") == expected
 
 
+@pytest.mark.tool("openssl")
 @pytest.mark.parametrize("server", ["https"], indirect=True)
 @pytest.mark.usefixtures("server")
 def test_a_certificate_that_nobody_vouches_for_is_refused(program: Program) -> None:

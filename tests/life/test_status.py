@@ -62,8 +62,9 @@ def test_each_release_makes_something_else_of_it(
     assert state(program, "--against", tag, "--text-only")[:2] == (text, "")
 
 
-@pytest.mark.usefixtures("releases")
-def test_the_second_time_nothing_runs(program: Program) -> None:
+def test_the_second_time_nothing_runs(releases: Toy, program: Program) -> None:
+    # No test of this session has run this check.
+    releases.put("patches/area/checks/test_red.py", f"{FAIL_TO_PASS}\n# The first time.\n")
     first = program("status", "--against", "v1.4", "--json")
     again = program("status", "--against", "v1.4", "--json")
     entries = dig(again.json(), "patches", 0, "behaviour", "entries")

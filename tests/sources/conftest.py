@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.model.pin import InstalledSource, Pin, SdistSource, SourceSpec, Upstream
-from contribbot.sources import Silent, retry
+from contribbot.sources import Silent, pip_config, retry
 from contribbot.sources.base import Job
 from contribbot.store.repository import Store, git_environment, open_store
 from contribbot.workspace import stores_folder
@@ -111,10 +111,21 @@ def bare_pip(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+def _listed() -> list[tuple[str, str]]:
+    """Return what `pip config list` says where variables alone configure it."""
+    return [
+        (f":env:.{name.removeprefix('PIP_').lower().replace('_', '-')}", value)
+        for name, value in os.environ.items()
+        if name.startswith("PIP_")
+    ]
+
+
 @pytest.fixture
 def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
     """Give an empty package index that pip is configured for."""
     assert bare_pip.is_dir()
+    # A pip of its own in each test would be most of the time; test_pip_config asks it.
+    patch.setattr(pip_config, "_listed", _listed)
     with Index() as server:
         patch.setenv("PIP_INDEX_URL", server.url)
         yield server
@@ -124,6 +135,7 @@ def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
 def find_links(kit: Kit, bare_pip: Path, patch: pytest.MonkeyPatch) -> Path:
     """Give a folder that pip finds packages in, and nowhere else."""
     assert bare_pip.is_dir()
+    patch.setattr(pip_config, "_listed", _listed)
     patch.setenv("PIP_NO_INDEX", "1")
     patch.setenv("PIP_FIND_LINKS", str(kit.folder))
     return kit.folder

@@ -18,6 +18,7 @@ from contribbot.errors import NoSpaceError
 from contribbot.model.pin import Pin
 from contribbot.sources import Silent, find, provide
 from contribbot.store.repository import Store
+from tests import smalldisk
 
 from .conftest import UPSTREAM, Kit
 
@@ -102,15 +103,9 @@ def test_two_at_once_import_once(kit: Kit, find_links: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give a cache on a disk of 3 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    done = subprocess.run(command, check=False, capture_output=True)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk here: {done.stderr.decode().strip()}")
-    patch.setenv("CONTRIBBOT_CACHE", str(disk))
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+    with smalldisk.small_disk(tmp_path / "disk", "size=3m") as disk:
+        patch.setenv("CONTRIBBOT_CACHE", str(disk))
+        yield disk
 
 
 @pytest.mark.parametrize("taken", [0, 2 * 2**20])

@@ -77,6 +77,7 @@ def test_the_folders_can_lie_deeper_in_the_repository(kit: Kit, find_links: Path
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_wheel_gives_the_python_files_that_the_source_archive_gives(
     kit: Kit, sglang_pin: Pin, sglang_archive: Path, patch: pytest.MonkeyPatch
 ) -> None:
