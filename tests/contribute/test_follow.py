@@ -728,10 +728,10 @@ def test_a_terminal_that_cannot_show_it_shows_what_it_can(post: Post) -> None:
     post.open(title="A fix \N{GRINNING FACE}")
     env = {"GITHUB_API_URL": post.github.base, "GITHUB_TOKEN": post.token, "PYTHONUTF8": "0"}
     program = Program(post.toy.queue, {**env, "PYTHONIOENCODING": "iso-8859-1:strict"})
-    told = program("follow")
+    told = program.process("follow")
     assert (told.code, told.err) == (0, "")
     assert "\\U0001f600" in told.out
-    said = program("follow", "--json")
+    said = program.process("follow", "--json")
     (one,) = FollowReport.model_validate_json(said.out).contributions
     assert one.title == "A fix \N{GRINNING FACE}"
 

@@ -23,11 +23,11 @@ from tests.github.faults import SERVER_ERROR
 from tests.github.handle import GitHub
 from tests.github.state_social import add_event
 from tests.kills import Case, at_each_step
-from tests.life.conftest import releases
+from tests.life.conftest import history, releases
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy
 
-__all__ = ["releases"]
+__all__ = ["history", "releases"]
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ def test_an_installed_wheel_brings_its_own_templates(
     template = place / "contribbot/workflows/rebase.yml"
     template.write_text(template.read_text() + "# of the wheel\n")
 
-    ran = program("workflows", "install", PYTHONPATH=str(place))
+    ran = program.process("workflows", "install", PYTHONPATH=str(place))
 
     assert ran.code == 0, ran.err
     assert (toy.queue / PATHS[1]).read_text().endswith("# of the wheel\n")
