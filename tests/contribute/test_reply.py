@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -252,19 +249,9 @@ def test_the_program_reads_standard_input_and_says_what_is_not_there(
     ran = post.program("reply", "area", short_id(root.id), "--text-file", "missing.md")
     assert ran.code == 2
     assert "missing.md: No such file" in ran.err
-    code = start_with_input(post, TEXT, "reply", "area", short_id(root.id), "--text-file", "-")
-    assert code == 0
+    ran = post.program("reply", "area", short_id(root.id), "--text-file", "-", stdin=TEXT.encode())
+    assert ran.code == 0
     assert ours(post) == [TEXT]
-
-
-def start_with_input(post: Post, text: str, *args: str) -> int:
-    """Run the program with a text on standard input, and return its exit code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "contribbot", *args],
-        cwd=post.toy.queue, env={**os.environ, **post.program.env}, input=text, text=True,
-        timeout=60, capture_output=True, check=False,
-    )  # fmt: skip
-    return done.returncode
 
 
 def test_a_patch_that_left_the_queue_can_still_be_answered_for(
