@@ -8,6 +8,8 @@ VENV_FLAGS ?=
 INSTALL = @command -v $(PYTHON) >/dev/null || { \
 	echo "install: $(PYTHON) is not here: apt-get install python3 python3-venv" >&2; exit 3; }; \
 	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
+# Many tests wait for programs that they start: two workers a core.
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 .PHONY: help verify test test-all lock lint format schema bench clean
 
 help:  ## Show this help
@@ -17,10 +19,10 @@ verify: $(BIN)/.installed  ## Prove patches/rmsnorm on this machine
 	$(BIN)/contribbot verify patches/rmsnorm --evidence .contribbot/evidence
 
 test: $(BIN)/.dev  ## Run the tests: of many slow ones of a kind, one
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(BIN)/.dev  ## Run every test
-	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
 lint: $(BIN)/.dev  ## Format, lint and types, all strict
 	$(BIN)/ruff format --check .

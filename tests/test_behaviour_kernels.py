@@ -30,6 +30,7 @@ def _a_toolchain(seen: Path, tmp_path: Path) -> None:
     shutil.copytree(seen, tmp_path / "cache/toolchains")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_a_toolchain")
 @pytest.mark.parametrize(
     ("source", "said", "reason"),
@@ -101,6 +102,7 @@ def test_the_hipify_step_of_a_release(
     assert reason in answer.entries[0].reason
 
 
+@pytest.mark.slow
 @pytest.mark.tool("g++")
 def test_what_a_check_loads_is_built_from_the_release(toy: Toy) -> None:
     put_kernel_patch(toy)

@@ -150,6 +150,7 @@ def test_more_work_breaks_a_claim_not_to_be_slower(sides: Sides) -> None:
     assert only(result).verdict is Verdict.FAILED
 
 
+@pytest.mark.slow
 def test_every_case_counts(sides: Sides) -> None:
     sides.put(
         """
@@ -218,6 +219,7 @@ JITTER = """
 """
 
 
+@pytest.mark.slow
 def test_a_spread_that_exceeds_the_claim_is_no_verdict(sides: Sides) -> None:
     sides.put(JITTER)
 
@@ -233,6 +235,7 @@ def test_a_spread_that_exceeds_the_claim_is_no_verdict(sides: Sides) -> None:
     assert len(only(result).base.seconds) == len(only(result).patched.seconds) == 18
 
 
+@pytest.mark.slow
 def test_a_difference_inside_its_spread_is_called_noise(sides: Sides) -> None:
     sides.put(JITTER)
 
@@ -284,6 +287,7 @@ def test_a_crash_is_seen_though_something_keeps_the_channel_open(sides: Sides) -
     assert (outcome, reason) == (Outcome.FAILED, "forking: on the base: crashed: SIGSEGV")
 
 
+@pytest.mark.slow
 def test_a_log_that_is_gone_is_no_trouble(sides: Sides) -> None:
     sides.put(f"os.remove('../log')\n{textwrap.dedent(ONE)}")
 
@@ -429,7 +433,7 @@ def test_what_raises_is_the_cases_own_trouble(
     ("side", "error", "outcome"),
     [
         ("base", "HIP error: no ROCm-capable device is detected", "unavailable"),
-        ("patched", "CUDA error: unknown error", "unavailable"),
+        pytest.param("patched", "CUDA error: unknown error", "unavailable", marks=pytest.mark.slow),
         ("patched", "HIP error: an illegal memory access was encountered", "failed"),
     ],
 )

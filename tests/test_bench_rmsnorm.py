@@ -71,6 +71,7 @@ def compare(base: Path, tree: Path, at_least: float, folder: Path) -> tuple[Outc
     return outcome, reason
 
 
+@pytest.mark.slow
 def test_the_patch_does_not_pay_for_what_it_need_not_do(release: Path, tmp_path: Path) -> None:
     tree = patched(release, tmp_path / "tree")
 

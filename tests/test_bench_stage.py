@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.conftest import dig
 from tests.toy import FAIL_TO_PASS, FIXED, one_check
 
@@ -91,6 +93,7 @@ def test_a_slower_patch_is_refuted_and_that_is_remembered(toy: Toy, program: Pro
     assert (again.cached, again.reason) == (True, reason)
 
 
+@pytest.mark.slow
 def test_a_claim_that_changes_is_measured_again(toy: Toy, program: Program) -> None:
     folder = put(toy, 0.01)
     assert program("verify", "area").code == 0
@@ -120,6 +123,7 @@ def test_hardware_and_modules_that_are_not_here_leave_it_open(toy: Toy, program:
     assert seen.reason == "squares: the Python module no_such_module_here is not installed"
 
 
+@pytest.mark.slow
 def test_the_bench_has_the_environment_of_a_check(toy: Toy, program: Program) -> None:
     folder = put(toy, 0.01, more='env = { WIDTH = "3" }')
     (folder / "checks/helper.py").write_text("NAME = 'from a file beside it'\n")
@@ -177,6 +181,7 @@ def test_what_an_exception_says_names_no_folder_of_this_machine(toy: Toy, progra
     assert str(toy.root.parent) not in seen.model_dump_json()
 
 
+@pytest.mark.slow
 def test_a_bench_that_writes_into_the_tree_fails(toy: Toy, program: Program) -> None:
     folder = put(toy, 0.01)
     (folder / "checks/bench_area.py").write_text(
@@ -197,6 +202,7 @@ def test_a_claim_of_memory_on_the_processor_is_refused_at_once(toy: Toy, program
     assert "memory_at_most: memory is measured on a GPU only" in ran.err
 
 
+@pytest.mark.slow
 def test_threads_that_no_machine_has_are_not_believed(toy: Toy, program: Program) -> None:
     put(toy, 0.01, more=f'env = {{ OMP_NUM_THREADS = "{"9" * 5000}" }}')
 

@@ -101,7 +101,7 @@ def test_an_unchanged_build_is_not_repeated(toy: Toy, program: Program) -> None:
 
 
 @pytest.mark.usefixtures("products_there")
-@pytest.mark.parametrize("harm", ["shortened", "removed"])
+@pytest.mark.parametrize("harm", [pytest.param("shortened", marks=pytest.mark.slow), "removed"])
 def test_a_damaged_product_is_built_again(toy: Toy, program: Program, harm: str) -> None:
     put_kernel_patch(toy)
     assert program("verify", "area").code == 0
@@ -135,6 +135,7 @@ def test_what_does_not_compile_is_said_and_its_checks_wait(toy: Toy, program: Pr
     assert check.reason.startswith("red: its build area failed: the patched tree does not build")
 
 
+@pytest.mark.slow
 def test_a_base_that_does_not_build_is_red_for_the_stated_reason(
     toy: Toy, program: Program
 ) -> None:
@@ -236,6 +237,7 @@ def put_slow_patch(toy: Toy, *, timeout: str = "") -> Path:
     return wrapper
 
 
+@pytest.mark.slow
 def test_a_build_that_takes_too_long_is_ended_and_not_remembered(
     toy: Toy, program: Program
 ) -> None:
@@ -251,6 +253,7 @@ def test_a_build_that_takes_too_long_is_ended_and_not_remembered(
     assert not program("verify", "area", "--json").stages()["build area"].cached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )

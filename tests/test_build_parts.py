@@ -79,14 +79,25 @@ def test_several_sources_and_a_binding_become_one_library(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("sources", "flags", "said"),
     [
-        ({"a.cpp": GOOD}, ("-fno-such-thing",), "unrecognized command-line option"),
+        pytest.param(
+            {"a.cpp": GOOD},
+            ("-fno-such-thing",),
+            "unrecognized command-line option",
+            marks=pytest.mark.slow,
+        ),
         ({"a.cpp": '#include "gone.h"\n'}, (), "a.cpp:1:10: fatal error: gone.h: No such file"),
-        (
+        pytest.param(
             {"a.cpp": 'extern "C" int gone(); extern "C" int f() { return gone(); }'},
             (),
             "error: it is built and cannot be loaded: ",
+            marks=pytest.mark.slow,
         ),
-        ({"a.cpp": GOOD, "b.cpp": GOOD}, (), "multiple definition of `five'"),
+        pytest.param(
+            {"a.cpp": GOOD, "b.cpp": GOOD},
+            (),
+            "multiple definition of `five'",
+            marks=pytest.mark.slow,
+        ),
         ({"a.cpp": GOOD + '#warning "error: just kidding"\nint f( { }\n'}, (), "a.cpp:3:"),
     ],
     ids=["flag", "header", "symbol", "link", "after a warning"],

@@ -96,6 +96,7 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
     assert ran.report().open == ()
 
 
+@pytest.mark.slow
 def test_a_record_names_no_folder_of_this_machine(toy: Toy, program: Program) -> None:
     put_change(toy, CUDA_ONLY, LONG, entry("fail-to-pass", 'reason = "cuda_fp8"'))
 
@@ -127,6 +128,7 @@ def test_what_does_not_compile_on_the_base_goes_from_red_to_green(
     assert program("evidence", "check").code == 0
 
 
+@pytest.mark.slow
 def test_a_base_that_compiles_shows_nothing(toy: Toy, program: Program) -> None:
     put_change(toy, LONG, QUICK, entry("fail-to-pass", 'reason = "cuda_fp8"'))
 
@@ -151,6 +153,7 @@ def test_a_patched_tree_that_does_not_compile_refutes(toy: Toy, program: Program
     assert_refuted(program("verify", "scale", "--json"), "does not compile on the patched tree: ")
 
 
+@pytest.mark.slow
 def test_a_named_instruction_is_red_to_green(toy: Toy, program: Program) -> None:
     stated = entry(
         "fail-to-pass",
@@ -180,6 +183,7 @@ def test_a_named_instruction_that_is_not_there_refutes(toy: Toy, program: Progra
     )
 
 
+@pytest.mark.slow
 def test_more_instructions_refute_a_claim_of_fewer(toy: Toy, program: Program) -> None:
     put_change(toy, QUICK, LONG, entry(more='fewer_instructions = ["gfx942"]'))
 
@@ -207,6 +211,7 @@ def test_no_kernel_of_that_name_refutes(toy: Toy, program: Program) -> None:
     assert_refuted(program("verify", "scale", "--json"), "no kernel whose name matches '^scales'")
 
 
+@pytest.mark.slow
 def test_numbers_of_a_kernel_that_calls_what_is_not_there_are_not_believed(
     toy: Toy, program: Program
 ) -> None:
@@ -232,6 +237,7 @@ def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: 
     assert program("verify", "scale", "--require", "compile:gfx942").code == 0
 
 
+@pytest.mark.slow
 def test_a_header_of_rocm_without_stand_in_is_not_the_patchs_fault(
     toy: Toy, program: Program
 ) -> None:
@@ -272,6 +278,7 @@ def test_what_pip_installs_compiles_where_no_other_compiler_is(
     assert not [one for one in (str(toy.root.parent), sys.prefix, str(tmp_path)) if one in told]
 
 
+@pytest.mark.slow
 def test_a_compiler_that_dies_decides_nothing_for_good(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
@@ -289,6 +296,7 @@ def test_a_compiler_that_dies_decides_nothing_for_good(
     assert not compiled(again)["gfx942"].cached
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry(more="timeout = 3"))
     real = needed(toolchain("gfx942"))
@@ -304,6 +312,7 @@ def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Pa
     assert result.reason.endswith("not finished after 3 s")
 
 
+@pytest.mark.slow
 def test_a_compiler_does_not_outlive_contribbot(toy: Toy, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry())
     real, started = needed(toolchain("gfx942")), tmp_path / "started"
@@ -334,6 +343,7 @@ def wait_for(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_same_for_the_compiler_is_compiled_once(toy: Toy, program: Program) -> None:
     put_change(toy, LONG, SAME, entry())
 

@@ -71,7 +71,7 @@ def judged(
     return judge_compile(stated(**more), "gfx942", *sides), *sides
 
 
-@pytest.mark.parametrize("known", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("known", ["gfx942", pytest.param("gfx950", marks=pytest.mark.slow)])
 def test_assembly_in_a_source_has_to_be_the_targets(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, known: str
 ) -> None:
@@ -89,6 +89,7 @@ def test_assembly_in_a_source_has_to_be_the_targets(
     assert "error: instruction not supported" in elsewhere.error
 
 
+@pytest.mark.slow
 def test_what_assembly_comments_on_is_no_instruction(clang: Toolchain, tmp_path: Path) -> None:
     commented = r"; v_exp_f32\n/*\n v_exp_f32 %0, %0\n*/\n// v_exp_f32\n v_mul_f32 %0, %0, %0"
 
@@ -99,6 +100,7 @@ def test_what_assembly_comments_on_is_no_instruction(clang: Toolchain, tmp_path:
     assert "v_exp_f32" not in result.listing.kernels[0].mnemonics
 
 
+@pytest.mark.slow
 def test_a_kernel_whose_work_is_gone_has_no_fewer_instructions(
     clang: Toolchain, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_kernels_that_are_gone_are_counted(clang: Toolchain, tmp_path: Path) -> 
     assert "compiles on both; 3 -> 2 kernels, " in judgement.reason
 
 
+@pytest.mark.slow
 def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     clang: Toolchain, tmp_path: Path
 ) -> None:
@@ -137,6 +140,7 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     assert same.outcome == Outcome.PASSED
 
 
+@pytest.mark.slow
 def test_an_expectation_that_is_not_met_is_a_failure_of_the_record(
     clang: Toolchain, tmp_path: Path
 ) -> None:

@@ -149,6 +149,7 @@ def test_triton_that_the_kernel_kills_for_memory_has_said_nothing(
     assert found.missing.endswith("killed, or out of memory")
 
 
+@pytest.mark.slow
 def test_triton_without_memory_or_time_has_said_nothing(tmp_path: Path) -> None:
     found = triton(tmp_path, "bytearray(2**62)")
     assert (found.error, found.crashed) == ("", "")

@@ -165,6 +165,7 @@ def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
     assert said in compiled(ran)["gfx942"].reason
 
 
+@pytest.mark.slow
 def test_a_kernel_file_that_kills_its_process_proves_nothing(toy: Toy, program: Program) -> None:
     put(
         toy, f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", SHORT,

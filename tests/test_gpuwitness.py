@@ -126,6 +126,7 @@ def test_a_profiler_that_cannot_see_proves_nothing_and_refutes_nothing(tmp_path:
     assert "torch's profiler sees no kernel here: " in found.reason
 
 
+@pytest.mark.slow
 def test_a_check_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
     done = run(tmp_path / "run", OWN_PROFILER, ("aten::sum",))
     assert len(done.passed) == 2
@@ -167,12 +168,14 @@ def test_what_may_have_run_in_another_process_is_neither_passed_nor_failed(
     assert judged(done, ("aten::sum",)).outcome is Outcome.PASSED
 
 
+@pytest.mark.slow
 def test_a_compiler_that_a_check_starts_runs_no_kernel(tmp_path: Path) -> None:
     text = "import subprocess\n\n\ndef test_area():\n    subprocess.run(['uname'], check=True)\n"
     found = judged(run(tmp_path / "run", text, ("toy::area",)), ("toy::area",))
     assert found.outcome is Outcome.FAILED
 
 
+@pytest.mark.slow
 def test_a_check_that_states_none_is_not_profiled(tmp_path: Path) -> None:
     done = run(tmp_path / "run", OPERATOR.format(move="cpu()"), ())
     assert len(done.passed) == 2

@@ -187,6 +187,7 @@ def test_what_is_written_file_by_file_is_seen_torn(toy: Toy, tmp_path: Path) -> 
     assert states == ["before", "torn", "after"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "rounds"), kills(ROUNDS, 2, {"new"}))
 def test_a_kill_at_a_random_time(case: Case, rounds: int, toy: Toy, tmp_path: Path) -> None:
     for seen in at_random(case, toy, tmp_path, rounds=rounds, seed=SEED):

@@ -105,6 +105,7 @@ def test_the_table_says_it_in_words(toy: Toy, program: Program) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_member_without_which_the_rest_does_not_apply(toy: Toy, program: Program) -> None:
     # The top goes on where the comment's patch left off.
     put_stack(toy, top=TOP.replace("Areas of shapes", "Areas of all shapes"))

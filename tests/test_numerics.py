@@ -304,6 +304,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 def test_judging_a_huge_tensor_takes_little_memory() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=120, check=False

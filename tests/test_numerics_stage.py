@@ -387,6 +387,7 @@ def test_a_check_asserts_under_plain_pytest(tmp_path: Path) -> None:
     assert "4 failed" in done.stdout
 
 
+@pytest.mark.slow
 def test_all_seeds_run_and_the_worst_is_named(tmp_path: Path) -> None:
     check = HEAD + textwrap.dedent(
         """

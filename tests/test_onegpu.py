@@ -109,6 +109,7 @@ def test_a_gpu_that_no_variable_names_is_not_guessed() -> None:
         only(1, 2, hip=True, environment={"HIP_VISIBLE_DEVICES": "3"})
 
 
+@pytest.mark.slow
 def test_a_known_good_kernel_runs_where_its_gpu_alone_is_visible(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(CARDS.format(cards=["gfx1036", TARGET]))
     found = fly(TARGET, machine(), tmp_path)
@@ -155,6 +156,7 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
     assert "sees 0 0\n" in (toy.root / f"logs/{host.log}.log").read_text()
 
 
+@pytest.mark.slow
 def test_after_a_fault_the_same_gpu_is_asked_and_no_other(tmp_path: Path) -> None:
     def folder() -> Path:
         made = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -183,6 +185,7 @@ class cuda:
 """
 
 
+@pytest.mark.slow
 def test_a_bench_sees_the_gpu_of_its_target_alone(toy: Toy) -> None:
     more = (
         '\n[[bench]]\nname = "fast"\nfile = "bench_area.py"\nat_least = 0.1\n'

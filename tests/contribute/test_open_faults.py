@@ -145,6 +145,7 @@ def test_forking_is_resumed_after_a_fault(trials: Trials, fault: Fault) -> None:
     assert len(forks) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_updating_is_resumed_after_a_fault_at_any_request(trials: Trials, fault: Fault) -> None:
     trials.desk.open()

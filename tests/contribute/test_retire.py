@@ -261,6 +261,7 @@ except UsageError:
 """
 
 
+@pytest.mark.slow
 def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
     toy: Toy, tmp_path: Path
 ) -> None:

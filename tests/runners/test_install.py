@@ -277,6 +277,7 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
         assert done.returncode == code, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -64,6 +64,7 @@ def desk(proved: Proved, github: GitHub, tmp_path: Path) -> Desk:
     return desk
 
 
+@pytest.mark.slow
 def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
     ran = desk("area")
 
