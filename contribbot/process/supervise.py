@@ -24,6 +24,8 @@ _SIGNALLED: Final = 128
 #: The variable that tells what a program has started, also where that left its group.
 _FAMILY: Final = "CONTRIBBOT_FAMILY"
 _PROC: Final = Path("/proc")
+#: What the kernel needs at most from one to the other.
+_EXEC_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,12 @@ def _kill_family(mark: bytes) -> None:
     for entry in _PROC.glob("[0-9]*"):
         # Gone meanwhile, or somebody else's.
         with contextlib.suppress(OSError):
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            environment = (entry / "environ").read_bytes()
+            if not environment and (entry / "exe").readlink():
+                # Its exec has closed files, and has not laid out the environment yet.
+                time.sleep(_EXEC_SECONDS)
+                environment = (entry / "environ").read_bytes()
+            if mark in environment.split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
