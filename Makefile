@@ -8,8 +8,8 @@ VENV_FLAGS ?=
 INSTALL = @command -v $(PYTHON) >/dev/null || { \
 	echo "install: $(PYTHON) is not here: apt-get install python3 python3-venv" >&2; exit 3; }; \
 	$(PYTHON) .ci/install.py $(VENV) $(VENV_FLAGS) --constraints "$(CONSTRAINTS)"
-# Many tests wait for programs that they start: two workers a core.
-WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+# Tests wait for programs that they start: one worker more than there are cores.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 .PHONY: help verify test test-all lock lint format schema bench clean
 
 help:  ## Show this help

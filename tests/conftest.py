@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -47,6 +48,11 @@ def pytest_configure() -> None:
     # Under nohup and some CI it is ignored, and so would be in what the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what lives to the end anyway."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
