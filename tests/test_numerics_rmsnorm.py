@@ -6,10 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
+
+from tests.tools import unpack
 
 PATCH = Path(__file__).parent.parent / "patches/rmsnorm"
 LAYER = "python/sglang/srt/layers/layernorm.py"
@@ -34,9 +35,7 @@ TWO_STEPS = """\
 def tree(tmp_path: Path, sglang_archive: Path) -> Path:
     """The released layer with the patch on it, in the upstream's paths."""
     root = tmp_path / "tree"
-    with tarfile.open(sglang_archive) as archive:
-        wanted = [one for one in archive if "/sglang/" in one.name and one.name.endswith(".py")]
-        archive.extractall(tmp_path / "all", members=wanted, filter="data")
+    unpack(sglang_archive, tmp_path / "all")
     (unpacked,) = (tmp_path / "all").iterdir()
     (root / "python").mkdir(parents=True)
     shutil.move(unpacked / "sglang", root / "python/sglang")

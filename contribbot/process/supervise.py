@@ -127,8 +127,9 @@ def _kill_family(mark: bytes) -> None:
         # Gone meanwhile, or somebody else's.
         with contextlib.suppress(OSError):
             environment = (entry / "environ").read_bytes()
-            if not environment and (entry / "exe").readlink():
-                # Its exec has closed files, and has not laid out the environment yet.
+            if not environment:
+                # A thread of the kernel's has no program; another's exec is under way.
+                (entry / "exe").readlink()
                 time.sleep(_EXEC_SECONDS)
                 environment = (entry / "environ").read_bytes()
             if mark in environment.split(b"\0"):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console, RenderableType
@@ -52,8 +53,10 @@ class _Console(Console):
     """A console whose reader may go away: the work goes on, only nobody is told."""
 
     def on_broken_pipe(self) -> None:
-        """Write nothing more."""
+        """Write nothing more; what is in the buffer goes nowhere when the program ends."""
         self.quiet = True
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
 
 
 class _WhenSized(ProgressColumn):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.conftest import Program
 from tests.contribute.gatetoy import verify
 from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.tracked import tracked_queue
+from tests.tools import unpack
 from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
 LOWER = """\
@@ -210,8 +210,7 @@ def test_a_real_report_reads_as_it_was_approved(name: str) -> None:
 def test_rmsnorm_is_seen_in_the_release_itself(sglang_archive: Path, tmp_path: Path) -> None:
     made = make_reproducer(load_queue(tracked_queue()), "rmsnorm")
     write_reproducer(made, tmp_path / "out")
-    with tarfile.open(sglang_archive) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
+    unpack(sglang_archive, tmp_path / "unpacked")
     (tmp_path / "tree").mkdir()
     next((tmp_path / "unpacked").iterdir()).rename(tmp_path / "tree/python")
     code, said = run(tmp_path / "out", str(tmp_path / "tree"))

@@ -8,13 +8,13 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.conftest import REAL_CACHE
+from tests.tools import unpack
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -81,8 +81,7 @@ def _package() -> Path:
                 cwd=place, env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
             )  # fmt: skip
             (archive,) = Path(place).glob("*.tgz")
-            with tarfile.open(archive) as opened:
-                opened.extractall(place, filter="data")
+            unpack(archive, Path(place))
             made = Path(place, "package")
             digest = hashlib.sha256((made / "main.wasm").read_bytes()).hexdigest()
             assert digest == _DIGEST, f"{_PACKAGE} {_VERSION} changed"

@@ -13,6 +13,7 @@ import pytest
 from contribbot.errors import IntegrityError
 from contribbot.sources import archive as archive_module
 from contribbot.sources.sdist import import_archive
+from tests.tools import unpack
 
 from .conftest import Kit, git
 
@@ -53,8 +54,7 @@ def test_modes_links_and_odd_names_arrive_as_git_would_add_them(kit: Kit, tmp_pa
     assert files["pkg/link"] == ("120000", b"../big.bin")
     assert files["hard.py"] == ("100644", b"print(1)\n")
     assert files['odd "name" \\ with\u00e4 spaces.txt'] == ("100644", b"\r\n")
-    with tarfile.open(path) as tar:
-        tar.extractall(tmp_path / "out", filter="data")
+    unpack(path, tmp_path / "out")
     unpacked = tmp_path / "out" / "demo-1.0"
     git(unpacked, "init", "-q")
     git(unpacked, "add", "-A", "-f")

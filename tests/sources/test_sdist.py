@@ -4,7 +4,6 @@ import logging
 import shutil
 import socket
 import ssl
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from contribbot.model.pin import Pin
 from contribbot.sources import Provided, Silent, provide, retry
 from contribbot.sources.download import obtain
 from contribbot.workspace import downloads_folder
+from tests.tools import unpack
 
 from .conftest import Kit, git
 from .index_server import Index
@@ -49,8 +49,7 @@ def test_the_real_archive_gives_the_tree_that_git_add_gives(
 ) -> None:
     patch.setenv("PIP_FIND_LINKS", str(sglang_archive.parent))
     found = provide(sglang_pin, kit.upstream, kit.store, progress=Silent())
-    with tarfile.open(sglang_archive) as tar:
-        tar.extractall(find_links / "out", filter="tar")
+    unpack(sglang_archive, find_links / "out")
     (top,) = (find_links / "out").iterdir()
     (top / "PKG-INFO").unlink()
     (top / "setup.cfg").unlink()
