@@ -412,10 +412,16 @@ OUT_OF_MEMORY = "OutOfMemoryError('CUDA out of memory. Tried')"
             BOTH, "ValueError('no')", "failed", "fails on both sides: ValueError: no",
             marks=pytest.mark.slow,
         ),
-        (BOTH[1:], OUT_OF_MEMORY, "failed",
-         "fails on the patched tree only: OutOfMemoryError: CUDA out of memory. Tried"),
-        (BOTH, OUT_OF_MEMORY, "unavailable",
-         "not enough memory on this machine: OutOfMemoryError: CUDA out of memory. Tried"),
+        pytest.param(
+            BOTH[1:], OUT_OF_MEMORY, "failed",
+            "fails on the patched tree only: OutOfMemoryError: CUDA out of memory. Tried",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            BOTH, OUT_OF_MEMORY, "unavailable",
+            "not enough memory on this machine: OutOfMemoryError: CUDA out of memory. Tried",
+            marks=pytest.mark.slow,
+        ),
     ],
 )  # fmt: skip
 def test_what_raises_is_the_cases_own_trouble(

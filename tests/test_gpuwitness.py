@@ -108,6 +108,7 @@ def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> No
     )
 
 
+@pytest.mark.slow
 def test_that_no_kernel_ran_at_all_is_a_failure(tmp_path: Path) -> None:
     done = run(tmp_path / "run", NO_TORCH, ("toy::area",))
     assert done.passed == ["test_area.py::test_area"]
@@ -117,6 +118,7 @@ def test_that_no_kernel_ran_at_all_is_a_failure(tmp_path: Path) -> None:
     assert found.reason.endswith("; none did")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch_sees_a_gpu(), reason="needs a torch that sees no GPU")
 def test_a_profiler_that_cannot_see_proves_nothing_and_refutes_nothing(tmp_path: Path) -> None:
     done = run(tmp_path / "run", NO_TORCH, ("quant",), "cuda")

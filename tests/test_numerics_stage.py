@@ -101,6 +101,7 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
     assert again.cached
 
 
+@pytest.mark.slow
 def test_a_patch_whose_numbers_are_too_coarse_is_refuted(toy: Toy, program: Program) -> None:
     coarse = FIXED.replace("width * height", "width * height * 1.01")
     result = ran(toy, program, JUDGED, entry(), fixed=coarse)

@@ -28,6 +28,11 @@ _stuck: Final[list[subprocess.Popen[bytes]]] = []
 #: job that it cancels 7.5 seconds.
 _LAST_WAIT: Final = 5.0
 _stopping = threading.Event()
+#: Starts a program that knows nothing of a lifeline. Beside it, and nobody's child, waits what
+#: kills the group at the end of the pipe; a line in it says that nobody is left to be killed.
+_TETHER: Final = (
+    '( { read -r _ <"/proc/self/fd/$0" || kill -KILL 0; } >/dev/null 2>&1 </dev/null & )\nexec "$@"'
+)
 
 
 def describe(argv: Sequence[str | Path]) -> str:
@@ -112,8 +117,19 @@ def lifeline() -> Iterator[int]:
     try:
         yield read_end
     finally:
+        os.write(write_end, b"\n")
         os.close(read_end)
         os.close(write_end)
+
+
+def tether(argv: Sequence[str | Path], descriptor: int) -> list[str | Path]:
+    """Return the command that runs a program which must not outlive this process.
+
+    Args:
+        argv: Program and arguments.
+        descriptor: The lifeline, which is passed on.
+    """
+    return ["/bin/sh", "-c", _TETHER, str(descriptor), *argv]
 
 
 def start(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,15 @@ from pathlib import Path
 from typing import IO
 
 from contribbot.errors import CommandTimeoutError
-from contribbot.process import lifeline as tether_script
-from contribbot.process.children import describe, fail, kill_group, lifeline, start, tracked
+from contribbot.process.children import (
+    describe,
+    fail,
+    kill_group,
+    lifeline,
+    start,
+    tether,
+    tracked,
+)
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,8 @@ def run(
         NoSpaceError: It failed because a disk is full.
     """
     with lifeline() as descriptor:
-        tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
         child = start(
-            [*tether, *argv] if tethered else argv, cwd=cwd, env=env,
+            tether(argv, descriptor) if tethered else argv, cwd=cwd, env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             pass_fds=(descriptor,) if tethered else (),
         )  # fmt: skip

@@ -8,7 +8,6 @@ import re
 import selectors
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.process import lifeline as tether_script
-from contribbot.process.children import kill_group, lifeline, reap, start, tracked
+from contribbot.process.children import kill_group, lifeline, reap, start, tether, tracked
 
-#: What a tether adds to the number of the signal that ended its program, as shells do.
-_SIGNALLED: Final = 128
 #: The variable that tells what a program has started, also where that left its group.
 _FAMILY: Final = "CONTRIBBOT_FAMILY"
 _PROC: Final = Path("/proc")
@@ -84,9 +80,8 @@ def supervise(
     mark = {} if tethered else {_FAMILY: uuid.uuid4().hex}
     starved_before = _killed_for_memory()
     with lifeline() as descriptor:
-        tether = [sys.executable, "-I", "-S", tether_script.__file__, str(descriptor)]
         child = start(
-            [*tether, *argv] if tethered else argv,
+            tether(argv, descriptor) if tethered else argv,
             cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), **mark},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             pass_fds=(descriptor,),
@@ -100,7 +95,6 @@ def supervise(
             for variable, family in mark.items():
                 _kill_family(f"{variable}={family}".encode())
     returncode = child.returncode if ended_at_last else -signal.SIGKILL
-    returncode = _status(returncode) if tethered else returncode
     killed = ended == "ended" and returncode == -signal.SIGKILL
     return Supervised(
         returncode=returncode,
@@ -134,11 +128,6 @@ def _kill_family(mark: bytes) -> None:
                 environment = (entry / "environ").read_bytes()
             if mark in environment.split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
-
-
-def _status(told: int) -> int:
-    """Return the status of a program from what its tether ended with."""
-    return _SIGNALLED - told if _SIGNALLED < told < _SIGNALLED + signal.NSIG else told
 
 
 def _collect(

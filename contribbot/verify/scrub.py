@@ -44,4 +44,9 @@ class Scrub:
 
     def __call__(self, text: str) -> str:
         """Return the text with a placeholder for each folder."""
-        return self._pattern.sub(lambda found: self._named[found[0]], text)
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            # A flood of output may be one long line without any folder.
+            if "/" in line:
+                lines[number] = self._pattern.sub(lambda found: self._named[found[0]], line)
+        return "\n".join(lines)

@@ -160,11 +160,16 @@ class BareRepository:
     def resolve(self, name: str) -> str | None:
         """Return the commit of a branch, tag, full ref name or commit id (also a short one)."""
         for candidate in (f"refs/heads/{name}", f"refs/tags/{name}", f"refs/{name}", name):
-            if candidate == name and not re.fullmatch(r"refs/.+|HEAD|[0-9a-f]{4,40}", name):
-                continue
-            if found := self.parse(f"{candidate}^{{commit}}"):
+            if candidate != name:
+                there = self.ref(candidate)
+            else:
+                there = name if re.fullmatch(r"refs/.+|HEAD|[0-9a-f]{4,40}", name) else None
+            if there and (found := self._commit_of(there)):
                 return found
         return None
+
+    def _commit_of(self, name: str) -> str | None:
+        return name if self.kind(name) == "commit" else self.parse(f"{name}^{{commit}}")
 
     def parse(self, expression: str) -> str | None:
         """Return the object that git calls so (`main:folder/file`), or None."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING
 
+import pytest
+
 from contribbot.errors import ExitCode
 from contribbot.model.actions import CellState, Collected
 from contribbot.model.runners import Plan
@@ -19,8 +21,6 @@ from tests.runners.test_act import installed as installed  # noqa: PLC0414  as a
 from tests.runners.test_act import pinned as pinned  # noqa: PLC0414  as above
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.github.handle import GitHub
     from tests.github.state_actions import Run
     from tests.runners.acting import Act
@@ -51,6 +51,7 @@ def work(act: Act, home: Home, run: Run) -> None:
         run.status, run.conclusion = "completed", "failure"
 
 
+@pytest.mark.slow
 def test_dispatch_verify_collect(
     act: Act, installed: Toy, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
