@@ -556,6 +556,7 @@ def test_memory_is_claimed_on_a_gpu_only(sides: Sides) -> None:
     assert reason == "work: memory_at_most: memory is measured on a GPU only"
 
 
+@pytest.mark.slow
 def test_rates_are_set_against_what_the_machine_can_do(sides: Sides) -> None:
     sides.put(
         """

@@ -254,9 +254,7 @@ def test_a_build_that_takes_too_long_is_ended_and_not_remembered(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_nothing_half_done(
     toy: Toy, program: Program, how: signal.Signals
 ) -> None:

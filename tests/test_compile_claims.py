@@ -71,7 +71,8 @@ def judged(
     return judge_compile(stated(**more), "gfx942", *sides), *sides
 
 
-@pytest.mark.parametrize("known", ["gfx942", pytest.param("gfx950", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("known", ["gfx942", "gfx950"])
 def test_assembly_in_a_source_has_to_be_the_targets(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, known: str
 ) -> None:

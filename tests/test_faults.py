@@ -204,7 +204,11 @@ EATS = HEAD + (
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
 @pytest.mark.parametrize(
     ("side", "code"),
-    [("ON_BASE", 3), ("not ON_BASE", 1), ("True", 3)],
+    [
+        ("ON_BASE", 3),
+        pytest.param("not ON_BASE", 1, marks=pytest.mark.slow),
+        pytest.param("True", 3, marks=pytest.mark.slow),
+    ],
 )
 def test_what_the_kernel_kills_for_memory_is_the_patchs_on_the_patched_tree_alone(
     toy: Toy,

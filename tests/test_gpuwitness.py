@@ -140,15 +140,14 @@ def test_a_check_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
     assert judged(done, ("aten::prod",)).outcome is Outcome.PASSED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [
         "subprocess.run([sys.executable, '-c', ''], check=True)",
-        pytest.param(
-            "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)", marks=pytest.mark.slow
-        ),
-        pytest.param("os.waitpid(os.fork() or os._exit(0), 0)", marks=pytest.mark.slow),
-        pytest.param("spawned()", marks=pytest.mark.slow),
+        "os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+        "os.waitpid(os.fork() or os._exit(0), 0)",
+        "spawned()",
     ],
 )
 def test_what_may_have_run_in_another_process_is_neither_passed_nor_failed(

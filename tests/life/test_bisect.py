@@ -15,7 +15,7 @@ from tests.toy import Toy, git
     [
         (["--from", "v1.0", "--to", "v1.5"], "v1.3"),
         (["--from", "v1.0", "--to", "v1.5", "--unneeded"], "v1.4"),
-        (["--from", "v1.2", "--to", "v1.3"], "v1.3"),
+        pytest.param(["--from", "v1.2", "--to", "v1.3"], "v1.3", marks=pytest.mark.slow),
     ],
 )
 def test_the_first_release_that_changes_it_is_found(

@@ -301,7 +301,9 @@ def test_the_order_given_does_not_matter_and_gaps_are_refused(mover: Mover) -> N
         mover.move()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
+)
 def test_putting_text_in_elsewhere_is_what_a_merge_gives(mover: Mover, seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311  nothing secret
     agreed = 0

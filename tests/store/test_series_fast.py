@@ -249,7 +249,9 @@ def lay(toy: Toy, draw: random.Random, files: dict[str, bytes]) -> None:
     git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "State")
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 25))]
+)
 def test_random_patches_give_the_tree_that_git_apply_gives(
     toy: Toy, store: Store, scratch: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
