@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import http.server
 import ssl
+import sys
 import threading
+import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+
+class _Http(http.server.ThreadingHTTPServer):
+    """Standard error is the program's here: a client that hangs up says nothing."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        del request, client_address
+        if not isinstance(sys.exception(), OSError):
+            traceback.print_exc()
 
 
 class LocalServer(ABC):
@@ -31,7 +42,7 @@ class LocalServer(ABC):
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Http(("127.0.0.1", 0), Handler)
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
