@@ -92,7 +92,8 @@ def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program)
 
     ran = program("verify", "scale", "--json")
 
-    assert ran.code == 0, ran.err
+    # Nothing is stated to go from red to green.
+    assert ran.code == 3, ran.err
     found = compiled(ran)
     assert set(found) == set(targets)
     for target, one in found.items():

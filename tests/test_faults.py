@@ -148,9 +148,9 @@ def test_busy_work_goes_on_while_a_quiet_block_waits() -> None:
 def test_a_report_beyond_all_measure_is_not_read(toy: Toy, program: Program) -> None:
     put(toy, check("pass", "open('../report.jsonl', 'a').write('x' * (65 << 20))"))
     ran = program("verify", "area", "--json")
-    assert ran.code == 1
+    assert ran.code == 3
     outcome = ran.stages()["reproduce red"]
-    assert outcome.reason == "red: on the patched tree: reported too much"
+    assert outcome.reason == "red: the check is broken on the patched tree: reported too much"
 
 
 def test_a_record_shortens_what_many_failures_say(toy: Toy, program: Program) -> None:
@@ -225,7 +225,7 @@ def test_what_the_kernel_kills_for_memory_is_the_patchs_on_the_patched_tree_alon
     assert ran.code == code, ran.out + ran.err
     red = ran.stages()["reproduce red"]
     where = "on the patched tree" if code == 1 else "on the base"
-    said = f"red: {where}: out of memory in test_red.py::test_red: killed by the kernel"
+    said = f"red: {where}, out of memory in test_red.py::test_red: killed by the kernel"
     assert red.reason == said
     told = fault_of(red)
     assert (told is not None) == (code == 3)
@@ -287,10 +287,10 @@ def test_a_disk_is_full_where_writing_fails_or_the_check_did(tmp_path: Path) -> 
     test, end = {"test": "test_red"}, {"event": "end", "status": 1}
     red: dict[str, object] = {"event": "phase", **test, "when": "call", "outcome": "failed"}
     other: dict[str, object] = {**red, "message": "AssertionError: 5"}
-    assert reported(tmp_path, FULL, other, end).trouble == ""
+    assert reported(tmp_path, FULL, other, end).told == ""
     # What the test was ended by, or what ended before it could say so.
     for events in (({**red, "message": FULL.decode()}, end), (other,), ()):
-        assert reported(tmp_path, FULL, *events).trouble == "the disk is full"
+        assert reported(tmp_path, FULL, *events).told == "the disk is full"
     with small_disk(tmp_path / "disk", "size=1m") as folder:
-        assert reported(folder, FULL, other, end).trouble == "the disk is full"
-        assert reported(folder, b"", other, end).trouble == ""
+        assert reported(folder, FULL, other, end).told == "the disk is full"
+        assert reported(folder, b"", other, end).told == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 import pytest
@@ -12,73 +13,182 @@ from contribbot.model.proofs import Build
 from contribbot.verify import child
 from contribbot.verify.buildside import Side
 from contribbot.verify.buildverdict import judge_build
-from contribbot.verify.childrun import CheckRun, Failure
-from contribbot.verify.redgreen import judge_check
+from contribbot.verify.childrun import CheckRun, Failure, Trouble
+from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
+from contribbot.verify.witness import new_statements
 from tests.test_faults import reported
 
 CHECK = Check(name="red", file="test_red.py", expect="fail-to-pass", reason="^AssertionError")
 SAME = Check(name="same", file="test_same.py", expect="pass-to-pass")
+ONE, TWO = "t.py::one", "t.py::two"
+REASON = "AssertionError: assert 5 == 6"
 
 
-def red(message: str = "AssertionError: assert 5 == 6", *, broken: bool = False) -> CheckRun:
+def red(message: str = REASON, **more: bool | str) -> CheckRun:
     """Return a run whose only test failed."""
-    return CheckRun(failed=[Failure("t.py::one", "call", message, broken)])
+    fault = str(more.get("fault", ""))
+    failure = Failure(ONE, "call", message, broken=more.get("broken") is True, fault=fault)
+    return CheckRun(failed=[failure], status=1)
 
 
-GREEN = CheckRun(passed=["t.py::one"])
+def green(*tests: str, **more: list[str] | int) -> CheckRun:
+    """Return a run in which all passed."""
+    run = CheckRun(passed=list(tests or [ONE]), status=0)
+    for name, value in more.items():
+        setattr(run, name, value)
+    return run
+
+
+def ended(trouble: Trouble, *, seconds: float = 1.0) -> CheckRun:
+    """Return a run that shows nothing as a whole."""
+    return CheckRun(trouble=trouble, told=str(trouble), seconds=seconds, limit=120.0)
 
 
 @pytest.mark.parametrize(
-    ("check", "base", "patched", "outcome", "reason"),
+    ("check", "base", "patched", "again", "cause"),
     [
-        (CHECK, red(), GREEN, "passed",
-         "1 test: fail on the base as stated, pass on the patched tree"),
-        (SAME, GREEN, GREEN, "passed", "1 test: pass on the base and on the patched tree"),
-        (CHECK, GREEN, GREEN, "failed", "passes on the base, so it shows nothing: t.py::one"),
-        (CHECK, red("ZeroDivisionError: 1"), GREEN, "failed",
-         "fails on the base for another reason than stated: t.py::one: ZeroDivisionError: 1"),
-        (CHECK, red(broken=True), GREEN, "failed",
-         "the base is broken there, not wrong: t.py::one: AssertionError: assert 5 == 6"),
-        (CHECK, red(), red(), "failed",
-         "fails on the patched tree: t.py::one: AssertionError: assert 5 == 6"),
-        (SAME, red(), GREEN, "failed",
-         "fails on the base: t.py::one: AssertionError: assert 5 == 6"),
-        (CHECK, red(), CheckRun(passed=["t.py::one", "t.py::two"]), "failed",
-         "runs on the patched tree only: t.py::two"),
-        (SAME, CheckRun(passed=["t.py::one", "t.py::two"]),
-         CheckRun(passed=["t.py::one"], skipped=["t.py::two"]), "failed",
-         "runs on the base only: t.py::two"),
-        (CHECK, CheckRun(trouble="executed no test"), GREEN, "failed",
-         "on the base: executed no test"),
-        (CHECK, red(), CheckRun(trouble="hung"), "failed", "on the patched tree: hung"),
+        (CHECK, red(), green(), red(), Cause.RED_TO_GREEN),
+        (SAME, green(), green(), None, Cause.GREEN_ON_BOTH),
+        # The claim was tested, and is false.
+        (CHECK, green(), green(), None, Cause.PASSES_BASE),
+        (CHECK, red("ZeroDivisionError: 1"), green(), None, Cause.OTHER_REASON),
+        (CHECK, red(), red(), red(), Cause.FAILS_PATCHED),
+        (SAME, green(), red(), green(), Cause.FAILS_PATCHED),
+        (SAME, red(), green(), None, Cause.FAILS_BASE),
+        (CHECK, red(), ended(Trouble.CRASHED), None, Cause.DIES_PATCHED),
+        (CHECK, red(), ended(Trouble.FIXTURE), None, Cause.DIES_PATCHED),
+        (CHECK, red(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
+        (CHECK, red(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
+        (CHECK, red(), red("no device", fault="device"), None, Cause.WANTS_MORE),
+        # The check is broken.
+        (CHECK, red(broken=True), green(), None, Cause.BROKEN),
+        (CHECK, red(), red(broken=True), None, Cause.BROKEN),
+        (SAME, red(broken=True), green(), None, Cause.BROKEN),
+        (CHECK, ended(Trouble.EMPTY), green(), None, Cause.BROKEN),
+        (CHECK, red(), ended(Trouble.EMPTY), None, Cause.BROKEN),
+        (CHECK, red(), ended(Trouble.UNCOLLECTED), None, Cause.BROKEN),
+        (CHECK, red(), ended(Trouble.STOPPED), None, Cause.BROKEN),
+        (CHECK, red(), green(status=3), None, Cause.BROKEN),
+        (CHECK, ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), None, Cause.BROKEN),
+        (CHECK, red(), green(ONE, TWO), None, Cause.DIFFERENT_TESTS),
+        (SAME, green(ONE, TWO), green(ONE), None, Cause.DIFFERENT_TESTS),
+        (SAME, green(ONE, TWO), green(ONE, skipped=[TWO]), None, Cause.SKIPPED),
+        (CHECK, red(), green(partly=[ONE]), None, Cause.SKIPPED),
+        (CHECK, red(), green(), green(), Cause.FLAKY),
+        (CHECK, red(), green(), ended(Trouble.CRASHED), Cause.FLAKY),
+        (SAME, green(), red(), red(), Cause.FLAKY),
+        # It could not be tested here.
+        (CHECK, ended(Trouble.CRASHED), ended(Trouble.CRASHED), None, Cause.DIED),
+        (CHECK, ended(Trouble.CRASHED), green(), None, Cause.DIED),
+        (SAME, green(seconds=20), ended(Trouble.TIMED_OUT, seconds=120), None, Cause.DIED),
+        (CHECK, red("MemoryError: ", fault="memory"), green(), None, Cause.MACHINE),
+        (CHECK, red("no device", fault="device"), green(), None, Cause.MACHINE),
     ],
-)  # fmt: skip
+)
 def test_a_check(
-    check: Check, base: CheckRun, patched: CheckRun, outcome: str, reason: str
+    check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None, cause: Cause
 ) -> None:
-    assert judge_check(check, base, patched) == (outcome, reason)
+    assert judge_check(check, base, patched, again).cause is cause
+
+
+def test_what_a_cause_stands_for() -> None:
+    outcomes = {cause: Judgement(cause).outcome for cause in Cause}
+    assert {one for one, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
+        Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH
+    }  # fmt: skip
+    assert {one for one, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
+        Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.WANTS_MORE, Cause.FAILS_BASE,
+        Cause.PASSES_BASE, Cause.OTHER_REASON,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "said"),
+    [
+        (red(), green(), "1 test: fail on the base as stated, pass on the patched tree"),
+        (green(ONE, TWO), green(), f"passes on the base, so it shows nothing: {ONE} (and 1 more)"),
+        (red(broken=True), green(), f"the check is broken on the base: {ONE}: {REASON}"),
+        (red("E: 1"), green(), f"fails on the base for another reason than stated: {ONE}: E: 1"),
+        (red(), red(), f"fails on the patched tree: {ONE}: {REASON}"),
+        (red(), ended(Trouble.CRASHED), "on the patched tree: crashed"),
+        (ended(Trouble.CRASHED), green(), "the check did not end well on the base: crashed"),
+    ],
+)
+def test_what_is_said_of_it(base: CheckRun, patched: CheckRun, said: str) -> None:
+    assert sentence(judge_check(CHECK, base, patched)) == said
 
 
 TEST = {"test": "t.py::one"}
+PASSED: dict[str, object] = {"event": "phase", **TEST, "when": "call", "outcome": "passed"}
 FAILED = {"event": "phase", **TEST, "outcome": "failed", "message": "fixture 'x' not found"}
 
 
 @pytest.mark.parametrize(
-    ("events", "trouble"),
+    ("events", "status", "trouble", "told"),
     [
-        ([{**FAILED, "when": "setup"}], "error in setup of t.py::one: fixture 'x' not found"),
-        ([{**FAILED, "when": "teardown"}], "error in teardown of t.py::one: fixture 'x' not found"),
-        ([{"event": "phase", **TEST, "when": "setup", "outcome": "skipped"}],
+        ([{**FAILED, "when": "setup"}], 1, Trouble.FIXTURE,
+         "error in setup of t.py::one: fixture 'x' not found"),
+        ([{**FAILED, "when": "teardown"}], 1, Trouble.FIXTURE,
+         "error in teardown of t.py::one: fixture 'x' not found"),
+        ([{"event": "phase", **TEST, "when": "setup", "outcome": "skipped"}], 0, Trouble.EMPTY,
          "executed no test (1 skipped)"),
-        ([], "executed no test"),
-        ([{"event": "collected", "tests": ["t.py::one"]}], "stopped before t.py::one had run"),
-        ([{"event": "uncollected", **TEST, "message": "E   No module named 'x'\n"}],
-         "could not be collected: No module named 'x'"),
-        ([{**FAILED, "when": "call"}], ""),
+        ([], 5, Trouble.EMPTY, "executed no test"),
+        ([{"event": "collected", "tests": ["t.py::one"]}], 1, Trouble.STOPPED,
+         "stopped before t.py::one had run"),
+        ([PASSED], 2, Trouble.STOPPED, "its session was stopped"),
+        ([{"event": "uncollected", **TEST, "message": "E   No module named 'x'\n"}], 2,
+         Trouble.UNCOLLECTED, "could not be collected: No module named 'x'"),
+        ([PASSED], 3, Trouble.ENDED_EARLY, "ended early with exit status 3"),
+        ([{**FAILED, "when": "call"}], 1, None, ""),
     ],
 )  # fmt: skip
-def test_a_report(tmp_path: Path, events: list[dict[str, object]], trouble: str) -> None:
-    assert reported(tmp_path, b"", *events, {"event": "end", "status": 1}).trouble == trouble
+def test_a_report(
+    tmp_path: Path, events: list[dict[str, object]], status: int, trouble: Trouble | None, told: str
+) -> None:
+    run = reported(tmp_path, b"", *events, {"event": "end", "status": status}, code=status)
+    assert (run.trouble, run.told) == (trouble, told)
+
+
+def test_a_test_of_which_a_part_is_skipped_is_told_apart(tmp_path: Path) -> None:
+    skipped = {**PASSED, "outcome": "skipped"}
+    run = reported(tmp_path, b"", skipped, PASSED, {"event": "end", "status": 0}, code=0)
+    assert (run.passed, run.partly) == (["t.py::one"], ["t.py::one"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        ("x = f()\n", "x = g()\n", [1]),
+        ("def f():\n    return 1\n", "def f():\n    # One.\n    return 1\n", []),
+        ("def f():\n    return 1\n", "def f():\n    return 1  # one\n", []),
+        ("def f():\n    return 1\n", 'def f():\n    """One."""\n    return 1\n', []),
+        ("def f():\n    return 1\n", "def f():\n\n    return 1\n", []),
+        ("def f():\n    return 1\n", "def f():\n    return (1)\n", []),
+        ("def f():\n    return 1\n", "def f():\n    if False:\n        g()\n    return 1\n", []),
+        ("def f():\n    return 1\n", "def f():\n    x: int\n    return 1\n", []),
+        ("def f():\n    return 1\n", "import os\n\ndef f():\n    return 1\n", []),
+        ("def f():\n    return 1\n", "N = 3\n\ndef f():\n    return 1\n", []),
+        ("def f():\n    return 1\n", "N = 3\n\ndef f():\n    return N\n", [1, 4]),
+        ("def f():\n    g()\n", "def f(x):\n    if x:\n        g()\n", [2, 3]),
+        ("def f():\n    g()\n    h()\n", "def f():\n    h()\n    g()\n", [2]),
+        ("def f(x=1):\n    g(x)\n", "def f(x=2):\n    g(x)\n", [2]),
+        ("", "def f():\n    return g(\n        1,\n    )\n", [2]),
+        ("def f():\n    try:\n        g()\n    except E:\n        h()\n",
+         "def f():\n    try:\n        g()\n    except E:\n        i()\n", [5]),
+    ],
+)  # fmt: skip
+def test_statements_that_a_patch_adds_and_that_do_something(
+    before: str, after: str, lines: list[int]
+) -> None:
+    old, new = before.splitlines(), after.splitlines()
+    added = [
+        number + 1
+        for tag, _, _, first, last in difflib.SequenceMatcher(None, old, new).get_opcodes()
+        if tag in {"insert", "replace"}
+        for number in range(first, last)
+    ]
+    found = new_statements(before.encode(), after.encode(), added)
+    assert [one.lines.start for one in found] == lines
 
 
 @pytest.mark.parametrize(
@@ -88,6 +198,10 @@ def test_a_report(tmp_path: Path, events: list[dict[str, object]], trouble: str)
         ("__import__('subprocess').run(['no-such-tool'])", True),
         ("compile('def f(:', 'x', 'exec')", True),
         ("open('no-such-file')", True),
+        ("__import__('ctypes').CDLL('libnosuch.so.1')", True),
+        ("__import__('subprocess').run('no-such-tool', shell=True, check=True)", True),
+        ("__import__('subprocess').run(['sh', '-c', 'exit 127'], check=True)", True),
+        ("__import__('subprocess').run(['false'], check=True)", False),
         ("1 / 0", False),
         ("assert False", False),
     ],

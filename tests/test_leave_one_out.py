@@ -82,9 +82,9 @@ def test_what_fails_without_a_member_is_what_it_is_for(toy: Toy, program: Progra
     assert ran.code == 0, ran.err
     told = shares(ran)
     assert list(told) == ["helper", "comment"]
-    assert {loss.what for loss in told["helper"].losses} == {"reproduce red cpu"}
+    assert {loss.what for loss in told["helper"].losses} == {"reproduce red cpu", "witness cpu"}
     assert "No module named 'toy.helper'" in told["helper"].losses[0].reason
-    # Style and the other check; witness was skipped, and neither passes nor fails.
+    # Style and the other check.
     assert (told["helper"].applies, told["helper"].kept) == (True, 2)
     # The docstring is context of nothing that the top changes.
     assert (told["comment"].applies, told["comment"].losses) == (True, ())
@@ -98,9 +98,10 @@ def test_the_table_says_it_in_words(toy: Toy, program: Program) -> None:
 
     rows = ran.out.splitlines()
     assert ran.code == 0, ran.err
-    assert rows[0] == "area  without helper   1 no longer pass, 2 still do"
-    assert rows[1].startswith("  reproduce red cpu: fails on the patched tree: ")
-    assert rows[2] == (
+    assert rows[0] == "area  without helper   2 no longer pass, 2 still do"
+    assert rows[1].startswith("  reproduce red cpu: the check is broken on the patched tree: ")
+    assert rows[2].startswith("  witness cpu: 0 of 1 added statements ran")
+    assert rows[3] == (
         "area  without comment  all 4 still pass: it contributes nothing that was seen"
     )
 

@@ -17,6 +17,7 @@ from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.report.numerics import worst_lines
 from contribbot.verify.childrun import CheckRun
 from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
+from contribbot.verify.verdict import sentence
 from tests.conftest import Program, Ran, dig
 from tests.toy import AREA, FIXED, Toy
 
@@ -261,6 +262,12 @@ def run(*cells: CellRecord) -> CheckRun:
     return CheckRun(passed=[one.test for one in cells], cells=list(cells))
 
 
+def judged(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
+    """Return the outcome, and what is said of it."""
+    judgement = judge_cells(NUMERICS, base, patched)
+    return judgement.outcome, sentence(judgement)
+
+
 @pytest.mark.parametrize(
     ("patched", "reason"),
     [
@@ -272,19 +279,19 @@ def run(*cells: CellRecord) -> CheckRun:
 )  # fmt: skip
 def test_green_tests_that_show_nothing_of_numbers(patched: list[CellRecord], reason: str) -> None:
     base = CheckRun(passed=["t.py::test"], cells=patched)
-    assert judge_cells(NUMERICS, base, base) == (Outcome.FAILED, reason)
+    assert judged(base, base) == (Outcome.UNAVAILABLE, reason)
 
 
 def test_what_stays_bit_for_bit_and_what_is_skipped_is_said() -> None:
     exact = run(cell(1, kind="exact", ratio=None))
     exact.skipped.append("t.py::test[later]")
-    assert judge_cells(NUMERICS, exact, exact) == (
+    assert judged(exact, exact) == (
         Outcome.PASSED, "1 cell: 4 elements bit-identical; base the same bits; 1 test skipped"
     )  # fmt: skip
 
 
 def test_a_bad_cell_whose_test_passed_is_no_pass() -> None:
-    outcome, reason = judge_cells(NUMERICS, run(cell(1)), run(cell(1, 9.0, "too far")))
+    outcome, reason = judged(run(cell(1)), run(cell(1, 9.0, "too far")))
     assert outcome is Outcome.FAILED
     assert reason == "judged bad, though its test did not fail: t.py::test[float16 n=1]: too far"
 
@@ -292,8 +299,8 @@ def test_a_bad_cell_whose_test_passed_is_no_pass() -> None:
 def test_cells_of_one_tree_only_are_no_pass() -> None:
     base = run(cell(1), cell(2))
     base.cells.pop()
-    outcome, reason = judge_cells(NUMERICS, base, run(cell(1), cell(2)))
-    assert outcome is Outcome.FAILED
+    outcome, reason = judged(base, run(cell(1), cell(2)))
+    assert outcome is Outcome.UNAVAILABLE
     assert reason == "judged on one of the two trees only: t.py::test[float16 n=2]"
 
 
@@ -304,7 +311,7 @@ def test_the_base_is_told_as_it_is() -> None:
         cell(4).model_copy(update={"outputs": ()}),
     ]  # fmt: skip
     patched = run(*(cell(number, 1.26) for number in range(1, 5)))
-    outcome, reason = judge_cells(NUMERICS, run(*base), patched)
+    outcome, reason = judged(run(*base), patched)
     assert outcome is Outcome.PASSED
     assert reason == (
         "4 cells: patched error at most 1.26 times the same-precision reference's (allowed 2); "

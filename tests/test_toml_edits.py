@@ -91,7 +91,7 @@ def test_sources_of_a_pin_come_and_go() -> None:
 def test_each_pin_of_the_real_queue_moves_and_the_others_stay(place: int) -> None:
     spec = spec_of(REAL)
     old = spec.pins[place]
-    new = Pin(upstream=old.upstream, tag="v99", sources=(WHEEL, GIT))
+    new = Pin(upstream=old.upstream, tag="v2", sources=(WHEEL, GIT))
     edited = set_pin(REAL, old, new)
     expected = (*spec.pins[:place], new, *spec.pins[place + 1 :])
     assert spec_of(edited) == QueueSpec(order=spec.order, pins=expected)

@@ -104,7 +104,9 @@ class _Session:
             try:
                 listed.append(list(side.hear(Loaded).cases))
             except TroubleError as trouble:
-                raise _stop("cannot be loaded", trouble) from trouble
+                stop = _stop("cannot be loaded", trouble)
+                # That says something of the file, and nothing of the patch.
+                raise _StopError(Verdict.UNAVAILABLE, stop.text, lasting=False) from trouble
         found = [[info for info in one if re.search(pattern, info.name)] for one in listed]
         _same(*found)
         if not found[0]:

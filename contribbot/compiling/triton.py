@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ def _run_child(
     source: TritonSource, files: Sequence[Path], *, folder: Path, timeout: float
 ) -> process.Supervised:
     """Run triton's compiler in a process of its own, away from this machine's settings."""
+    path = [*map(str, source.python), process.own_path()]
     return process.supervise(
         # -P: modules beside the script must not stand before triton and the tree's.
         [sys.executable, "-B", "-P", _CHILD, *files],
@@ -121,7 +123,7 @@ def _run_child(
                 "HOME": str(folder),
                 "TMPDIR": str(folder),
                 "TRITON_CACHE_DIR": str(folder / "triton"),
-                "PYTHONPATH": ":".join(map(str, source.python)),
+                "PYTHONPATH": os.pathsep.join(filter(None, path)),
                 "OMP_NUM_THREADS": "1",
             }
         ),

@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
@@ -15,6 +16,15 @@ from pydantic import (
 )
 
 from contribbot.model.base import Model, Name, Pattern
+
+_ORDERS: Final = ("PYTHON", "PYTEST", "COVERAGE", "CONTRIBBOT", "LD_")
+
+
+def _is_the_checks_own(name: str) -> str:
+    if name.startswith(_ORDERS):
+        raise ValueError(f"{name}: a check may not give orders to pytest, Python or the loader")
+    return name
+
 
 #: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
 Requirement = Annotated[
@@ -32,6 +42,8 @@ CheckFile = Annotated[str, StringConstraints(pattern=r"^test_[A-Za-z0-9_]+\.py$"
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Environment = dict[VariableName, VariableValue]
+#: Without what pytest, Python or the loader takes orders by.
+CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
 Seconds = Annotated[float, Field(gt=0, le=86_400, strict=False)]
 
 #: A failure of no particular kind; a stated reason must tell itself from it.
@@ -112,7 +124,7 @@ class Check(Stated, Needy):
     file: CheckFile
     build: Name | Literal[""] = ""
     timeout: Seconds = 120.0
-    env: Environment = Field(default_factory=dict)
+    env: CheckEnvironment = Field(default_factory=dict)
     kernels: Annotated[tuple[Pattern, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")

@@ -25,9 +25,9 @@ class Outcome(enum.StrEnum):
 class Verdict(enum.StrEnum):
     """What the outcomes of one patch amount to on this machine."""
 
-    #: All that can run here passed, a fail-to-pass check among it.
+    #: All that can run here passed, and something went from red to green by what the patch adds.
     PROVED = "proved"
-    #: Something failed.
+    #: A claim was tested, and is false.
     REFUTED = "refuted"
     #: Nothing failed, but nothing was shown to go from red to green either.
     INCOMPLETE = "incomplete"
@@ -67,19 +67,35 @@ def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
     return lacking and not too_noisy(result)
 
 
+def went_red_to_green(result: StageResult) -> bool:
+    """Say whether a fail-to-pass entry passed."""
+    return result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
+
+
+def proves(result: StageResult) -> bool:
+    """Say whether an outcome proves a patch: red to green, by what the patch adds.
+
+    What is compiled, hipified or built is the patch's own text. A check has to have run
+    statements that the patch adds, launched the kernels that it states, or loaded a build that
+    the patch makes another.
+    """
+    if not went_red_to_green(result) or result.stage not in ON_HARDWARE:
+        return went_red_to_green(result)
+    kernels = result.details.get("kernels")
+    launched = isinstance(kernels, dict) and bool(kernels["stated"]) and not kernels["never_ran"]
+    built = result.details.get("built") is True
+    return launched or built or bool(result.details.get("witness"))
+
+
 def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
     """Return the verdict over the results of one patch on a machine with these targets.
 
-    It is `proved` only when some fail-to-pass check went from red to green here
-    (a patch that merely applies is not proved), and nothing was unavailable that this machine
-    has the hardware for.
+    It is `proved` only when something went from red to green here by what the patch adds, and
+    nothing was unavailable that this machine has the hardware for.
     """
     if any(result.outcome is Outcome.FAILED for result in results):
         return Verdict.REFUTED
-    red_to_green = any(
-        result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
-        for result in results
-    )
+    red_to_green = any(proves(result) for result in results)
     unavailable = any(unavailable_here(result, targets) for result in results)
     return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
 

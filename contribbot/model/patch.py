@@ -275,7 +275,7 @@ class Patch:
     def checks_digest(self) -> str:
         """SHA-256 over the check files and what `patch.toml` states to be proved."""
         stated = self.spec.model_dump_json(
-            include={"checks", "hipify", "compile", "build", "numerics", "bench"}
+            include={"files", "checks", "hipify", "compile", "build", "numerics", "bench"}
         )
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from contribbot.model.base import (
     Line,
@@ -131,6 +131,14 @@ class Pin(Model):
     tag: Tag
     commit: ObjectId | None = None
     sources: Annotated[tuple[SourceSpec, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _of_one_release(self) -> Pin:
+        for source in self.sources:
+            version = None if isinstance(source, GitSource) else source.version
+            if version is not None and version.partition("+")[0] not in self.tag:
+                raise ValueError(f"tag {self.tag} does not name {source.kind} version {version}")
+        return self
 
     @property
     def title(self) -> str:

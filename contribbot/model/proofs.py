@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 from contribbot.model.base import Line, Lines, Name, Pattern, Prose, TreePath, TreePaths
 from contribbot.model.check import (
     Check,
-    Environment,
+    CheckEnvironment,
     GfxTarget,
     Needy,
     Seconds,
@@ -140,7 +140,7 @@ class Bench(Needy):
     memory_at_most: Positive | None = None
     rounds: Annotated[int, Field(ge=6, le=200)] = 9
     timeout: Seconds = 600.0
-    env: Environment = Field(default_factory=dict)
+    env: CheckEnvironment = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _memory_is_a_gpus(self) -> Bench:

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from contribbot.model.base import Model
-from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict
+from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict, proves
 
 
 class PatchReport(Model):
@@ -61,7 +61,7 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
             if result.target == target
             and (result.stage == stage if stage else result.stage in ON_HARDWARE)
         ]
-        shown = stage or any(result.details.get("expect") == "fail-to-pass" for result in there)
+        shown = stage or any(map(proves, there))
         if {result.outcome for result in there} != {Outcome.PASSED} or not shown:
             missing.append(need)
     return missing

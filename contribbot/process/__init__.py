@@ -15,12 +15,12 @@ from contribbot.process.children import (
     signal_name,
     stop,
 )
-from contribbot.process.environment import accelerator_environment, clean_environment
+from contribbot.process.environment import accelerator_environment, clean_environment, own_path
 from contribbot.process.run import Completed, feed, run
 from contribbot.process.supervise import Supervised, supervise
 
 __all__ = [
     "Completed", "Supervised", "accelerator_environment", "check_stopping", "clean_environment",
-    "describe", "feed", "no_space", "remove_tree", "resume", "run", "signal_name",
+    "describe", "feed", "no_space", "own_path", "remove_tree", "resume", "run", "signal_name",
     "stop", "supervise",
 ]  # fmt: skip

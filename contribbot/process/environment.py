@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -40,3 +41,14 @@ def accelerator_environment() -> dict[str, str]:
         for name, value in sorted(clean_environment().items())
         if name.startswith((*_ALLOWED_PREFIXES, "NVIDIA_", "LD_LIBRARY_PATH"))
     }
+
+
+def own_path() -> str:
+    """Return where only this process looks for modules: contribbot may lie there.
+
+    It was started from a folder (`PYTHONPATH`, `pip install --target`) or from a zip file; a
+    child in an environment of its own has to be told.
+    """
+    installed = (sys.prefix, sys.base_prefix)
+    ours = [one for one in sys.path if one and not one.startswith(installed)]
+    return os.pathsep.join(ours)

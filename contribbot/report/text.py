@@ -8,7 +8,15 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, Verdict, too_noisy
+from contribbot.model.outcome import (
+    ON_HARDWARE,
+    Outcome,
+    StageResult,
+    Verdict,
+    proves,
+    too_noisy,
+    went_red_to_green,
+)
 from contribbot.model.plan import Side
 from contribbot.model.report import PatchReport, unmet
 from contribbot.verify.runnerfault import at_fault
@@ -56,7 +64,9 @@ def verdict_line(report: PatchReport) -> str:
             if one.outcome is Outcome.UNAVAILABLE and not too_noisy(one)
         )
         shown = _where(report)
+        idle = not shown and any(went_red_to_green(one) for one in report.stages)
         what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
+        what += "; what went from red to green ran nothing that the patch adds" if idle else ""
         text = f"{report.patch}: {what}"
         if missing:
             text += f"; unavailable: {', '.join(missing)}"
@@ -77,11 +87,7 @@ def _open(report: PatchReport, name: str) -> str:
 
 def _where(report: PatchReport) -> str:
     """Say where a patch was shown to go from red to green: what ran apart from what compiled."""
-    shown = [
-        one
-        for one in report.stages
-        if one.outcome is Outcome.PASSED and one.details.get("expect") == "fail-to-pass"
-    ]
+    shown = [one for one in report.stages if proves(one)]
     ran = dict.fromkeys(one.target for one in shown if one.stage in ON_HARDWARE)
     made = dict.fromkeys(one.target for one in shown if one.stage == "compile")
     others = dict.fromkeys(one.stage for one in shown if one.stage not in {*ON_HARDWARE, "compile"})

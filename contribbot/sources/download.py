@@ -11,6 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import Version
+
 from contribbot import process
 from contribbot.errors import IntegrityError, MachineError, SourceError
 from contribbot.locks import lock
@@ -55,7 +64,7 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
         folder.mkdir(exist_ok=True)
         cached = _cached(folder, spec.sha256)
         if cached is not None:
-            return cached
+            return _of_release(spec, cached)
         config = read_pip_config()
         with connect(config) as connection:
             candidate = find_archive(spec, config, connection)
@@ -70,7 +79,25 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             finally:
                 part.unlink(missing_ok=True)
         _sync_folder(folder)
-        return final
+        return _of_release(spec, final)
+
+
+def _of_release(spec: ReleaseSource, path: Path) -> Path:
+    """Return a file whose digest is right, if it is of the release that the pin names."""
+    try:
+        if path.suffix == ".whl":
+            name, version, *_ = parse_wheel_filename(path.name)
+        else:
+            name, version = parse_sdist_filename(path.name)
+    except (InvalidSdistFilename, InvalidWheelFilename) as error:
+        raise IntegrityError(f"{path.name}: {error}") from error
+    if name != canonicalize_name(spec.distribution) or version != Version(spec.version):
+        raise IntegrityError(
+            f"{path.name} has the digest that the pin names, and is not"
+            f" {spec.distribution} {spec.version}",
+            hint="correct `version` or `sha256` in queue.toml",
+        )
+    return path
 
 
 def digest_of(candidate: Candidate, connection: Connection, *, progress: Progress) -> str:

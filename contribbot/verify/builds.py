@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Mapping
 
 from contribbot.building import shelf
@@ -76,6 +77,20 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
             hint="verify again",
         )
     return found.environment
+
+
+def differ(job: Job, name: str, target: str) -> bool:
+    """Say whether the patched tree's product has other bytes than the base's."""
+    result = _result(job, name, target)
+    if result is None:
+        return False
+    base, patched = (shelf.find(product_key(result, side)) for side in ("base", "patched"))
+    if base is None or patched is None:
+        return False
+    names = set(base.marker.files)
+    return names != set(patched.marker.files) or any(
+        not filecmp.cmp(base.folder / one, patched.folder / one, shallow=False) for one in names
+    )
 
 
 def product_key(result: StageResult, side: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ from contribbot.verify.scrub import Scrub
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
 _REPORT: Final = "report.jsonl"
+#: Starts the child: nothing of the tree is on Python's path yet.
+_START: Final = "from contribbot.verify.child import main; main()"
 
 
 def run_check(
@@ -52,15 +55,16 @@ def run_check(
     on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    lines = folder / "coverage.ini"
+    lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
     argv = [
-        "-B", "-m", "pytest", "-p", "contribbot.verify.child", "-p", "no:cacheprovider",
-        "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
+        "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
         "-q", "--color=no", "--tb=native",
         # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
         *([] if on_host else ["--capture=sys"]), check.file,
     ]  # fmt: skip
     done = process.supervise(
-        [sys.executable, *argv],
+        [sys.executable, "-B", "-P", "-c", _START, *argv],
         cwd=checks,
         env=child_environment(
             place,
@@ -68,8 +72,10 @@ def run_check(
             threads=threads,
             folder=folder,
             more={
+                "CONTRIBBOT_PATH": place.python_path,
+                "PYTHONPATH": process.own_path(),
                 "CONTRIBBOT_REPORT": str(folder / _REPORT),
-                "CONTRIBBOT_WITNESS": json.dumps(list(place.witnessed)),
+                "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
                 "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
                 # Only what contribbot depends on may take part, not what else is installed.
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -79,11 +85,21 @@ def run_check(
     )
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
-    run.command = scrub(process.describe(["python", *argv]))
+    run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = suspicion(run, text)
     _keep_log(run, text, logs)
     return run
+
+
+def _coverage(folder: Path, files: Iterable[str]) -> str:
+    """Return coverage's configuration: these files alone, in all processes of a run."""
+    # coverage takes patterns and knows no escapes: `?` stands for what would be one.
+    include = "\n    ".join(re.sub(r"[][*!{}%$]", "?", path) for path in files)
+    return (
+        f"[run]\ndata_file = {folder / 'lines'}\nparallel = true\n"
+        f"patch = subprocess, fork, _exit\nsigterm = true\ninclude =\n    {include}\n"
+    )
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
@@ -129,7 +145,7 @@ def child_environment(
             "CONTRIBBOT_TREE": str(place.tree),
             "HOME": str(folder / "home"),
             "TMPDIR": str(folder / "tmp"),
-            "PYTHONPATH": place.python_path,
+            "PYTHONPATH": os.pathsep.join(filter(None, [place.python_path, process.own_path()])),
             "PYTHONDONTWRITEBYTECODE": "1",
             # What a check prints must be out before it crashes.
             "PYTHONUNBUFFERED": "1",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.metadata
 import importlib.util
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
@@ -18,7 +23,7 @@ from contribbot.model.check import Check, Needy
 from contribbot.model.outcome import HOST_TARGETS, Outcome
 from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
-from contribbot.verify.childrun import CheckRun
+from contribbot.verify.childrun import CheckRun, Trouble
 from contribbot.verify.gpuwitness import kernel_details
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError, owners, releases
@@ -29,12 +34,12 @@ from contribbot.verify.places import (
     place,
     unplaceable,
 )
-from contribbot.verify.redgreen import judge_check
 from contribbot.verify.runnerfault import RunnerFaultError, lacked, told_by
+from contribbot.verify.verdict import Judgement, judge_check, needs_again, sentence
 
 _ACCELERATOR: Final = threading.Lock()
 
-Judge = Callable[[Check, CheckRun, CheckRun], tuple[Outcome, str]]
+Judge = Callable[[Check, CheckRun, CheckRun, CheckRun | None], Judgement]
 More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
 
 
@@ -43,7 +48,8 @@ class Way:
     """How a stage runs its checks.
 
     Attributes:
-        judge: Says what two runs, on the base and on the patched tree, come to.
+        judge: Says what the runs, on the base, on the patched tree and on the base again,
+            come to.
         env: Variables for the check, beside its own.
         details: What the record keeps beside what it keeps of every check.
     """
@@ -94,7 +100,24 @@ def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
         "overlay": {**releases(job.patch.upstream.overlay)},
         "threads": job.threads,
         "accelerator": {**process.accelerator_environment()},
+        "installed": installed_digest(),
     }
+
+
+@functools.cache
+def installed_digest() -> str:
+    """Return the SHA-256 over the names and versions of all installed distributions.
+
+    They are read from the names of the folders, as pip writes them (PEP 627).
+    """
+    names = {
+        path.name
+        for folder in sys.path
+        if os.path.isdir(folder or ".")  # noqa: PTH112  what is no path is passed over
+        for path in Path(folder or ".").iterdir()
+        if path.suffix in {".dist-info", ".egg-info", ".egg-link"}
+    }
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
 
 
 def missing_here(job: Job, what: Needy) -> str:
@@ -124,17 +147,21 @@ def absent_module(what: Needy) -> str:
 
 def _run(job: Job, check: Check, way: Way) -> Finding:
     try:
-        base, patched, preflight = _both(job, check, way)
+        runs, preflight = _all(job, check, way)
     except OverlayError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
-    outcome, reason = way.judge(check, base, patched)
+    base, patched, *again = runs
+    judgement = way.judge(check, base, patched, again[0] if again else None)
+    outcome, reason = judgement.outcome, sentence(judgement)
     blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
     note = overlay_note(job)
+    kernels = kernel_details(check, base, patched)
     details: dict[str, JsonValue] = {
         "file": check.file,
         "expect": check.expect,
+        "cause": judgement.cause,
         "stated_reason": check.reason,
         "threads": job.threads,
         "accelerator": {**process.accelerator_environment()},
@@ -142,9 +169,11 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         **overlay_details(job),
         "base": base.summary(),
         "patched": patched.summary(),
-        "statements": {path: list(lines) for path, lines in patched.statements.items()},
+        **({"again": again[0].summary()} if again else {}),
         "executed": {path: list(lines) for path, lines in patched.executed.items()},
-        **kernel_details(check, base, patched),
+        "witness": _witness(job, patched),
+        **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
+        **kernels,
         **({"preflight": preflight} if preflight else {}),
         **({"runner_fault": blamed.model_dump()} if blamed else {}),
         **way.details(base, patched),
@@ -153,17 +182,32 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         outcome,
         f"{reason} ({note})" if note else reason,
         details,
-        lasting=not (base.transient or patched.transient),
-        seconds=base.seconds + patched.seconds,
+        lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in runs),
+        seconds=sum(run.seconds for run in runs),
     )
 
 
-def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun, dict[str, JsonValue]]:
-    """Run a check on the base and on the patched tree; return the pre-flight's details too.
+def _witness(job: Job, patched: CheckRun) -> dict[str, JsonValue]:
+    """Return the lines of the patch's own statements that ran, by file; not of its tests."""
+    return {
+        path: list(ran)
+        for path, statements in job.added_statements().items()
+        if (
+            ran := [
+                one.lines.start
+                for one in statements
+                if not set(one.lines).isdisjoint(patched.executed.get(path, ()))
+            ]
+        )
+    }
 
-    Both are witnessed, so that tracing cannot make the difference. On an
+
+def _all(job: Job, check: Check, way: Way) -> tuple[list[CheckRun], dict[str, JsonValue]]:
+    """Run a check on the base and on the patched tree, and where it matters on the base again.
+
+    All are witnessed, so that tracing cannot make the difference. On an
     accelerator they run one after the other and alone: a fault on one side must
-    not reach the other, nor another check.
+    not reach the other, nor another check. Return the pre-flight's details too.
 
     Raises:
         OverlayError: A tree's files cannot be put over what is installed.
@@ -178,13 +222,16 @@ def _both(job: Job, check: Check, way: Way) -> tuple[CheckRun, CheckRun, dict[st
         if patched.starved and not base.starved:
             # They ran side by side: what the base had taken is free now.
             patched = _start(job, check, way, trees.patched).result()
-        return base, patched, {}
+        runs = [base, patched]
+        if needs_again(check, way.judge(check, base, patched, None)):
+            runs.append(_start(job, check, way, trees.base).result())
+        return runs, {}
     with _ACCELERATOR:
         preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
-        base, patched = (
-            _accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)
-        )
-    return base, patched, preflight
+        runs = [_accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)]
+        if needs_again(check, way.judge(check, runs[0], runs[1], None)):
+            runs.append(_accelerated(job, check, way, trees.base))
+    return runs, preflight
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
@@ -238,9 +285,10 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
         # What lacks on the patched tree alone is the patch's doing.
         run.suspicion = None
     meddled = job.altered(tree)
-    if meddled and not run.trouble:
+    if meddled and run.trouble is None:
         # What other checks saw from then on is not the tree: this run decides nothing.
-        run.trouble, run.transient = f"wrote into the tree: {meddled}", True
+        run.trouble, run.told = Trouble.MEDDLED, f"wrote into the tree: {meddled}"
+        run.transient = True
     return run
 
 

@@ -1,23 +1,25 @@
-"""A pytest plugin that runs inside the child: it reports, it witnesses, it dies with its parent.
+"""The child that runs a check: it reports, it witnesses, it dies with its parent.
 
-It is loaded with `-p contribbot.verify.child` and told what to do by variables:
+Everything that judges is imported before the tree is on Python's path. Variables tell it what
+to do; it takes them away, so that the check does not see them:
 
+- `CONTRIBBOT_PATH`: the tree's folders, which become `PYTHONPATH`.
 - `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
   happen, so that a crash leaves what came before it.
-- `CONTRIBBOT_WITNESS`: a JSON list of paths of Python files whose executed lines
-  are reported.
+- `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted (`kernelwatch`), or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone.
-
-Of contribbot it imports only what ends it with its parent, so that what runs is the check.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import sqlite3
+import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.process.lifeline import guard_group
+from contribbot.verify.witnessed import IMPORTING, TESTING
 
 if TYPE_CHECKING:
     import coverage
@@ -39,6 +42,14 @@ _NO_MEMORY = re.compile(
     r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
     r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
 )
+#: A shell's status for a program that is not there.
+_NOT_FOUND = 127
+#: What Python and the loader of shared libraries say.
+_NOT_LOADED = re.compile(
+    r"^(?:ModuleNotFoundError|ImportError|SyntaxError): |cannot open shared object file"
+    r"|undefined symbol: |invalid ELF header|version `\S+' not found",
+    re.MULTILINE,
+)
 #: What the CUDA and HIP runtimes say of a GPU that is not there (any more), or is broken.
 _NO_DEVICE = re.compile(
     r"no (?:CUDA|ROCm)-capable device|[Nn]o (?:CUDA|HIP) GPUs are available"
@@ -49,16 +60,10 @@ _NO_DEVICE = re.compile(
 
 
 class Reporter:
-    """Writes what happens to the report file.
+    """Writes what happens to the report file, and which lines ran beside it."""
 
-    Args:
-        path: The report file.
-        witness: Files whose executed lines are wanted.
-    """
-
-    def __init__(self, path: Path, witness: list[str]) -> None:
+    def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
-        self._witness = witness
         self._coverage: coverage.Coverage | None = None
 
     def write(self, event: str, **fields: object) -> None:
@@ -66,22 +71,15 @@ class Reporter:
         self._file.write(json.dumps({"event": event, **fields}) + "\n")
         self._file.flush()
 
-    def measure(self) -> None:
-        """Start to see which lines run."""
-        if not self._witness:
-            return
+    def measure(self, configuration: str) -> None:
+        """Start to see which lines run, here and in processes that the check starts."""
         import coverage  # noqa: PLC0415  only where lines are wanted
 
-        self._coverage = coverage.Coverage(
-            data_file=None,
-            # coverage takes patterns and knows no escapes: `?` stands for what would be one.
-            include=[re.sub(r"[][*!{}]", "?", path) for path in self._witness],
-            config_file=False,
-            messages=False,
-        )
+        self._coverage = coverage.Coverage(config_file=configuration, messages=False)
         # A patch may not excuse its own lines with a comment.
         self._coverage.clear_exclude()
         self._coverage.start()
+        self._coverage.switch_context(IMPORTING)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
@@ -89,6 +87,8 @@ class Reporter:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test starts, so that a crash has a name."""
+        if self._coverage is not None:
+            self._coverage.switch_context(TESTING)
         self.write("start", test=_short(nodeid))
 
     @pytest.hookimpl(wrapper=True)
@@ -122,24 +122,35 @@ class Reporter:
                 message=_plain(str(report.longrepr)[-_LONGEST:]),
             )
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """Say that the session was stopped (Ctrl-C, `pytest.exit`), whatever its status will be."""
+        self.write("stopped")
+
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Report the executed lines, then that the end was reached."""
+        """Write down which lines ran, then that the end was reached."""
         if self._coverage is not None:
             self._coverage.stop()
-            from coverage.exceptions import CoverageException  # noqa: PLC0415  see above
-
-            for path in self._witness:
-                try:
-                    _, statements, _, missing, _ = self._coverage.analysis2(path)
-                except CoverageException:
-                    continue  # the base lacks the file, or it is no Python that compiles
-                executed = sorted(set(statements) - set(missing))
-                self.write("lines", path=path, statements=sorted(statements), executed=executed)
+            try:
+                self._coverage.save()
+            except sqlite3.OperationalError as error:
+                # It has no other word for a full disk.
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         self.write("end", status=int(exitstatus))
 
     def pytest_unconfigure(self) -> None:
         """Close the report file, so that no warning about it can hit a check."""
         self._file.close()
+
+
+class _Named:
+    """Registers the reporter by the name under which `contribbot.numerics` asks for it."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Register it."""
+        config.pluginmanager.register(self._reporter, "contribbot-reporter")
 
 
 def _short(nodeid: str) -> str:
@@ -181,7 +192,7 @@ def _is_broken(error: BaseException | None) -> bool:
     """
     if error is None:
         return False
-    if isinstance(error, ImportError | SyntaxError | FileNotFoundError):
+    if isinstance(error, ImportError | SyntaxError | FileNotFoundError) or _not_loaded(error):
         return True
     if getattr(error, "contribbot_broken", False) is True:
         return True  # a library for checks says so of its own errors
@@ -190,6 +201,15 @@ def _is_broken(error: BaseException | None) -> bool:
     return _is_broken(
         error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     )
+
+
+def _not_loaded(error: BaseException) -> bool:
+    """Say whether a program was not found, or something is not there for it to import or load."""
+    if type(error).__name__ == "CalledProcessError":
+        said = getattr(error, "stderr", None) or getattr(error, "output", None) or b""
+        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        return getattr(error, "returncode", 0) == _NOT_FOUND or bool(_NOT_LOADED.search(text))
+    return isinstance(error, OSError) and bool(_NOT_LOADED.search(str(error)))
 
 
 def _set_limits() -> None:
@@ -201,22 +221,20 @@ def _set_limits() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Read the variables and start, before anything of the check is imported."""
-    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
-    if lifeline:
-        _set_limits()
-        guard_group(int(lifeline))
-    report = os.environ.pop("CONTRIBBOT_REPORT", "")
-    witness = json.loads(os.environ.pop("CONTRIBBOT_WITNESS", "[]"))
-    kernels = os.environ.pop("CONTRIBBOT_KERNELS", "")
-    if report:
-        reporter = Reporter(Path(report), witness)
-        reporter.measure()
-        early_config.pluginmanager.register(reporter, "contribbot-reporter")
-        if kernels:
-            from contribbot.verify.kernelwatch import KernelWatch  # noqa: PLC0415  where asked for
+def main() -> None:
+    """Run pytest on the tree, and end with its status."""
+    guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
+    _set_limits()
+    reporter = Reporter(Path(os.environ.pop("CONTRIBBOT_REPORT")))
+    plugins: list[object] = [_Named(reporter)]
+    if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
+        from contribbot.verify.kernelwatch import KernelWatch  # noqa: PLC0415  where asked for
 
-            watch = KernelWatch(kernels, reporter.write)
-            early_config.pluginmanager.register(watch, "contribbot-kernels")
+        plugins.append(KernelWatch(kernels, reporter.write))
+    path = os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)
+    ours = [*path, *filter(None, [os.environ.get("PYTHONPATH")])]
+    if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
+        reporter.measure(configuration)
+    os.environ["PYTHONPATH"] = os.pathsep.join(ours)
+    sys.path[:0] = path
+    sys.exit(pytest.main(sys.argv[1:], plugins=plugins))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +15,17 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.hardware.disk import is_full
 from contribbot.numerics.records import CellRecord
-from contribbot.verify.childrun import FULL, STARVED, CheckRun, Failure
+from contribbot.verify.childrun import PASSING, CheckRun, Failure, Trouble
 from contribbot.verify.kernels import Kernels
 from contribbot.verify.scrub import Scrub
-from contribbot.verify.witnessed import Witnessed
+from contribbot.verify.witnessed import IMPORTING, Witnessed
 
 #: What the system says of a full disk (ENOSPC).
 _NO_SPACE: Final = "No space left on device"
 #: pytest's exit statuses for a session that ran to its end: all passed, some
-#: failed, interrupted by errors of collection, nothing collected.
+#: failed, interrupted, nothing collected.
 _PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
+_INTERRUPTED: Final = 2
 #: Bytes of a report that is read: a hundred thousand tests fit.
 _LARGEST: Final = 64 * 2**20
 
@@ -44,23 +47,49 @@ def read_report(
         limit: Seconds that it had.
         scrub: Takes folders out of messages.
     """
-    run = CheckRun(seconds=done.seconds)
+    run = CheckRun(seconds=done.seconds, limit=limit)
     told = _Told()
     if report.is_file() and report.stat().st_size > _LARGEST:
-        run.trouble, run.transient = "reported too much", True
+        run.trouble, run.told, run.transient = Trouble.UNREADABLE, "reported too much", True
         return run
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
         for row in text.splitlines():
-            _take(run, told, json.loads(row), witnessed, scrub)
+            _take(run, told, json.loads(row), scrub)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         # The child died in the middle of a line, or a check wrote into the report.
         told.status = None
     run.passed = [test for test, outcome in told.outcomes.items() if outcome == "passed"]
     run.skipped = [test for test, outcome in told.outcomes.items() if outcome == "skipped"]
+    run.status = told.status
     filled = _filled(run, done, told, report.parent)
-    run.trouble, run.transient = _trouble(run, done, told, limit=limit, filled=filled)
+    run.trouble, run.told = _trouble(run, done, told, limit=limit, filled=filled) or (None, "")
+    run.transient = run.trouble in PASSING
+    run.executed = executed_lines(report.parent, witnessed)
     return run
+
+
+def executed_lines(folder: Path, witnessed: Mapping[str, Witnessed]) -> dict[str, list[int]]:
+    """Return the lines that a patch adds and that ran under the tests of a run, by tree path.
+
+    Args:
+        folder: The folder of the run, with what coverage has left of each of its processes.
+        witnessed: The files of which lines are wanted, by where each lies.
+    """
+    from coverage import CoverageData  # noqa: PLC0415  start-up time
+    from coverage.exceptions import CoverageException  # noqa: PLC0415  start-up time
+
+    found: dict[str, set[int]] = {file.path: set() for file in witnessed.values()}
+    for path in folder.glob("lines.*"):
+        # A process that was killed leaves half a file, or none.
+        with contextlib.suppress(CoverageException, sqlite3.Error):
+            data = CoverageData(str(path))
+            data.read()
+            data.set_query_contexts([rf"^(?!{IMPORTING}$)"])
+            for runs, file in witnessed.items():
+                ran = set(data.lines(runs) or ())
+                found[file.path] |= {line for there, line in file.lines.items() if there in ran}
+    return {path: sorted(lines) for path, lines in found.items()}
 
 
 @dataclass
@@ -72,6 +101,7 @@ class _Told:
         outcomes: What became of each test that has ended.
         current: The test that started last.
         uncollected: Why a file could not be collected, or empty.
+        stopped: Whether the session was stopped from inside.
         status: pytest's exit status, when the end was reached.
     """
 
@@ -79,6 +109,7 @@ class _Told:
     outcomes: dict[str, str] = field(default_factory=dict)
     current: str = ""
     uncollected: str = ""
+    stopped: bool = False
     status: int | None = None
 
     def ended(self, done: process.Supervised) -> bool:
@@ -86,43 +117,38 @@ class _Told:
         return self.status == done.returncode and done.returncode in _PYTEST_ENDS
 
 
-def _take(
-    run: CheckRun,
-    told: _Told,
-    event: dict[str, JsonValue],
-    witnessed: Mapping[str, Witnessed],
-    scrub: Scrub,
-) -> None:
-    """Take over one line of the report.
-
-    Raises:
-        KeyError: It lacks something, or is about a file that nobody asked about.
-    """
+def _take(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: Scrub) -> None:
+    """Take over one line of the report; raise KeyError where it lacks something."""
     kind, test = event["event"], str(event.get("test", ""))
     if kind == "collected":
         told.collected = [str(one) for one in _list(event["tests"])]
     elif kind == "start":
         told.current = test
     elif kind == "phase":
-        outcome, when = str(event["outcome"]), str(event["when"])
-        if outcome == "failed":
-            message = scrub(str(event.get("message", "")))
-            broken, fault = event.get("broken") is True, str(event.get("fault", ""))
-            run.failed.append(Failure(test, when, message, broken, fault))
-        # A failing teardown outweighs a passed call; nothing outweighs a failure.
-        if told.outcomes.get(test) != "failed":
-            told.outcomes[test] = outcome
+        _take_phase(run, told, event, scrub)
     elif kind == "uncollected":
         last = scrub(str(event["message"])).strip().splitlines()[-1]
         told.uncollected = last.removeprefix("E ").strip()
-    elif kind == "lines":
-        file = witnessed[str(event["path"])]
-        run.statements[file.path] = _lines(event["statements"], file)
-        run.executed[file.path] = _lines(event["executed"], file)
     elif kind in {"cell", "kernels"}:
         _take_seen(run, {name: value for name, value in event.items() if name != "event"}, scrub)
+    elif kind == "stopped":
+        told.stopped = True
     elif kind == "end":
         told.status = int(str(event["status"]))
+
+
+def _take_phase(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: Scrub) -> None:
+    """Take over what became of a phase of a test, or of a part of it (a subtest)."""
+    test, outcome = str(event.get("test", "")), str(event["outcome"])
+    if outcome == "failed":
+        message = scrub(str(event.get("message", "")))
+        broken, fault = event.get("broken") is True, str(event.get("fault", ""))
+        run.failed.append(Failure(test, str(event["when"]), message, broken, fault))
+    if told.outcomes.get(test) == "skipped" and outcome == "passed":
+        run.partly.append(test)
+    # A failing teardown outweighs a passed call; nothing outweighs a failure.
+    if told.outcomes.get(test) != "failed":
+        told.outcomes[test] = outcome
 
 
 def _take_seen(run: CheckRun, seen: dict[str, JsonValue], scrub: Scrub) -> None:
@@ -131,12 +157,6 @@ def _take_seen(run: CheckRun, seen: dict[str, JsonValue], scrub: Scrub) -> None:
         run.cells.append(CellRecord.model_validate({**seen, "failed": scrub(str(seen["failed"]))}))
     else:
         run.kernels = Kernels.model_validate({**seen, "blind": scrub(str(seen["blind"]))})
-
-
-def _lines(value: JsonValue, file: Witnessed) -> list[int]:
-    """Return the lines of the tree that are meant, of those that the patch adds."""
-    numbers = {one for one in _list(value) if isinstance(one, int)}
-    return sorted(line for there, line in file.lines.items() if there in numbers)
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -155,40 +175,40 @@ def _filled(run: CheckRun, done: process.Supervised, told: _Told, folder: Path) 
 
 def _trouble(
     run: CheckRun, done: process.Supervised, told: _Told, *, limit: float, filled: bool
-) -> tuple[str, bool]:
-    """Say why a run cannot be believed, and whether that may pass."""
+) -> tuple[Trouble, str] | None:
+    """Say why a run as a whole shows nothing; None: it does show something."""
     during = f" in {told.current}" if told.current else ""
-    unfinished = ""
-    if done.timed_out:
-        unfinished = f"hung{during}: killed after {limit:g} s"
-        if done.stuck:
-            unfinished += ", and it has not ended: the kernel holds it"
-    elif done.flooded:
-        unfinished = f"wrote too much output{during}: killed"
-    elif filled:
-        unfinished = f"{FULL}{during}"
-    elif done.starved:
-        unfinished = f"{STARVED}{during}: killed by the kernel"
-    elif done.returncode < 0:
-        unfinished = f"crashed{during}: {process.signal_name(-done.returncode)}"
-    elif not told.ended(done):
-        unfinished = f"ended early{during} with exit status {done.returncode}"
-    if unfinished:
-        return unfinished, True
-    return _unusable(run, told), False
+    held = ", and it has not ended: the kernel holds it" if done.stuck else ""
+    signal = process.signal_name(-done.returncode)
+    ends = (
+        (done.timed_out, Trouble.TIMED_OUT, f"hung{during}: killed after {limit:g} s{held}"),
+        (done.flooded, Trouble.FLOODED, f"wrote too much output{during}: killed"),
+        (filled, Trouble.DISK_FULL, f"the disk is full{during}"),
+        (done.starved, Trouble.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
+        (done.returncode < 0, Trouble.CRASHED, f"crashed{during}: {signal}"),
+        (
+            not told.ended(done),
+            Trouble.ENDED_EARLY,
+            f"ended early{during} with exit status {done.returncode}",
+        ),
+    )
+    met = next(((trouble, text) for holds, trouble, text in ends if holds), None)
+    return met or _unusable(run, told)
 
 
-def _unusable(run: CheckRun, told: _Told) -> str:
-    """Say why a run that reached its end shows nothing, or nothing."""
+def _unusable(run: CheckRun, told: _Told) -> tuple[Trouble, str] | None:
+    """Say why a run that reached its end shows nothing, or None."""
     if told.uncollected:
-        return f"could not be collected: {told.uncollected}"
+        return Trouble.UNCOLLECTED, f"could not be collected: {told.uncollected}"
     missed = [test for test in told.collected if test not in told.outcomes]
     if missed:
-        return f"stopped before {missed[0]} had run"
+        return Trouble.STOPPED, f"stopped before {missed[0]} had run"
+    if told.stopped or told.status == _INTERRUPTED:
+        return Trouble.STOPPED, "its session was stopped"
     for failure in run.failed:
         if failure.when != "call" and not failure.fault:
-            return f"error in {failure.when} of {failure.test}: {failure.first}"
+            return Trouble.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
     if not run.ran:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
-        return f"executed no test{skipped}"
-    return ""
+        return Trouble.EMPTY, f"executed no test{skipped}"
+    return None

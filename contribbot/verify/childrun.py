@@ -1,7 +1,8 @@
-"""What a run of a check came to."""
+"""What a run of a check came to, as data."""
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,24 +12,45 @@ from contribbot.model.evidence import RunnerFault
 from contribbot.numerics.records import CellRecord
 from contribbot.verify.kernels import Kernels
 
-#: How the trouble of a run begins that ended for want of room.
-FULL: Final = "the disk is full"
-STARVED: Final = "out of memory"
 #: Failures of one run that a record holds in full, and characters of the others.
 _IN_FULL: Final = 20
 _SHORT: Final = 200
 
 
+class Trouble(enum.StrEnum):
+    """Why a run as a whole shows nothing."""
+
+    #: It did not end by itself.
+    TIMED_OUT = "timed out"
+    FLOODED = "flooded"
+    #: The machine had no room.
+    DISK_FULL = "disk full"
+    NO_MEMORY = "no memory"
+    #: It ended, and not as pytest does.
+    CRASHED = "crashed"
+    ENDED_EARLY = "ended early"
+    #: The check is broken.
+    UNCOLLECTED = "uncollected"
+    STOPPED = "stopped"
+    FIXTURE = "fixture"
+    EMPTY = "empty"
+    MEDDLED = "meddled"
+    UNREADABLE = "unreadable"
+
+
+#: What may be different the next time.
+PASSING: Final = frozenset({
+    Trouble.TIMED_OUT, Trouble.FLOODED, Trouble.DISK_FULL, Trouble.NO_MEMORY, Trouble.CRASHED,
+    Trouble.ENDED_EARLY, Trouble.MEDDLED, Trouble.UNREADABLE, Trouble.UNCOLLECTED,
+})  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Failure:
-    """One test that did not pass.
+    """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
 
-    Attributes:
-        test: The test.
-        when: `setup`, `call` or `teardown`.
-        message: `ExceptionType: message`.
-        broken: Whether something could not be imported or found.
-        fault: What this machine could not do (`memory`, `device`), or empty.
+    `broken`: something could not be imported, loaded or found. `fault`: what this machine
+    could not do (`memory`, `device`), or empty.
     """
 
     test: str
@@ -47,34 +69,25 @@ class Failure:
 class CheckRun:
     """What one run of one check on one tree came to.
 
-    Attributes:
-        passed: Tests that passed.
-        failed: Tests that failed.
-        skipped: Tests that were skipped.
-        trouble: Why the run as a whole cannot be believed, or empty.
-        transient: Whether that may be different the next time (crash, time-out).
-        command: What was run, with `<run>` for the folder of the run.
-        seconds: Wall-clock time of the child.
-        log: SHA-256 of the whole output.
-        tail: The end of the output.
-        statements: The lines with statements among those that the patch adds, by tree path.
-        executed: Those of them that ran.
-        cells: The cells of grids that were judged.
-        kernels: The kernels that ran, where that was asked for.
-        suspicion: What could be the runner's doing and not the tree's; None: nothing.
-        cleared: Whether a known-good kernel ran well after that, so that it is not.
+    `partly` are tests of which a part was skipped. `trouble` says why the run as a whole shows
+    nothing, `told` puts it into words. `executed` are the lines that ran under tests, by tree
+    path, of those that the patch adds. `suspicion` is what could be the runner's doing;
+    `cleared`: a known-good kernel ran well after that, so that it is not.
     """
 
     passed: list[str] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    trouble: str = ""
+    partly: list[str] = field(default_factory=list)
+    status: int | None = None
+    trouble: Trouble | None = None
+    told: str = ""
     transient: bool = False
     command: str = ""
     seconds: float = 0.0
+    limit: float = 0.0
     log: str = ""
     tail: str = ""
-    statements: dict[str, list[int]] = field(default_factory=dict)
     executed: dict[str, list[int]] = field(default_factory=dict)
     cells: list[CellRecord] = field(default_factory=list)
     kernels: Kernels = field(default_factory=Kernels)
@@ -84,7 +97,7 @@ class CheckRun:
     @property
     def starved(self) -> bool:
         """Whether it wanted more memory than there was."""
-        return self.trouble.startswith(STARVED) or any(
+        return self.trouble is Trouble.NO_MEMORY or any(
             failure.fault == "memory" for failure in self.failed
         )
 
@@ -92,6 +105,12 @@ class CheckRun:
     def ran(self) -> set[str]:
         """The tests that were executed."""
         return {*self.passed, *(failure.test for failure in self.failed)}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """What became of each test: what two runs on one tree must agree on."""
+        found = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
+        return found | {failure.test: "failed" for failure in self.failed}
 
     def summary(self) -> dict[str, JsonValue]:
         """Return what the record keeps."""
@@ -107,7 +126,7 @@ class CheckRun:
             "passed": list(self.passed),
             "failed": failures,
             "skipped": list(self.skipped),
-            "trouble": self.trouble,
+            "trouble": self.told,
             "command": self.command,
             "seconds": round(self.seconds, 3),
             "log_sha256": self.log,

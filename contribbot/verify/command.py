@@ -112,12 +112,12 @@ def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[st
 
 
 def _is_about(known: Record, report: PatchReport) -> bool:
-    """Say whether a record is of the same trees as a report."""
+    """Say whether a record is of the same trees as a report, and says the same of them."""
     if known.statement is None:
         return False
-    made = known.statement.subject[1].digest.gitTree
-    base = known.statement.predicate.contribbot.base_commit
-    return (base, made) == (report.base_commit, report.patched_tree)
+    made, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
+    same = (details.base_commit, made) == (report.base_commit, report.patched_tree)
+    return same and (details.verdict is report.verdict or at_fault(report.stages))
 
 
 def _all_remembered(report: PatchReport) -> bool:
@@ -157,12 +157,13 @@ def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCo
     # A patch that is being written: nothing failed, and nothing could have shown anything.
     if any(one.details.get("unfinished") for report in reports for one in report.stages):
         return ExitCode.NO
+    targets = this_machine().targets
     if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):
         return ExitCode.NO
     could_not = any(
-        fault_of(one) or unavailable_here(one, this_machine().targets)
+        (report.verdict is Verdict.INCOMPLETE and not required)
+        or any(fault_of(one) or unavailable_here(one, targets) for one in report.stages)
         for report in reports
-        for one in report.stages
     )
     return ExitCode.MACHINE if could_not else ExitCode.OK
 

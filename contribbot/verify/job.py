@@ -20,12 +20,13 @@ from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.sources import Progress
 from contribbot.store.repository import Store
-from contribbot.store.trees import altered, export
+from contribbot.store.trees import added_lines, altered, export
 from contribbot.verify.hipified import Hipified
 from contribbot.verify.memo import Memo
 from contribbot.verify.overlay import Overlay
 from contribbot.verify.preflight import Preflights
 from contribbot.verify.slots import Slots
+from contribbot.verify.witness import Statement, new_statements
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class Job:
         self.overlays: Memo[Overlay] = Memo()
         self.hipified: Memo[Hipified] = Memo()
         self._exports: Memo[_Export] = Memo()
+        self._statements: Memo[dict[str, list[Statement]]] = Memo()
 
     def fresh_folder(self) -> Path:
         """Make a folder whose name says nothing of what it will hold."""
@@ -166,6 +168,24 @@ class Job:
             NoSpaceError: The disk is full.
         """
         return self._exported(tree).folder
+
+    def added_statements(self) -> dict[str, list[Statement]]:
+        """Return what the patch adds to Python files and does something; not in its tests."""
+        return self._statements.get("", self._added)
+
+    def _added(self) -> dict[str, list[Statement]]:
+        trees = self.trees
+        added = added_lines(self.store, trees.base, trees.patched)
+        found = {}
+        for path in sorted(added):
+            is_test = any(path.startswith(f"{prefix}/") for prefix in self.patch.upstream.tests)
+            if path.endswith(".py") and not is_test:
+                before, after = (
+                    self.store.git("cat-file", "blob", f"{tree}:{path}", accept=(0, 128)).stdout
+                    for tree in (trees.base, trees.patched)
+                )
+                found[path] = new_statements(before, after, added[path])
+        return found
 
     def _exported(self, tree: str) -> _Export:
         return self._exports.get(tree, lambda: self._export(tree))

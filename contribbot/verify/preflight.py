@@ -80,7 +80,8 @@ def fly(
     details: dict[str, JsonValue] = {"target": target, "driver": _driver(target, machine)}
     if importlib.util.find_spec("torch") is None:
         return Preflight(None, {**details, "not_run": "torch is not installed"})
-    env = process.clean_environment({"HOME": str(folder), "TMPDIR": str(folder), **(shown or {})})
+    here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
+    env = process.clean_environment({**here, **(shown or {})})
     done = process.supervise(
         [sys.executable, "-B", "-m", "contribbot.verify.knowngood", device, target],
         cwd=folder,

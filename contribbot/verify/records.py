@@ -6,6 +6,7 @@ import enum
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -22,8 +23,13 @@ from contribbot.model.evidence import (
 from contribbot.model.history import RetiredEvent
 from contribbot.model.machine import Machine
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, judge, open_targets
+from contribbot.model.patch import PatchSpec
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
+
+#: Stages whose outcomes are named after the entries of `patch.toml`.
+_TABLES: Final = ("reproduce", "numerics", "bench", "compile", "build")
+_RAN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class State(enum.StrEnum):
@@ -116,7 +122,13 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
         return State.FOREIGN, f"about a patch for {details.upstream}"
     if changed := _changed(queue, details):
         return State.STALE, changed
-    return State.FRESH, f"{details.verdict} on {details.machine.slug}"
+    made_up = _entries(details) - _stated(queue.specs[details.patch])
+    told = f"{details.verdict} on {details.machine.slug}"
+    return (
+        (State.TAMPERED, "it has entries that the patch does not state")
+        if made_up
+        else (State.FRESH, told)
+    )
 
 
 def _of_no_patch(queue: Queue, path: Path, name: str) -> tuple[State, str]:
@@ -143,6 +155,14 @@ def _contradiction(statement: Statement, seal: str) -> str:
         (red, "a check that went from red to green did not fail on the base"),
         (not any(map(_failed_all_the_same, passed)), "a check that passed did fail"),
         (details.started <= details.finished, "it ended before it started"),
+        (
+            all(
+                one.target in details.machine.targets
+                for one in details.stages
+                if one.stage in ON_HARDWARE and one.outcome in _RAN
+            ),
+            "something ran on hardware that its machine does not have",
+        ),
         (
             all(
                 one.outcome is Outcome.UNAVAILABLE
@@ -217,6 +237,26 @@ def _changed(queue: Queue, details: Details) -> str:
         (details.below == below, "what it depends on has changed since"),
     )
     return next((problem for holds, problem in told if not holds), "")
+
+
+def _entries(details: Details) -> set[tuple[str, str]]:
+    """Return the stages and names of what ran."""
+    return {
+        (one.stage, str(one.details["check"]))
+        for one in details.stages
+        if one.stage in _TABLES and "check" in one.details
+    }
+
+
+def _stated(spec: PatchSpec) -> set[tuple[str, str]]:
+    """Return the stages and names of what a patch states."""
+    return {
+        *(("reproduce", entry.name) for entry in spec.checks),
+        *(("numerics", entry.name) for entry in spec.numerics),
+        *(("bench", entry.name) for entry in spec.bench),
+        *(("compile", entry.name) for entry in spec.compile),
+        *(("build", entry.name) for entry in spec.build),
+    }
 
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:

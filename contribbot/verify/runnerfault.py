@@ -20,10 +20,15 @@ from pydantic import JsonValue, ValidationError
 from contribbot.hardware.runner import absent_gpu
 from contribbot.model.evidence import FaultKind, RunnerFault
 from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult
-from contribbot.verify.childrun import FULL, STARVED, CheckRun
+from contribbot.verify.childrun import CheckRun, Trouble
 
 #: Characters of a line that are quoted.
 _QUOTED: Final = 300
+#: What a run's trouble may be put down to, whatever it wrote.
+_KINDS: Final[dict[Trouble, FaultKind]] = {
+    Trouble.DISK_FULL: "disk-full", Trouble.NO_MEMORY: "out-of-memory",
+    Trouble.TIMED_OUT: "gpu-hung",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,17 +159,14 @@ def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
         run: A run of a check.
         output: All that it wrote.
     """
-    if run.trouble.startswith(FULL):
-        return fault("disk-full", run.trouble)
-    if run.trouble.startswith(STARVED):
-        return fault("out-of-memory", run.trouble)
-    if run.trouble.startswith("hung"):
-        return fault("gpu-hung", run.trouble)
-    if not run.trouble and not run.failed:
+    kind: FaultKind | None = _KINDS.get(run.trouble) if run.trouble else None
+    if kind is not None:
+        return fault(kind, run.told)
+    if run.trouble is None and not run.failed:
         return None
     found = sign_in((*(one.message for one in run.failed), output))
-    if found is None and run.trouble.startswith(("crashed", "ended early")):
-        return fault("preflight-failed", run.trouble)
+    if found is None and run.trouble in {Trouble.CRASHED, Trouble.ENDED_EARLY}:
+        return fault("preflight-failed", run.told)
     return found
 
 
@@ -174,7 +176,7 @@ def lacked(run: CheckRun) -> bool:
     Args:
         run: A run of a check.
     """
-    return run.suspicion is not None and run.trouble.startswith((FULL, STARVED))
+    return run.suspicion is not None and run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
 
 
 def suspicion_of_bench(

@@ -6,6 +6,11 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+#: What coverage calls the lines that run under a test, and those that run before one.
+TESTING: Final = "test"
+IMPORTING: Final = "import"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.contribute.bodytoy import describe
 from tests.contribute.gatetoy import Proved
 from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.tracked import tracked_queue
-from tests.toy import FIXED, Toy, git, one_check
+from tests.toy import AREA, FIXED, Toy, git, one_check
 
 #: The real patches; behind `@` another template than the one in force.
 REAL = (
@@ -328,7 +328,7 @@ def test_an_edited_record_is_refused(known: Toy) -> None:
 
 def test_what_failed_is_refused(toy: Toy, program: Program) -> None:
     describe(toy)
-    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": "square = None\n"}))
+    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": AREA.replace("+", "-")}))
     toy.put_queue(["area"])
     assert program("verify", "area").code == 1
     refused(toy, "^area: (red|same) failed on cpu, says evidence/area/")

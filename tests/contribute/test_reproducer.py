@@ -125,7 +125,7 @@ def test_only_what_the_check_imports_comes_along(tmp_path: Path) -> None:
 def test_patches_below_are_applied_first(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch(
         "lower",
-        patch=toy.format_patch({"src/toy/low.py": "LOW = 5\n"}, "Add low"),
+        patch=toy.format_patch({"src/toy/low.py": "LOW = int(5)\n"}, "Add low"),
         files=("src/toy/low.py",),
         checks=one_check(),
         check_files={"test_red.py": LOWER},

@@ -186,7 +186,7 @@ def _put(document: Json, found: Json) -> None:
         (RAN, prove_by_applying,
          "it says otherwise what apply/any is to show: the patch states only that it passes"),
         (RAN, make_up_a_check,
-         "it has an outcome of reproduce/made-up/gfx942, which the patch does not state"),
+         "tampered: it has entries that the patch does not state"),
         (RAN, say_it_twice, "it has two outcomes of reproduce/on-gpu/gfx942"),
         (RAN, leave_out, "it leaves out reproduce/on-gpu/gfx942, which was asked"),
     ],

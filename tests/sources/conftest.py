@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.model.pin import InstalledSource, Pin, SdistSource, SourceSpec, Upstream
+from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
 from contribbot.sources import Silent, pip_config, retry
 from contribbot.sources.base import Job
 from contribbot.store.repository import Store, git_environment, open_store
@@ -60,7 +60,9 @@ class Kit:
             kind="sdist", distribution="demo", version="1.0", sha256=digest, root=root
         )
 
-    def pin(self, *sources: SourceSpec, tag: str = "v1.0", commit: str | None = None) -> Pin:
+    def pin(self, *sources: SourceSpec, tag: str = "", commit: str | None = None) -> Pin:
+        version = next((one.version for one in sources if not isinstance(one, GitSource)), "1.0")
+        tag = tag or f"v{version.partition('+')[0]}"
         return Pin(upstream="demo", tag=tag, commit=commit, sources=sources)
 
     def job(self, spec: SourceSpec) -> Job:

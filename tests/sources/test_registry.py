@@ -85,7 +85,7 @@ def test_what_decides_the_tree_decides_the_ref(kit: Kit) -> None:
     others = {
         ref_for(kit.pin(moved), moved, kit.upstream),
         ref_for(kit.pin(spec, commit="0" * 40), spec, kit.upstream),
-        ref_for(kit.pin(spec, tag="v1.1"), spec, kit.upstream),
+        ref_for(kit.pin(spec, tag="v1.0.post1"), spec, kit.upstream),
     }
     assert len(others | {base}) == 4
 

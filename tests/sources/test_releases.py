@@ -46,7 +46,7 @@ UPSTREAM = upstream()
 
 
 def pin(*sources: SourceSpec, tag: str = "v0.1") -> Pin:
-    old = SdistSource(kind="sdist", distribution="demo", version="0.1", sha256="0" * 64)
+    old = SdistSource(kind="sdist", distribution="demo", version=tag[1:], sha256="0" * 64)
     return Pin(upstream="demo", tag=tag, commit="1" * 40, sources=sources or (old, GIT))
 
 

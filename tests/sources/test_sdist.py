@@ -321,3 +321,12 @@ def test_the_same_archive_gives_the_same_commit_in_any_store(
     assert first.commit == second.commit
     said = git(kit.store.path, "log", "-1", "--format=%an %at %ai %cn %B", second.commit)
     assert said.startswith("contribbot 0 1970-01-01 00:00:00 +0000 contribbot demo v1.0")
+
+
+@pytest.mark.usefixtures("find_links")
+def test_an_archive_of_another_release_is_refused_whatever_its_digest(kit: Kit) -> None:
+    right = kit.sdist(kit.pack({"demo-1.0/a.py": b"a\n"}))
+    provide(kit.pin(right), kit.upstream, kit.store, progress=Silent())
+    wrong = right.model_copy(update={"version": "9.9.9"})
+    with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz has the digest .* not demo 9\.9"):
+        provide(kit.pin(wrong), kit.upstream, kit.store, progress=Silent())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,7 +17,7 @@ from contribbot.numerics.words import count, times
 from contribbot.verify.checkunit import Way, check_unit
 from contribbot.verify.childrun import CheckRun
 from contribbot.verify.job import Job, Unit
-from contribbot.verify.redgreen import judge_check
+from contribbot.verify.verdict import Cause, Judgement, judge_check
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.
 MOST_CELLS: Final = 64
@@ -47,7 +48,7 @@ def way_of(entry: Numerics) -> Way:
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return Way(
-        judge=lambda _check, base, patched: judge_cells(entry, base, patched),
+        judge=lambda _check, base, patched, again: judge_cells(entry, base, patched, again),
         env={VARIABLE: json.dumps(limits)},
         details=lambda base, patched: {
             **limits,
@@ -58,23 +59,27 @@ def way_of(entry: Numerics) -> Way:
     )
 
 
-def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
+def judge_cells(
+    entry: Numerics, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
+) -> Judgement:
     """Judge an entry as a check, and see that its cells show what its tests claim.
 
     Args:
         entry: What was expected.
         base: The run on the base tree.
         patched: The run on the patched tree.
+        again: The base tree's second run; None: it was not asked for.
     """
-    outcome, reason = judge_check(entry, base, patched)
-    if outcome is not Outcome.PASSED:
-        return outcome, reason
+    judgement = judge_check(entry, base, patched, again)
+    if judgement.outcome is not Outcome.PASSED:
+        return judgement
     problem = not_shown(entry, base.cells, patched.cells)
     if problem:
-        return Outcome.FAILED, problem
+        bad = any(cell.failed for cell in patched.cells)
+        return Judgement(Cause.FAILS_PATCHED if bad else Cause.SHOWS_NOTHING, words=problem)
     left = len(patched.skipped)
     skipped = f"; {count(left)} test{'s' if left != 1 else ''} skipped" if left else ""
-    return Outcome.PASSED, _summary(entry, base.cells, patched.cells) + skipped
+    return replace(judgement, words=_summary(entry, base.cells, patched.cells) + skipped)
 
 
 def not_shown(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+import sys
 import warnings
+from pathlib import PurePosixPath
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,6 +17,13 @@ from contribbot.store.trees import Change, changes
 from contribbot.verify.job import Finding, Job, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
+#: What a patch may not bring under a folder that is on Python's path: what judges is there.
+_OURS: Final = sys.stdlib_module_names | {
+    "sitecustomize", "usercustomize", "contribbot", "pytest", "_pytest", "pluggy", "coverage",
+}  # fmt: skip
+_COMPILED: Final = frozenset({".pyc", ".pyo"})
+_LINK: Final = "120000"
+_CRLF: Final = ("-c", "core.whitespace=cr-at-eol")
 _WHITESPACE: Final = re.compile(rb"^(?P<where>[^\n]+?:\d+): (?P<what>[^\n]+)\.$", re.MULTILINE)
 
 
@@ -41,10 +51,11 @@ class StyleStage:
         changed = changes(job.store, job.trees.base, job.trees.patched)
         problems = [
             *_messages(job),
-            *_whitespace(job),
+            *_whitespace(job, changed),
             *_declared(job, changed),
             *_encoding(job),
             *_python(job, changed),
+            *_reach(job, changed),
         ]
         details: dict[str, JsonValue] = {"problems": list(problems)}
         if problems:
@@ -82,14 +93,57 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
     return problems
 
 
-def _whitespace(job: Job) -> list[str]:
-    done = job.store.git(
-        "diff-tree", "--check", "--no-color", job.trees.base, job.trees.patched, accept=(0, 2)
-    )
-    return [
-        f"{found['where'].decode('utf-8', 'replace')}: {found['what'].decode('utf-8', 'replace')}"
-        for found in _WHITESPACE.finditer(done.stdout)
-    ]
+def _whitespace(job: Job, changed: list[Change]) -> list[str]:
+    """Ask git; a file whose lines end in CR and LF may keep that."""
+    dos = [change.path for change in changed if _ends_in_crlf(job, change.path)]
+    rest = [f":(exclude,literal){path}" for path in dos]
+    problems = []
+    for rules, paths in (((), [".", *rest]), (_CRLF, [f":(literal){path}" for path in dos])):
+        if not paths:
+            continue
+        done = job.store.git(
+            *rules, "diff-tree", "--check", "--no-color", job.trees.base, job.trees.patched,
+            "--", *paths, accept=(0, 2),
+        )  # fmt: skip
+        problems += [
+            f"{found['where'].decode('utf-8', 'replace')}: "
+            f"{found['what'].decode('utf-8', 'replace')}"
+            for found in _WHITESPACE.finditer(done.stdout)
+        ]
+    return problems
+
+
+def _ends_in_crlf(job: Job, path: str) -> bool:
+    before = job.store.git("cat-file", "blob", f"{job.trees.base}:{path}", accept=(0, 128)).stdout
+    return b"\n" in before and before.count(b"\r\n") == before.count(b"\n")
+
+
+def _reach(job: Job, changed: list[Change]) -> list[str]:
+    """Say what would reach into the program that judges, or out of the tree."""
+    roots = [PurePosixPath(root) for root in job.patch.upstream.python_roots]
+    problems = []
+    for change in changed:
+        path = PurePosixPath(change.path)
+        if not change.blob.strip("0"):
+            continue  # it goes
+        if path.suffix in _COMPILED:
+            problems.append(f"{path}: compiled Python, which nobody can read")
+        if change.mode == _LINK:
+            target = job.store.read(change.blob).decode("utf-8", "replace")
+            inside = posixpath.normpath(posixpath.join(path.parent, target))
+            if inside.startswith(("/", "../")) or inside == "..":
+                problems.append(f"{path}: a link out of the tree, to {target}")
+        for root in roots:
+            if path.is_relative_to(root):
+                top = path.relative_to(root).parts[0]
+                if top.partition(".")[0] in _OURS and not _was_there(job, root / top):
+                    problems.append(f"{path}: hides the {top} of what judges it")
+    return problems
+
+
+def _was_there(job: Job, path: PurePosixPath) -> bool:
+    done = job.store.git("ls-tree", job.trees.base, "--", str(path))
+    return bool(done.stdout)
 
 
 def _declared(job: Job, changed: list[Change]) -> list[str]:

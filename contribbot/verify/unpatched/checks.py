@@ -13,11 +13,11 @@ from contribbot.verify.checkunit import Way, missing_here, run_one
 from contribbot.verify.childrun import CheckRun
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.places import overlay_note, unplaceable
-from contribbot.verify.redgreen import unlike_stated
 from contribbot.verify.runnerfault import RunnerFaultError, lacked
 from contribbot.verify.stages.numerics import not_shown, way_of
 from contribbot.verify.unpatched.bare import Bare, Seen, lost
 from contribbot.verify.unpatched.kernels import built
+from contribbot.verify.verdict import sentence, unlike_stated
 
 
 def ask_check(number: int, bare: Bare) -> Seen:
@@ -97,7 +97,7 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> See
     seen = partial(Seen, log=run.log)
     if run.trouble:
         says = Says.CANNOT if lacked(run) else Says.OTHER
-        return seen(says, run.trouble, transient=run.transient)
+        return seen(says, run.told, transient=run.transient)
     fault = next((one for one in run.failed if one.fault), None)
     if fault is not None:
         what = "ran out of memory" if fault.fault == "memory" else "lost its device"
@@ -108,6 +108,6 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> See
         unlike = unlike_stated(check, run.failed, "release")
         said = f"{run.failed[0].test}: {run.failed[0].first}"
         share = f"{len(run.failed)} of {tests} fail as stated: {said}"
-        return seen(Says.OTHER, unlike) if unlike else seen(Says.FAILS, share)
+        return seen(Says.OTHER, sentence(unlike)) if unlike else seen(Says.FAILS, share)
     wrong = amiss(run)
     return seen(Says.OTHER, wrong) if wrong else seen(Says.PASSES, f"{tests} pass")

@@ -1,0 +1,237 @@
+"""The judge: what the runs of a check come to, as a pure function with a typed cause."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contribbot.model.check import Check
+from contribbot.model.outcome import HOST_TARGETS, Outcome
+from contribbot.verify.childrun import CheckRun, Failure, Trouble
+from contribbot.verify.runnerfault import lacked
+
+#: A patched tree that needs so many times longer than the base's run hangs, on any machine.
+_HANGS: Final = 10
+
+
+class Cause(enum.StrEnum):
+    """Why a check came to its outcome."""
+
+    RED_TO_GREEN = "red to green"
+    GREEN_ON_BOTH = "green on both"
+    #: The claim was tested, and is false.
+    FAILS_PATCHED = "fails on the patched tree"
+    DIES_PATCHED = "dies on the patched tree"
+    WANTS_MORE = "wants more of the machine on the patched tree"
+    FAILS_BASE = "fails on the base"
+    PASSES_BASE = "passes on the base"
+    OTHER_REASON = "fails for another reason"
+    #: It could not be tested here, or the check is broken.
+    SHOWS_NOTHING = "shows nothing of numbers"
+    BROKEN = "broken"
+    DIED = "died"
+    SKIPPED = "skipped on one side"
+    DIFFERENT_TESTS = "different tests"
+    FLAKY = "flaky"
+    MACHINE = "the machine gave up"
+
+
+_REFUTES: Final = frozenset({
+    Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.WANTS_MORE, Cause.FAILS_BASE,
+    Cause.PASSES_BASE, Cause.OTHER_REASON,
+})  # fmt: skip
+#: Troubles by which a patched tree refutes itself where the base ends well.
+_DIES: Final = frozenset(
+    {Trouble.FLOODED, Trouble.CRASHED, Trouble.ENDED_EARLY, Trouble.FIXTURE, Trouble.MEDDLED}
+)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a check came to: the cause, the side and test that it was seen in, and the words.
+
+    `more` counts further tests of the same kind; `words` say more than the cause does.
+    """
+
+    cause: Cause
+    side: str = ""
+    told: str = ""
+    more: int = 0
+    words: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome that the cause stands for."""
+        if self.cause in {Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH}:
+            return Outcome.PASSED
+        return Outcome.FAILED if self.cause in _REFUTES else Outcome.UNAVAILABLE
+
+
+def judge_check(
+    check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
+) -> Judgement:
+    """Judge a check by its runs.
+
+    Args:
+        check: What was expected.
+        base: The run on the base tree.
+        patched: The run on the patched tree.
+        again: The base tree's second run, after that; None: it was not asked for.
+    """
+    sides = (("base", base, patched), ("patched tree", patched, base))
+    for side, run, other in sides:
+        if run.trouble is not None:
+            return _troubled(side, run, other)
+    found = (
+        _machine_fault(check, base, patched) or _on_base(check, base) or _on_patched(base, patched)
+    )
+    if (found is None or found.cause is Cause.FAILS_PATCHED) and again is not None:
+        differ = sorted(
+            test
+            for test in {**base.outcomes, **again.outcomes}
+            if base.outcomes.get(test) != again.outcomes.get(test)
+        )
+        if again.trouble is not None or differ:
+            return Judgement(Cause.FLAKY, "base", again.told or differ[0])
+    if found is not None:
+        return found
+    red = check.expect == "fail-to-pass"
+    return Judgement(Cause.RED_TO_GREEN if red else Cause.GREEN_ON_BOTH, told=_count(patched))
+
+
+def needs_again(check: Check, first: Judgement) -> bool:
+    """Say whether what the first two runs came to stands only if the base does the same again."""
+    red_to_green = check.expect == "fail-to-pass" and first.outcome is Outcome.PASSED
+    return red_to_green or first.cause is Cause.FAILS_PATCHED
+
+
+def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
+    """Judge a run that shows nothing as a whole."""
+    if run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}:
+        cause = Cause.MACHINE if lacked(run) else Cause.WANTS_MORE
+        return Judgement(cause, side, run.told)
+    if side != "base" and other.trouble is None:
+        hangs = run.trouble is Trouble.TIMED_OUT and other.seconds * _HANGS < run.limit
+        if hangs or run.trouble in _DIES:
+            return Judgement(Cause.DIES_PATCHED, side, run.told)
+    died = run.trouble in {*_DIES, Trouble.TIMED_OUT} - {Trouble.FIXTURE}
+    return Judgement(Cause.DIED if died else Cause.BROKEN, side, run.told)
+
+
+def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> Judgement | None:
+    """Judge runs in which this machine gave up, which says nothing of the patch.
+
+    Memory that lacks on the patched tree alone is the patch's doing, and so is a device
+    that is missed where none was asked for.
+    """
+    for side, run in (("base", base), ("patched tree", patched)):
+        for failure in run.failed:
+            if not failure.fault:
+                continue
+            run.transient = True
+            if run.cleared and _own(check, failure, base, patched):
+                continue
+            what = "ran out of memory" if failure.fault == "memory" else "lost its device"
+            said = f"this machine {what}: {_name(failure)}"
+            if run is patched and (failure.fault == "memory" or check.target in HOST_TARGETS):
+                return Judgement(Cause.WANTS_MORE, side, f"{said}; the base did not")
+            return Judgement(Cause.MACHINE, side, said)
+    return None
+
+
+def _own(check: Check, failure: Failure, base: CheckRun, patched: CheckRun) -> bool:
+    """Say whether a failure is the check's own, since a known-good kernel ran well after it.
+
+    How much memory there was before the check cannot be known for sure: it counts as what
+    the patch mends only where that is what it states, and the patched tree had enough.
+    """
+    if failure.fault != "memory":
+        return True
+    stated = check.expect == "fail-to-pass" and re.search(check.reason, failure.message)
+    return failure in base.failed and bool(stated) and not patched.starved
+
+
+def _on_base(check: Check, base: CheckRun) -> Judgement | None:
+    if check.expect == "pass-to-pass":
+        return _failed(Cause.FAILS_BASE, "base", base.failed) if base.failed else None
+    if base.passed:
+        return Judgement(Cause.PASSES_BASE, "base", base.passed[0], len(base.passed) - 1)
+    return unlike_stated(check, base.failed)
+
+
+def unlike_stated(check: Check, failed: Sequence[Failure], where: str = "base") -> Judgement | None:
+    """Judge failures by the one that is another than a fail-to-pass check states; None: none is.
+
+    Args:
+        check: The check.
+        failed: The failures of a run.
+        where: How to call the tree that it ran on.
+    """
+    for failure in failed:
+        if failure.broken:
+            return Judgement(Cause.BROKEN, where, _name(failure))
+        if not re.search(check.reason, failure.message):
+            return Judgement(Cause.OTHER_REASON, where, _name(failure))
+    return None
+
+
+def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
+    if patched.failed:
+        return _failed(Cause.FAILS_PATCHED, "patched tree", patched.failed)
+    skipped = sorted({*patched.partly, *(base.ran & set(patched.skipped))})
+    if skipped:
+        return Judgement(Cause.SKIPPED, "patched tree", skipped[0], len(skipped) - 1)
+    differing = sorted(base.ran ^ patched.ran)
+    if differing:
+        side = "base" if differing[0] in base.ran else "patched tree"
+        return Judgement(Cause.DIFFERENT_TESTS, side, differing[0])
+    if patched.status:
+        told = f"no test failed, and pytest ended with status {patched.status}"
+        return Judgement(Cause.BROKEN, "patched tree", told)
+    return None
+
+
+def _failed(cause: Cause, side: str, failed: Sequence[Failure]) -> Judgement:
+    broken = next((one for one in failed if one.broken), None)
+    if broken is not None:
+        return Judgement(Cause.BROKEN, side, _name(broken))
+    return Judgement(cause, side, _name(failed[0]), len(failed) - 1)
+
+
+def _name(failure: Failure) -> str:
+    return f"{failure.test}: {failure.first}"
+
+
+def _count(run: CheckRun) -> str:
+    number = len(run.ran)
+    skipped = f", {len(run.skipped)} skipped" if run.skipped else ""
+    return f"{number} test{'s' if number != 1 else ''}{skipped}"
+
+
+_SENTENCES: Final = {
+    Cause.RED_TO_GREEN: "{told}: fail on the base as stated, pass on the patched tree",
+    Cause.GREEN_ON_BOTH: "{told}: pass on the base and on the patched tree",
+    Cause.FAILS_PATCHED: "fails on the {side}: {told}",
+    Cause.DIES_PATCHED: "on the {side}: {told}",
+    Cause.WANTS_MORE: "on the {side}, {told}",
+    Cause.FAILS_BASE: "fails on the {side}: {told}",
+    Cause.PASSES_BASE: "passes on the {side}, so it shows nothing: {told}",
+    Cause.OTHER_REASON: "fails on the {side} for another reason than stated: {told}",
+    Cause.BROKEN: "the check is broken on the {side}: {told}",
+    Cause.DIED: "the check did not end well on the {side}: {told}",
+    Cause.SKIPPED: "skipped on the {side}, so it shows nothing: {told}",
+    Cause.DIFFERENT_TESTS: "the check is broken: runs on the {side} only: {told}",
+    Cause.FLAKY: "flaky: two runs on the {side} differ: {told}",
+    Cause.MACHINE: "on the {side}, {told}",
+}
+
+
+def sentence(judgement: Judgement) -> str:
+    """Return one line for people; nothing reads it back."""
+    if judgement.words:
+        return judgement.words
+    said = _SENTENCES[judgement.cause].format(side=judgement.side, told=judgement.told)
+    return f"{said} (and {judgement.more} more)" if judgement.more else said

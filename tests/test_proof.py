@@ -1,0 +1,201 @@
+"""What proves a patch end to end, and what does not; tests/test_judgement.py has the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot.verify import checkunit
+from tests.conftest import dig
+from tests.toy import AREA, FIXED, git, one_check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+PATH = "src/toy/area.py"
+
+
+def put(toy: Toy, text: str, *, more: str = "") -> None:
+    toy.put_patch(checks=one_check(more=more), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+
+
+def test_what_changes_from_run_to_run_is_flaky(toy: Toy, program: Program, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    put(toy, (
+        "import pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        f"    runs = pathlib.Path({str(runs)!r})\n"
+        "    runs.write_text('x' + (runs.read_text() if runs.exists() else ''))\n"
+        "    assert rectangle(2, 3) == 6 or len(runs.read_text()) > 2\n"
+    ))  # fmt: skip
+
+    ran = program("verify", "area", "--json")
+
+    assert (ran.code, ran.report().verdict) == (3, "incomplete")
+    red = ran.stages()["reproduce red"]
+    assert (red.details["cause"], red.outcome) == ("flaky", "unavailable")
+    assert not program("verify", "area", "--json").stages()["reproduce red"].cached
+
+
+ELSEWHERE = {
+    "a subprocess": (
+        "    code = 'from toy.area import rectangle; print(rectangle(2, 3))'\n"
+        "    out = subprocess.run([sys.executable, '-c', code], stdout=-1, check=True).stdout\n"
+        "    assert int(out) == 6\n"
+    ),
+    "a spawned process": (
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        assert pool.apply(area.rectangle, (2, 3)) == 6\n"
+    ),
+    "a fork": (
+        "    child = os.fork()\n"
+        "    if not child:\n        os._exit(area.rectangle(2, 3))\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6\n"
+    ),
+    "a thread": (
+        "    with concurrent.futures.ThreadPoolExecutor(1) as pool:\n"
+        "        assert pool.submit(area.rectangle, 2, 3).result() == 6\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_lines_are_seen_wherever_they_run(toy: Toy, program: Program, where: str) -> None:
+    put(toy, (
+        "import concurrent.futures, multiprocessing, os, subprocess, sys\n"
+        f"from toy import area\n\n\ndef test_it():\n{ELSEWHERE[where]}"
+    ))  # fmt: skip
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.report().verdict == "proved", ran.out
+    assert dig(ran.stages()["reproduce red"].details, "witness", PATH) == [10, 11]
+
+
+def test_a_skipped_subtest_is_not_green(toy: Toy, program: Program) -> None:
+    put(toy, (
+        "import pytest\nfrom toy.area import rectangle\n\n\ndef test_it(subtests):\n"
+        "    found = rectangle(2, 3)\n    with subtests.test():\n"
+        "        if found == 6:\n            pytest.skip('no')\n        assert found == 6\n"
+    ))  # fmt: skip
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.report().verdict == "incomplete", ran.out
+    assert ran.stages()["reproduce red"].details["cause"] == "skipped on one side"
+
+
+def test_a_session_that_is_aborted_in_the_last_teardown_is_not_green(
+    toy: Toy, program: Program
+) -> None:
+    put(toy, (
+        "import pytest\nfrom toy.area import rectangle\n\n\n@pytest.fixture\ndef end():\n"
+        "    yield\n    if rectangle(2, 3) == 6:\n        pytest.exit('bye', returncode=0)\n\n\n"
+        "def test_it(end):\n    assert rectangle(2, 3) == 6\n"
+    ))  # fmt: skip
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.report().verdict == "incomplete", ran.out
+    assert ran.stages()["reproduce red"].details["cause"] == "broken"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"src/sitecustomize.py": "pass\n"},
+            "hides the sitecustomize.py of what judges it",
+        ),
+        (
+            {"src/coverage/__init__.py": ""},
+            "hides the coverage of what judges it",
+        ),
+        (
+            {"src/json.py": "def loads(text):\n    return {}\n"},
+            "hides the json.py of what judges it",
+        ),
+        ({"src/toy/area.pyc": b"\0"}, "compiled Python, which nobody can read"),
+    ],
+)
+def test_what_could_take_over_the_judge_is_refused(
+    toy: Toy, program: Program, change: dict[str, str | bytes], said: str
+) -> None:
+    (path,) = change
+    toy.put_patch(
+        patch=toy.format_patch({PATH: FIXED, **change}), files=(PATH, path), checks=one_check()
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert f"{path}: {said}" in ran.out
+
+
+def test_a_link_out_of_the_tree_is_refused(toy: Toy, program: Program) -> None:
+    (toy.upstream / "src/away").symlink_to("../../elsewhere")
+    toy.put_patch(
+        patch=toy.format_patch({PATH: FIXED, "src/toy/more.py": ""}),
+        files=(PATH, "src/away", "src/toy/more.py"),
+        checks=one_check(),
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area")
+
+    assert ran.code == 1
+    assert "src/away: a link out of the tree, to ../../elsewhere" in ran.out
+
+
+@pytest.mark.parametrize("name", ["PYTEST_ADDOPTS", "PYTHONOPTIMIZE", "LD_PRELOAD"])
+def test_a_check_gives_no_orders_to_what_runs_it(toy: Toy, program: Program, name: str) -> None:
+    put(toy, "def test_it(): pass\n", more=f'env = {{ {name} = "1" }}')
+    ran = program("verify", "area")
+    assert ran.code == 2
+    assert f"{name}: a check may not give orders" in ran.err
+
+
+@pytest.mark.parametrize(("before", "outcome"), [(True, "passed"), (False, "failed")])
+def test_a_file_with_crlf_keeps_it(
+    toy: Toy, program: Program, outcome: str, *, before: bool
+) -> None:
+    def crlf(text: str) -> bytes:
+        return text.replace("\n", "\r\n").encode()
+
+    toy.write(PATH, crlf(AREA) if before else AREA)
+    git(toy.upstream, "commit", "-q", "-a", "--allow-empty", "-m", "Other lines")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.put_patch(patch=toy.format_patch({PATH: crlf(FIXED)}), checks=one_check())
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.stages()["style"].outcome == outcome, ran.stages()["style"].reason
+
+
+def test_what_is_installed_is_part_of_what_an_outcome_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = checkunit.installed_digest.__wrapped__()
+    (tmp_path / "new-1.0.dist-info").mkdir()
+    assert checkunit.installed_digest.__wrapped__() != before
+
+
+def test_the_newest_verdict_is_what_counts(toy: Toy, program: Program, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    put(toy, (
+        "import pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        f"    assert rectangle(2, 3) == 6 and not pathlib.Path({str(broken)!r}).exists()\n"
+    ))  # fmt: skip
+    assert program("verify", "area").code == 0
+    broken.touch()
+    assert program("verify", "area", "--force").code == 1
+
+    assert "refuted" in program("evidence", "check").out
