@@ -41,6 +41,7 @@ def transcript(text: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("sglang_archive")
+@pytest.mark.slow  # `make verify` is the same
 def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     program = Program(queue, {"CONTRIBBOT_CACHE": str(REAL_CACHE)})
 

@@ -301,7 +301,6 @@ def test_what_only_reads_a_text_proves_nothing(toy: Toy, program: Program) -> No
     [
         "pytest.exit('bye', returncode=0)",
         pytest.param("raise KeyboardInterrupt", marks=pytest.mark.slow),
-        pytest.param("raise SystemExit(0)", marks=pytest.mark.slow),
     ],
 )
 def test_a_check_that_stops_half_way_proves_nothing(toy: Toy, program: Program, end: str) -> None:

@@ -74,19 +74,7 @@ def run_commands(
     script: Path,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Run commands one after the other, until one fails; none of them outlives contribbot.
-
-    Args:
-        commands: Programs with their arguments.
-        cwd: Folder to run them in.
-        env: Their whole environment.
-        timeout: Seconds that all of them together may take.
-        script: Where to write the list of commands; outside of what is built.
-        scrub: Takes the folders of this machine out of what they wrote.
-
-    Raises:
-        MachineError: Python could not be started, or this process was told to end.
-    """
+    """Run commands one after the other, until one fails; none of them outlives contribbot."""
     script.write_text(json.dumps([list(argv) for argv in commands]), encoding="utf-8")
     done = process.supervise(
         [sys.executable, "-I", "-S", recipe_child.__file__, str(script)],
@@ -129,11 +117,7 @@ def _line_with(pattern: re.Pattern[str], output: str) -> str:
 
 
 def complaint(output: str) -> str:
-    """Return the line that says what is wrong: the first error, or else the last line.
-
-    Args:
-        output: What a build wrote.
-    """
+    """Return the line that says what is wrong: the first error, or else the last line."""
     rows = [row.strip() for row in output.splitlines() if row.strip()]
     told = [row for row in rows if not _PASSED_OVER.search(row)]
     for pattern in _COMPLAINTS:

@@ -44,22 +44,12 @@ class Layout:
 
 
 def code_of(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
-    """Return the files of `checks/` that a compiler may see.
-
-    Args:
-        support: All files of `checks/`.
-    """
+    """Return the files of `checks/` that a compiler may see."""
     return tuple(file for file in support if file.name.endswith(_CODE))
 
 
 def absent(store: Store, tree: str, build: Build) -> str:
-    """Return a path that a build names and a tree does not hold, or nothing.
-
-    Args:
-        store: Holds the tree.
-        tree: Its id.
-        build: The build.
-    """
+    """Return a path that a build names and a tree does not hold, or nothing."""
     for path in (*build.sources, *build.include):
         if store.resolve(f"{tree}:{path}") is None:
             return path
@@ -71,11 +61,6 @@ def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
 
     These are the top-level folders of what it names, or the whole tree where it
     names a file that is in none. Nothing else is laid out for the compiler.
-
-    Args:
-        store: Holds the tree.
-        tree: Its id.
-        build: The build.
     """
     paths = (*build.sources, *build.include)
     if any("/" not in path for path in build.sources):
@@ -87,15 +72,7 @@ def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
 def inputs_of(
     store: Store, tree: str, build: Build, *, support: Sequence[PatchFile], tools: Toolchain
 ) -> JsonValue:
-    """Return everything that the library depends on.
-
-    Args:
-        store: Holds the tree.
-        tree: Its id.
-        build: The build.
-        support: The files of `checks/`.
-        tools: What compiles it.
-    """
+    """Return everything that the library depends on."""
     stated = build.model_dump(mode="json", include={
         "way", "sources", "binding", "include", "defines", "flags",
     })  # fmt: skip
@@ -109,29 +86,14 @@ def inputs_of(
 
 
 def lay_out(store: Store, tree: str, build: Build, folder: Path, *, scratch: Path) -> Layout:
-    """Write the folders that a build may read, to be changed at will.
-
-    Args:
-        store: Holds the tree.
-        tree: Its id.
-        build: The build.
-        folder: An empty folder.
-        scratch: Another.
-    """
+    """Write the folders that a build may read, to be changed at will."""
     for number, (top, tree_id) in enumerate(roots_of(store, tree, build).items()):
         export(store, tree_id, folder / top, index=scratch / f"{number}.index")
     return Layout(build.sources, build.include)
 
 
 def lay_over(layout: Layout, folder: Path, made: Path, outputs: Mapping[str, Path]) -> Layout:
-    """Put what a hipify step wrote over the sources that were laid out.
-
-    Args:
-        layout: What was laid out.
-        folder: Where.
-        made: The folder that the step wrote into, by the paths of the tree.
-        outputs: The output in it of each source that the step takes.
-    """
+    """Put what a hipify step wrote over the sources that were laid out."""
     shutil.copytree(made, folder, symlinks=True, dirs_exist_ok=True)
     sources = tuple(
         outputs[source].relative_to(made).as_posix() if source in outputs else source
@@ -153,23 +115,7 @@ def compile_extension(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Compile one side of a build and see that it loads.
-
-    Args:
-        build: The build.
-        lay: Writes the sources into a folder.
-        support: The files of `checks/`.
-        tools: What compiles it.
-        launcher: A compiler cache, or None.
-        jobs: Compilers at the same time.
-        folder: An empty folder for this run.
-        into: Where the library goes, as `extension.so`.
-        timeout: Seconds that it may take.
-        scrub: Takes the folders of this machine out of a text.
-
-    Raises:
-        MachineError: The child could not be started, or this process is ending.
-    """
+    """Compile one side of a build and see that it loads."""
     sources = folder / "sources"
     sources.mkdir()
     laid = lay(sources)

@@ -22,11 +22,6 @@ class Spawner:
 
     setuptools compiles one source after the other and links when all are done. Only
     its way to start programs is replaced, so that the commands stay those of torch.
-
-    Args:
-        start: Runs one program to its end.
-        launcher: What stands before a compiler; may be empty.
-        jobs: Compilers at the same time.
     """
 
     def __init__(
@@ -55,12 +50,7 @@ class Spawner:
 
 
 def build(spec: dict[str, object], out: Path) -> Path:
-    """Compile and link, and return the library.
-
-    Args:
-        spec: What to compile; see `extension.py`.
-        out: The folder for it.
-    """
+    """Compile and link, and return the library."""
     from setuptools import (  # type: ignore[import-untyped]  # noqa: PLC0415  has no types; only in the child
         Distribution,
     )

@@ -28,13 +28,7 @@ COPY: Final = "tree"
 
 
 def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
-    """Say what this machine lacks for an upstream's recipe, or nothing.
-
-    Args:
-        recipe: The recipe; None where the upstream has none.
-        target: The hardware, which the machine has.
-        upstream: The upstream's name.
-    """
+    """Say what this machine lacks for an upstream's recipe, or nothing."""
     if recipe is None:
         return f"upstreams/{upstream}.toml has no [build]"
     if target not in recipe.targets:
@@ -50,13 +44,7 @@ def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
 
 
 def lacks(store: Store, tree: str, recipe: BuildRecipe) -> str:
-    """Return a path that a recipe needs and a tree does not hold, or nothing.
-
-    Args:
-        store: Holds the tree.
-        tree: Its id.
-        recipe: The recipe.
-    """
+    """Return a path that a recipe needs and a tree does not hold, or nothing."""
     folder = () if recipe.folder == "." else (recipe.folder,)
     needed: tuple[str, ...] = (*folder, *recipe.needs)
     for path in needed:
@@ -68,15 +56,7 @@ def lacks(store: Store, tree: str, recipe: BuildRecipe) -> str:
 def inputs_of(
     tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
 ) -> JsonValue:
-    """Return what a build by the recipe depends on, as far as it can be known.
-
-    Args:
-        tree: The tree's id.
-        recipe: The recipe.
-        target: The hardware.
-        machine: What this machine is.
-        version: The pin's release.
-    """
+    """Return what a build by the recipe depends on, as far as it can be known."""
     return {
         "way": "full",
         "tree": tree,
@@ -102,23 +82,7 @@ def run_recipe(
     into: Path,
     scrub: Callable[[str], str],
 ) -> Ran:
-    """Build a tree in a copy of its own, which stays as the product.
-
-    Args:
-        recipe: The recipe.
-        store: Holds the tree.
-        tree: Its id.
-        values: What `{jobs}`, `{target}` and `{version}` stand for.
-        machine: What this machine is.
-        launcher: A compiler cache, or None.
-        timeout: Seconds that it may take.
-        folder: An empty folder for this run.
-        into: The product's folder; its path stays, since builds keep paths.
-        scrub: Takes the folders of this machine out of a text.
-
-    Raises:
-        MachineError: The child could not be started, or this process is ending.
-    """
+    """Build a tree in a copy of its own, which stays as the product."""
     copy = into / COPY
     export(store, tree, copy, index=folder / "index")
     for name in ("home", "tmp"):
@@ -176,12 +140,7 @@ def _cached(launcher: Launcher, copy: Path) -> dict[str, str]:
 
 
 def missing_product(recipe: BuildRecipe, into: Path) -> str:
-    """Return a path that a recipe promises and did not make, or nothing.
-
-    Args:
-        recipe: The recipe.
-        into: The product's folder.
-    """
+    """Return a path that a recipe promises and did not make, or nothing."""
     made: tuple[str, ...] = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
     for path in made:
         if not (into / COPY / path).exists():

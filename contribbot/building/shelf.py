@@ -90,11 +90,7 @@ class Made:
 
 
 def key_of(inputs: JsonValue) -> str:
-    """Return the name of what is built from some inputs.
-
-    Args:
-        inputs: Everything that the product depends on.
-    """
+    """Return the name of what is built from some inputs."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
@@ -107,9 +103,6 @@ def find(key: str) -> Product | None:
     """Return a product, or None where it is not there or not as it was built.
 
     Finding it is using it.
-
-    Args:
-        key: The digest of what it was built from.
     """
     folder = _place(key)
     try:
@@ -127,15 +120,7 @@ def find(key: str) -> Product | None:
 
 
 def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
-    """Build a product unless it is there; of several who want it, one builds.
-
-    Args:
-        key: The digest of what it is built from.
-        build: Fills an empty folder, whose path stays; or returns None when it failed.
-
-    Returns:
-        The product, or None when `build` failed.
-    """
+    """Build a product unless it is there; of several who want it, one builds."""
     with lock(_place(key).with_suffix(".lock"), "a build"):
         there = find(key)
         if there is not None:

@@ -81,12 +81,7 @@ def installed_torch() -> Torch | None:
 
 
 def toolchain(target: str, machine: Machine) -> Toolchain:
-    """Return the compilers for some hardware of this machine.
-
-    Args:
-        target: `cpu`, `cuda` or a gfx target, which the machine has.
-        machine: What this machine is.
-    """
+    """Return the compilers for some hardware of this machine."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     torch = installed_torch()
     host, host_env = _host_compilers()
@@ -119,11 +114,7 @@ def toolchain(target: str, machine: Machine) -> Toolchain:
 
 
 def described(tools: Toolchain) -> list[str]:
-    """Return what compilers say that they are, and what they are told, for a record.
-
-    Args:
-        tools: The compilers.
-    """
+    """Return what compilers say that they are, and what they are told, for a record."""
     said = []
     for program in tools.programs:
         try:
@@ -139,12 +130,7 @@ def described(tools: Toolchain) -> list[str]:
 
 
 def target_environment(target: str, machine: Machine) -> dict[str, str]:
-    """Return the variables that say for which hardware torch's build tools compile.
-
-    Args:
-        target: `cpu`, `cuda` or a gfx target.
-        machine: What this machine is. `cuda` means the GPUs that it has.
-    """
+    """Return the variables that say for which hardware torch's build tools compile."""
     if target.startswith("gfx"):
         return {"PYTORCH_ROCM_ARCH": target}
     if target != "cuda":

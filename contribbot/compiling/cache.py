@@ -57,14 +57,7 @@ class Compiled(Model):
 
     @classmethod
     def of_listing(cls, text: str, target: str, *, command: str, seconds: float) -> Self:
-        """Return what a compile came to that wrote a listing.
-
-        Args:
-            text: The listing.
-            target: The target.
-            command: The command, without folders of this machine.
-            seconds: How long it took.
-        """
+        """Return what a compile came to that wrote a listing."""
         try:
             return cls(listing=read_listing(text, target), command=command, seconds=seconds)
         except ValueError as error:
@@ -83,13 +76,7 @@ def _own_digest() -> str:
 
 
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
-    """Return the name under which a result is remembered.
-
-    Args:
-        preprocessed: What the preprocessor wrote.
-        command: The command, without folders.
-        identity: The compiler's.
-    """
+    """Return the name under which a result is remembered."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
     told = json.dumps([content, *command, identity, _own_digest()])
     return hashlib.sha256(told.encode()).hexdigest()
@@ -110,11 +97,7 @@ def kept() -> Kept:
 
 @contextlib.contextmanager
 def alone(key: str) -> Iterator[None]:
-    """Keep two compiles of the same apart: the second finds the result of the first.
-
-    Args:
-        key: What `key_of` gave.
-    """
+    """Keep two compiles of the same apart: the second finds the result of the first."""
     with _guards_lock:
         guard = _guards.setdefault(key, threading.Lock())
     with guard:
@@ -122,11 +105,7 @@ def alone(key: str) -> Iterator[None]:
 
 
 def recall(key: str) -> Compiled | None:
-    """Return a remembered result, or None; a damaged one counts as none.
-
-    Args:
-        key: What `key_of` gave.
-    """
+    """Return a remembered result, or None; a damaged one counts as none."""
     try:
         known = Compiled.model_validate_json(_path(key).read_bytes())
     except (OSError, ValidationError):
@@ -136,10 +115,5 @@ def recall(key: str) -> Compiled | None:
 
 
 def remember(key: str, result: Compiled) -> None:
-    """Remember a result.
-
-    Args:
-        key: What `key_of` gave.
-        result: The result.
-    """
+    """Remember a result."""
     write_atomically(_path(key), result.model_dump_json().encode())

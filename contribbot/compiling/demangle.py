@@ -26,11 +26,7 @@ def _demangler() -> tuple[Callable[..., int | None], Callable[[int], None]] | No
 
 
 def demangle(symbol: str) -> str:
-    """Return the C++ name behind a symbol; the symbol itself where there is none.
-
-    Args:
-        symbol: As it stands in a listing.
-    """
+    """Return the C++ name behind a symbol; the symbol itself where there is none."""
     found = _demangler() if symbol.startswith("_Z") else None
     if found is None:
         return symbol
@@ -45,11 +41,7 @@ def demangle(symbol: str) -> str:
 
 
 def title_of(symbol: str) -> str:
-    """Return the name of a function with its template arguments, without its parameters.
-
-    Args:
-        symbol: As it stands in a listing.
-    """
+    """Return the name of a function with its template arguments, without its parameters."""
     name = demangle(symbol)
     if name == symbol:
         return symbol
@@ -70,11 +62,7 @@ def _opening(name: str) -> int:
 
 
 def function_of(title: str) -> str:
-    """Return the name of a function without its template arguments.
-
-    Args:
-        title: What `title_of` gives.
-    """
+    """Return the name of a function without its template arguments."""
     if not title.endswith(">"):
         return title
     depth = 0

@@ -102,20 +102,7 @@ def compile_hip(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Compiled:
-    """Compile a source for a target and read the listing.
-
-    Args:
-        source: The source.
-        target: The target, one that the toolchain knows.
-        using: The toolchain.
-        folder: An empty folder for this compile.
-        timeout: Seconds that each of preprocessing and compiling may take.
-        scrub: Takes folders of this machine out of a text.
-
-    Raises:
-        MachineError: The compiler could not be started.
-        NoSpaceError: The disk is full.
-    """
+    """Compile a source for a target and read the listing."""
     call = _Call(source, target, using, folder, timeout, _scrub_further(scrub, using))
     expanded = call.make("-E")
     if isinstance(expanded, Compiled):

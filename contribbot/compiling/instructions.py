@@ -33,21 +33,13 @@ _COMPILED: Final = tuple((name, re.compile(pattern)) for name, pattern in _CLASS
 
 @functools.cache
 def plain(mnemonic: str) -> str:
-    """Return a mnemonic without its encoding: `v_add_f32` for `v_add_f32_e32`.
-
-    Args:
-        mnemonic: As it stands in a listing.
-    """
+    """Return a mnemonic without its encoding: `v_add_f32` for `v_add_f32_e32`."""
     return _ENCODING.sub("", mnemonic)
 
 
 @functools.cache
 def class_of(mnemonic: str) -> str:
-    """Return the class of a mnemonic, one of `CLASSES`.
-
-    Args:
-        mnemonic: With or without its encoding.
-    """
+    """Return the class of a mnemonic, one of `CLASSES`."""
     for name, pattern in _COMPILED:
         if pattern.match(mnemonic):
             return name

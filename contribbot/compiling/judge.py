@@ -33,26 +33,14 @@ class Judgement:
 
 
 def counted(entry: Compile, listing: Listing | None) -> tuple[Kernel, ...]:
-    """Return the kernels of a listing that an entry is about.
-
-    Args:
-        entry: The entry.
-        listing: The listing; None: none.
-    """
+    """Return the kernels of a listing that an entry is about."""
     if listing is None:
         return ()
     return tuple(one for one in listing.kernels if re.search(entry.kernels, one.title))
 
 
 def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled) -> Judgement:
-    """Judge an entry for one target.
-
-    Args:
-        entry: What was expected.
-        target: The target.
-        base: The base's side.
-        patched: The patched tree's side.
-    """
+    """Judge an entry for one target."""
     if obstacle := _obstacle(base, patched):
         return obstacle
     red = base.error or unmet(entry, target, base.listing)
@@ -93,13 +81,7 @@ def _obstacle(base: Compiled, patched: Compiled) -> Judgement | None:
 
 
 def unmet(entry: Compile, target: str, listing: Listing | None) -> str:
-    """Say which expectation a listing does not meet, or nothing.
-
-    Args:
-        entry: The entry.
-        target: The target.
-        listing: The listing; None: none.
-    """
+    """Say which expectation a listing does not meet, or nothing."""
     kernels = counted(entry, listing)
     if not kernels:
         about = f" whose name matches {entry.kernels!r}" if entry.kernels else ""

@@ -18,16 +18,7 @@ _NO_MEMORY: Final = re.compile(
 
 
 def lacking(done: process.Supervised, said: str, timeout: float) -> str:
-    """Say what this machine lacked for a compiler that failed, or nothing.
-
-    Args:
-        done: How it ended.
-        said: What it said.
-        timeout: Seconds that it had.
-
-    Raises:
-        NoSpaceError: The disk is full.
-    """
+    """Say what this machine lacked for a compiler that failed, or nothing."""
     if _FULL_DISK.search(said):
         raise process.no_space("what a compiler writes")
     if done.timed_out:

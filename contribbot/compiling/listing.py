@@ -126,15 +126,7 @@ class _Body:
 
 
 def read_listing(text: str, target: str) -> Listing:
-    """Read a listing.
-
-    Args:
-        text: The listing.
-        target: The target that it is for.
-
-    Raises:
-        ValueError: It is none, or of a form that is not known: a kernel without code.
-    """
+    """Read a listing."""
     body, _, rest = text.partition("\t.amdgpu_metadata")
     code = _Code(body)
     metadata = list(_read_metadata(rest))
@@ -256,11 +248,7 @@ def _kernel(symbol: str, facts: dict[str, str], body: _Body, target: str) -> Ker
 
 
 def by_class(kernels: tuple[Kernel, ...]) -> dict[str, int]:
-    """Return how many instructions of each class some kernels hold; halves of pairs count.
-
-    Args:
-        kernels: The kernels.
-    """
+    """Return how many instructions of each class some kernels hold; halves of pairs count."""
     total: Counter[str] = Counter()
     for kernel in kernels:
         for mnemonic, count in kernel.mnemonics.items():

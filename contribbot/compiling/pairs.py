@@ -50,10 +50,6 @@ def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[Pair
     arguments (parameters may change); of the rest, the instantiations of a function
     in their order, where both sides have as many of it (template parameters may
     change). What is left has no partner.
-
-    Args:
-        base: The base's kernels, in the listing's order.
-        patched: The patched tree's.
     """
     pairs: list[Pair] = []
     left, right = list(base), list(patched)
@@ -131,11 +127,7 @@ class Row:
 
     @classmethod
     def from_json(cls, value: JsonValue) -> Self | None:
-        """Read it from a record; None where that is no row.
-
-        Args:
-            value: What `to_json` gave, or anything.
-        """
+        """Read it from a record; None where that is no row."""
         if not isinstance(value, list) or len(value) != len(("title", "count", "base", "patched")):
             return None
         title, count, base, patched = value
@@ -151,11 +143,7 @@ def _numbers(value: JsonValue) -> Numbers | None:
 
 
 def rows_of(pairs: Iterable[Pair]) -> list[Row]:
-    """Return pairs as rows, the worst change first; equal ones of a function are one row.
-
-    Args:
-        pairs: The pairs.
-    """
+    """Return pairs as rows, the worst change first; equal ones of a function are one row."""
     merged: dict[tuple[str, Numbers | None, Numbers | None], Row] = {}
     for pair in pairs:
         one = pair.patched or pair.base

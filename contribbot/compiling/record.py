@@ -21,15 +21,7 @@ _NAMES: Final = 20
 def details_of(
     entry: Compile, target: str, base: Compiled, patched: Compiled, judgement: Judgement
 ) -> dict[str, JsonValue]:
-    """Return what the record keeps of an entry for one target.
-
-    Args:
-        entry: The entry.
-        target: The target.
-        base: The base's side.
-        patched: The patched tree's side.
-        judgement: What they came to.
-    """
+    """Return what the record keeps of an entry for one target."""
     name = f"{entry.name} [{target}]"
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
@@ -55,11 +47,7 @@ def details_of(
 
 
 def rows_in(details: dict[str, JsonValue]) -> list[Row]:
-    """Return the rows of a record's table; none where it has no table of this kind.
-
-    Args:
-        details: The details of an outcome.
-    """
+    """Return the rows of a record's table; none where it has no table of this kind."""
     table = details.get("table")
     if not isinstance(table, dict) or table.get("columns") != list(COLUMNS):
         return []
@@ -69,11 +57,7 @@ def rows_in(details: dict[str, JsonValue]) -> list[Row]:
 
 
 def left_out_of(details: dict[str, JsonValue]) -> tuple[int, int]:
-    """Return how many changed and unchanged kernels a record's table leaves out.
-
-    Args:
-        details: The details of an outcome.
-    """
+    """Return how many changed and unchanged kernels a record's table leaves out."""
     table = details.get("table")
     told = table.get("left_out") if isinstance(table, dict) else None
     counts = [told.get(name) if isinstance(told, dict) else 0 for name in ("changed", "unchanged")]

@@ -63,19 +63,7 @@ def compile_triton(
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Compiled:
-    """Compile a kernel for a target and read the listing.
-
-    Args:
-        source: The kernel.
-        target: The target.
-        folder: An empty folder for this compile.
-        timeout: Seconds that it may take.
-        scrub: Takes folders of this machine out of a text.
-
-    Raises:
-        MachineError: Python could not be started.
-        NoSpaceError: The disk is full.
-    """
+    """Compile a kernel for a target and read the listing."""
     request, answer = folder / "request.json", folder / "answer.json"
     asked = {
         "file": str(source.path), "function": source.function, "target": target,

@@ -60,18 +60,7 @@ class Shown:
 
 
 def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
-    """Return what a person is to be shown.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        gate: What the gate says, GitHub asked.
-
-    Raises:
-        AttestationError: The gate does not let it through.
-        NotProvedError: Its text cannot be made.
-        QueueError: A file of the queue is invalid.
-    """
+    """Return what a person is to be shown."""
     refuse_blocked(gate)
     patch, body = queue.patch(name), make_body(queue, name, searched=searched_in(gate.rows))
     basis = basis_of(queue, patch, Text(body.title, body.text), body.records, gate.rows)
@@ -80,12 +69,7 @@ def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
 
 
 def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
-    """Return what is asked: the upstream's questions, then ours.
-
-    Args:
-        rules: The upstream's rules.
-        gate: The gate, whose candidates are asked about.
-    """
+    """Return what is asked: the upstream's questions, then ours."""
     ours = (_WHERE, *((_DUPLICATES,) if gate.candidates else ()), _STAND)
     theirs = {one.name for one in rules.questions}
     return (*rules.questions, *(one for one in ours if one.name not in theirs))
@@ -94,15 +78,7 @@ def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
 def ask_all(
     questions: Sequence[Question], ask: Callable[[Question], str | None]
 ) -> tuple[Answer, ...]:
-    """Ask every question.
-
-    Args:
-        questions: The questions.
-        ask: Asks one, and returns what was typed; None: the input has ended.
-
-    Raises:
-        AttestationError: An answer is none that lets it through.
-    """
+    """Ask every question."""
     answers: list[Answer] = []
     for question in questions:
         said = ask(question)
@@ -131,22 +107,7 @@ def conclude(
     *,
     now: datetime | None = None,
 ) -> Path:
-    """Write that a person stands for what they were shown.
-
-    Args:
-        queue: The queue.
-        shown: What they were shown.
-        answers: What they answered.
-        person: Who it is.
-        now: The time; by default it is looked up.
-
-    Returns:
-        The file.
-
-    Raises:
-        AttestationError: It is no longer what they were shown.
-        OSError: The file cannot be written.
-    """
+    """Write that a person stands for what they were shown."""
     name, looked = shown.patch.name, shown.gate.looked
     assert looked is not None  # noqa: S101  prepare has seen to it
     fresh = load_queue(queue.folder)
@@ -171,14 +132,7 @@ def conclude(
 
 
 def person_of(queue: Queue) -> Attester:
-    """Return who is at the keyboard, as git knows them.
-
-    Args:
-        queue: The queue, whose own settings come before the person's.
-
-    Raises:
-        UsageError: git does not know.
-    """
+    """Return who is at the keyboard, as git knows them."""
     env = process.clean_environment(
         {key: os.environ[key] for key in _PERSONAL if key in os.environ}
     )

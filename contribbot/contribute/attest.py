@@ -22,18 +22,7 @@ from contribbot.queue.load import Queue
 def basis_of(
     queue: Queue, patch: Patch, text: Text, records: Sequence[RecordRef], rows: Sequence[Row]
 ) -> Basis:
-    """Return what a person stands for, as it is now.
-
-    Args:
-        queue: The queue.
-        patch: The patch.
-        text: What its pull request says.
-        records: The records that its figures are from.
-        rows: The gate's rows.
-
-    Raises:
-        QueueError: The upstream's rules are invalid.
-    """
+    """Return what a person stands for, as it is now."""
     return Basis(
         patch=patch.name,
         upstream=patch.upstream.name,
@@ -58,18 +47,7 @@ def basis_of(
 
 
 def require(queue: Queue, patch: Patch, text: Text, *, now: datetime | None = None) -> Attestation:
-    """See that a person stands for a patch with exactly this text. GitHub is not asked.
-
-    Args:
-        queue: The queue.
-        patch: The patch.
-        text: The title and the body that are about to be posted.
-        now: The time; by default it is looked up.
-
-    Raises:
-        AttestationError: Nobody does, or something has changed since: what.
-        QueueError: The upstream's rules are invalid.
-    """
+    """See that a person stands for a patch with exactly this text. GitHub is not asked."""
     found = read(queue, patch.name)
     changed = list(_changes(queue, patch, text, found, now or datetime.now(UTC)))
     if changed:
@@ -84,18 +62,7 @@ def require(queue: Queue, patch: Patch, text: Text, *, now: datetime | None = No
 def changes(
     queue: Queue, name: str, attestation: Attestation, *, now: datetime | None = None
 ) -> list[str]:
-    """Return what has changed since a patch was attested, a line each; none: it is valid.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        attestation: Its attestation.
-        now: The time; by default it is looked up.
-
-    Raises:
-        QueueError: The upstream's rules are invalid.
-        UsageError: There is no such patch.
-    """
+    """Return what has changed since a patch was attested, a line each; none: it is valid."""
     moment = now or datetime.now(UTC)
     patch = queue.patch(name)
     try:
@@ -138,12 +105,7 @@ def _never_valid(queue: Queue, attestation: Attestation) -> Iterator[str]:
 
 
 def differences(was: Basis, now: Basis) -> Iterator[str]:
-    """Yield how what is there differs from what was attested, a line each.
-
-    Args:
-        was: What was attested.
-        now: What is there.
-    """
+    """Yield how what is there differs from what was attested, a line each."""
     if (was.patch, was.upstream, was.repository) != (now.patch, now.upstream, now.repository):
         yield f"it was about {was.patch} for {was.repository}"
     yield from _files("the patch file", was.files, now.files)
@@ -191,14 +153,7 @@ def _rows(was: Sequence[Row], now: Sequence[Row]) -> Iterator[str]:
 
 
 def refuse_blocked(gate: Gate) -> None:
-    """Refuse to attest what the gate does not let through.
-
-    Args:
-        gate: The gate, GitHub asked.
-
-    Raises:
-        AttestationError: Something failed, or is not known.
-    """
+    """Refuse to attest what the gate does not let through."""
     wrong = gate.blocking
     if wrong or gate.looked is None:
         names = ", ".join(f"{row.rule} ({row.state})" for row in wrong) or "GitHub was not asked"

@@ -25,25 +25,12 @@ SKEW: Final = timedelta(minutes=5)
 
 
 def attestation_file(queue: Queue, name: str) -> Path:
-    """Return the file that holds the attestation of a patch; need not be there.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
+    """Return the file that holds the attestation of a patch; need not be there."""
     return queue.folder / "attestations" / f"{name}.json"
 
 
 def read(queue: Queue, name: str) -> Attestation:
-    """Return the attestation of a patch, whatever it is worth.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-
-    Raises:
-        AttestationError: There is none, or it cannot be read, or was edited.
-    """
+    """Return the attestation of a patch, whatever it is worth."""
     path, again = attestation_file(queue, name), f"contribbot attest {name}"
     try:
         content = path.read_bytes()
@@ -67,18 +54,6 @@ def searched(queue: Queue, name: str, *, now: datetime | None = None) -> Searche
 
     The one that was attested comes first: so the text stays what a person stood for, also
     where it is posted from another machine.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        now: The time; by default it is looked up.
-
-    Returns:
-        None where there was none lately, or of something else, or where it found something;
-        and where the text need not tell of it.
-
-    Raises:
-        QueueError: A file of the queue is invalid.
     """
     patch = queue.patch(name)
     asked = rules_of(queue, patch.spec.upstream).body.duplicates

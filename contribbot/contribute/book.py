@@ -12,12 +12,7 @@ from contribbot.queue.load import Queue
 
 
 class Book:
-    """What happened to the patches of a queue, and what is noted now.
-
-    Args:
-        queue: The queue.
-        dry: Whether to keep notes in memory alone.
-    """
+    """What happened to the patches of a queue, and what is noted now."""
 
     def __init__(self, queue: Queue, *, dry: bool = False) -> None:
         self._queue = queue
@@ -25,28 +20,12 @@ class Book:
         self._kept: dict[str, list[Event]] = {}
 
     def contribution(self, patch: str, *, digest: str = "") -> Contribution:
-        """Return how far a patch is on GitHub.
-
-        Args:
-            patch: Its name.
-            digest: Of the patch as it is; see `state`.
-
-        Raises:
-            QueueError: Its journal is invalid.
-        """
+        """Return how far a patch is on GitHub."""
         events: Sequence[Event] = journal.read(self._queue.folder, patch)
         return state([*events, *self._kept.get(patch, ())], digest=digest) or Contribution()
 
     def note(self, patch: str, event: Event) -> None:
-        """Add an event to the journal of a patch, down to the disk.
-
-        Args:
-            patch: Its name.
-            event: What happened, or is about to.
-
-        Raises:
-            OSError: The journal cannot be written.
-        """
+        """Add an event to the journal of a patch, down to the disk."""
         if self._dry:
             self._kept.setdefault(patch, []).append(event)
         else:
@@ -57,29 +36,12 @@ class Book:
 
         The intent is noted by itself, before the request is sent: what lies between the two
         is what a run that was cut off must look for.
-
-        Args:
-            patch: The patch's name.
-            intent: What was meant.
-            summary: What happened, in a line.
-            url: The page of what was written, where it has one.
-
-        Raises:
-            OSError: The journal cannot be written.
         """
         meant = intent.model_dump(exclude={"event", "time", "summary"})
         self.note(patch, DoneEvent(time=journal.now(), summary=summary, url=url or None, **meant))
 
     def version(self, patch: Patch) -> int:
-        """Return the version that a patch is now, recorded.
-
-        Args:
-            patch: The patch.
-
-        Raises:
-            QueueError: Its journal is invalid.
-            OSError: The history cannot be written.
-        """
+        """Return the version that a patch is now, recorded."""
         if not self._dry:
             versions.record(self._queue, patch.name, before=None, after=patch, why="open-pr")
         known = versions.versions(self._queue.folder, patch.name)

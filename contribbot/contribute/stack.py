@@ -18,20 +18,7 @@ _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 def check_below(
     queue: Queue, book: Book, name: str, *, rehearsed: Collection[str] = ()
 ) -> dict[str, str]:
-    """See that what a patch depends on has its pull request, open or merged.
-
-    Args:
-        queue: The queue.
-        book: The journal.
-        name: The patch.
-        rehearsed: Patches whose pull requests would be open by now.
-
-    Returns:
-        The pull requests that it waits for, by patch, lowest first.
-
-    Raises:
-        OpeningError: One has none, or one that the upstream did not keep.
-    """
+    """See that what a patch depends on has its pull request, open or merged."""
     found: dict[str, str] = {}
     missing: list[str] = []
     for lower in queue.below(name):
@@ -60,15 +47,7 @@ def check_below(
 
 
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
-    """Return what must be merged before a patch can be, as its pull request names it.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-
-    Returns:
-        References, lowest first; of a patch without a pull request, that it has none.
-    """
+    """Return what must be merged before a patch can be, as its pull request names it."""
     known = [(lower, state(journal.read(queue.folder, lower))) for lower in queue.below(name)]
     return tuple(
         one.reference if one and one.reference else f"`{lower}` (no pull request yet)"
@@ -78,10 +57,5 @@ def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
 
 
 def digests_below(queue: Queue, name: str) -> dict[str, str]:
-    """Return the digests of the patches that a patch stands on, by name, lowest first.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
+    """Return the digests of the patches that a patch stands on, by name, lowest first."""
     return {lower: queue.patch(lower).digest for lower in queue.below(name)}

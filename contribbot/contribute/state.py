@@ -75,12 +75,7 @@ class Contribution:
         return self.state not in {"", "draft", "open"}
 
     def begun(self, what: str, key: str) -> bool:
-        """Say whether a write was begun of which nobody knows whether it happened.
-
-        Args:
-            what: Its kind.
-            key: What tells it from others.
-        """
+        """Say whether a write was begun of which nobody knows whether it happened."""
         return any((one.what, one.key) == (what, key) for one in self.open)
 
 
@@ -89,13 +84,6 @@ def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
 
     Another patch under the name of one that was retired has nothing to do with the pull
     request of that one, unless that is open still.
-
-    Args:
-        events: The journal, oldest first.
-        digest: Of the patch as it is in the queue now; empty: not known, or not there.
-
-    Returns:
-        None where nothing was ever begun on GitHub.
     """
     found: Contribution | None = None
     last, retired = "", False
@@ -128,10 +116,6 @@ def text_digest(title: str, body: str) -> str:
     """Return a digest of a pull request's text that survives the way to GitHub and back.
 
     GitHub may give other line ends, and trims around a text.
-
-    Args:
-        title: Its title.
-        body: Its body.
     """
     plain = "\n".join(row.rstrip() for row in body.replace("\r\n", "\n").strip().split("\n"))
     return hashlib.sha256(f"{title.strip()}\0{plain}".encode("utf-8", "replace")).hexdigest()

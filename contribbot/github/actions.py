@@ -46,18 +46,7 @@ class Actions(Protocol):
     def dispatch(
         self, repository: str, workflow: str, *, ref: str, inputs: Mapping[str, str]
     ) -> None:
-        """Start a run. GitHub does not say which: find it by what its inputs put in its name.
-
-        Args:
-            repository: Where.
-            workflow: The workflow.
-            ref: A branch or tag.
-            inputs: What the workflow asks for.
-
-        Raises:
-            UncertainError: The answer was lost; look with `runs`.
-            RefusedError: No such ref or input, or the workflow cannot be started so (422).
-        """
+        """Start a run. GitHub does not say which: find it by what its inputs put in its name."""
         ...
 
     def runs(self, repository: str, workflow: str, *, branch: str) -> tuple[Run, ...]:
@@ -65,11 +54,7 @@ class Actions(Protocol):
         ...
 
     def run(self, repository: str, run_id: int) -> Fetched[Run]:
-        """Return a run.
-
-        Raises:
-            NotFoundError: There is none: it was deleted.
-        """
+        """Return a run."""
         ...
 
     def jobs(self, repository: str, run_id: int) -> Fetched[tuple[RunJob, ...]]:
@@ -81,17 +66,7 @@ class Actions(Protocol):
         ...
 
     def download(self, repository: str, artifact: Artifact, place: Path, *, most: int) -> str:
-        """Fetch the zip of an artifact, and return the SHA-256 of what came.
-
-        Args:
-            repository: Where.
-            artifact: Which.
-            place: The file that it becomes.
-            most: Bytes; a larger one is an error.
-
-        Raises:
-            RefusedError: It is gone (410).
-        """
+        """Fetch the zip of an artifact, and return the SHA-256 of what came."""
         ...
 
     def cancel(self, repository: str, run_id: int) -> bool:

@@ -53,27 +53,14 @@ class Answer:
 
 
 def clean_line(text: str, longest: int = _LONGEST) -> str:
-    """Return a text of a server as one printable line of bounded length.
-
-    Args:
-        text: Anything.
-        longest: Characters that are kept.
-    """
+    """Return a text of a server as one printable line of bounded length."""
     line = " ".join(text[: 4 * longest].split())
     line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in line)
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def next_page(answer: Answer, api: str) -> str | None:
-    """Return the path and query of the page that follows, or None on the last.
-
-    Args:
-        answer: A page.
-        api: The server's API, where that page must be too.
-
-    Raises:
-        GitHubError: The next page is on another server.
-    """
+    """Return the path and query of the page that follows, or None on the last."""
     for part in answer.headers.get("link", "").split(","):
         target, _, rest = part.partition(";")
         if 'rel="next"' in rest:
@@ -82,11 +69,7 @@ def next_page(answer: Answer, api: str) -> str | None:
 
 
 def same_server(url: str, api: str, what: str) -> str:
-    """Return path and query of a URL that a server named, behind the API's own path.
-
-    Raises:
-        GitHubError: It is the URL of another server: the token must not go there.
-    """
+    """Return path and query of a URL that a server named, behind the API's own path."""
     here = urlsplit(api)
     try:
         there = urlsplit(url)

@@ -40,11 +40,7 @@ class Blob(Said):
     content: str
 
     def decoded(self, what: str) -> bytes:
-        """Return its bytes.
-
-        Raises:
-            GitHubError: They are written in an unknown way.
-        """
+        """Return its bytes."""
         try:
             if self.encoding == "base64":
                 return base64.b64decode("".join(self.content.split()), validate=True)
@@ -56,11 +52,7 @@ class Blob(Said):
 
 
 class Part:
-    """A part of the client.
-
-    Args:
-        caller: What speaks to the server.
-    """
+    """A part of the client."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -103,11 +95,7 @@ class Part:
         return Fetched(tuple(things), changed)
 
     def _graphql(self, query: str, variables: dict[str, JsonValue]) -> Answer | None:
-        """Ask GraphQL; None where it is refused, or has nothing but errors to say.
-
-        Raises:
-            GitHubError: There is no answer.
-        """
+        """Ask GraphQL; None where it is refused, or has nothing but errors to say."""
         body: JsonValue = {"query": query, "variables": variables}
         try:
             answer = self._caller.send("POST", "/graphql", body, REPEATED)

@@ -75,17 +75,7 @@ class Caller:
         accept: str = "",
         conditional: bool = False,
     ) -> Answer:
-        """Read something; redirects on the same server are followed.
-
-        Args:
-            path: The path behind the API's URL; its parts quoted (`part`).
-            query: The query.
-            accept: The media type, where not GitHub's usual one.
-            conditional: Whether an answer is kept, and asked for again by its ETag.
-
-        Raises:
-            GitHubError: There is no such answer (or a class below it: see `protocol`).
-        """
+        """Read something; redirects on the same server are followed."""
         address = f"{path}?{urlencode(query)}" if query else path
         headers = {"Accept": accept} if accept else {}
         for _ in range(_HOPS + 1):
@@ -96,14 +86,7 @@ class Caller:
         raise GitHubError(f"GET {path}: GitHub redirects in a circle")
 
     def location(self, path: str) -> str:
-        """Return where GitHub redirects to, which may be another server: nothing is sent there.
-
-        Args:
-            path: See `get`.
-
-        Raises:
-            GitHubError: It redirects nowhere, or see `get`.
-        """
+        """Return where GitHub redirects to, which may be another server: nothing is sent there."""
         answer = self._fetch(path, {}, conditional=False)
         if answer.status not in _REDIRECTS:
             self._success(answer)
@@ -115,17 +98,7 @@ class Caller:
     def pages(
         self, path: str, query: Mapping[str, str], *, conditional: bool = False, most: int = _PAGES
     ) -> Iterator[Answer]:
-        """Read the pages of a list, 100 each; whoever has enough stops.
-
-        Args:
-            path: See `get`.
-            query: Without `per_page`.
-            conditional: See `get`.
-            most: Pages after which a further one is an error.
-
-        Raises:
-            GitHubError: See `get`.
-        """
+        """Read the pages of a list, 100 each; whoever has enough stops."""
         answer = self.get(path, {**query, "per_page": "100"}, conditional=conditional)
         for _ in range(most):
             yield answer
@@ -136,18 +109,7 @@ class Caller:
         raise GitHubError(f"GET {path}: a list of more than {most} pages of 100")
 
     def send(self, method: str, path: str, body: JsonValue, kind: Kind) -> Answer:
-        """Write something.
-
-        Args:
-            method: POST, PATCH or PUT.
-            path: See `get`.
-            body: What is sent, as JSON.
-            kind: Whether it may be sent again.
-
-        Raises:
-            UncertainError: Its answer was lost, and it must not be repeated.
-            GitHubError: See `get`.
-        """
+        """Write something."""
         what = f"{method} {path}"
         answer = persist(what, lambda: self._once(method, path, body, {}), kind, self.waits)
         if answer.status in _REDIRECTS:
@@ -155,11 +117,7 @@ class Caller:
         return self._success(answer)
 
     def read(self, answer: Answer, shape: TypeAdapter[T]) -> T:
-        """Return the body of an answer as what it should be.
-
-        Raises:
-            GitHubError: It is something else; the message names request and key.
-        """
+        """Return the body of an answer as what it should be."""
         try:
             return shape.validate_json(answer.body)
         except ValidationError as error:
@@ -197,12 +155,7 @@ class Caller:
     def _once(
         self, method: str, address: str, body: JsonValue, headers: Mapping[str, str]
     ) -> Answer:
-        """Send one request once.
-
-        Raises:
-            PassingError: There is no answer; there may be one next time.
-            GitHubError: There will be none.
-        """
+        """Send one request once."""
         from contribbot.github.transport import WireError  # noqa: PLC0415  it loads PyGithub
 
         process.check_stopping()
@@ -235,21 +188,12 @@ class Caller:
 
 
 def part(text: str, *, slashes: bool = False) -> str:
-    """Return a part of a path, quoted.
-
-    Args:
-        text: The part.
-        slashes: Whether slashes stay, as in branches and paths of files.
-    """
+    """Return a part of a path, quoted."""
     return quote(text, safe="/" if slashes else "")
 
 
 def slug(repository: str) -> str:
-    """Return the path of a repository.
-
-    Raises:
-        GitHubError: It is not `owner/name`.
-    """
+    """Return the path of a repository."""
     owner, slash, name = repository.partition("/")
     if not slash or not owner or not name or "/" in name or {owner, name} & {".", ".."}:
         raise GitHubError(f"not a repository, owner/name: {clean_line(repository, 100)}")

@@ -16,11 +16,7 @@ from contribbot.github.writes import Writes
 
 
 class Client(GitReads, PullReads, Writes):
-    """`GitHub` on a server.
-
-    Args:
-        caller: What speaks to the server.
-    """
+    """`GitHub` on a server."""
 
     @property
     def caller(self) -> Caller:
@@ -41,18 +37,7 @@ def connect(
     token: Token | None = None,
     waits: Waits | None = None,
 ) -> Iterator[Client]:
-    """Give a client; nothing is sent before it is asked for something.
-
-    Args:
-        cache: The queue's `.contribbot/github`, where answers are kept; None keeps nothing.
-        server: The server; by default what `GITHUB_API_URL` says.
-        token: The token; by default what the environment and the machine have.
-        waits: How waits are shown, and how long they may be.
-
-    Raises:
-        UsageError: `GITHUB_API_URL` is not usable.
-        TokenError: There is no token.
-    """
+    """Give a client; nothing is sent before it is asked for something."""
     server = server or find_server()
     token = token or find_token(server)
     caller = Caller(server, token, waits or Waits(), cache)

@@ -66,12 +66,7 @@ class Kept:
 
 
 class Etags:
-    """The answers that one token got.
-
-    Args:
-        folder: Where they lie; None keeps nothing.
-        secret: The token.
-    """
+    """The answers that one token got."""
 
     def __init__(self, folder: Path | None, secret: Secret) -> None:
         self._folder = folder

@@ -108,11 +108,7 @@ class GitReads(Part):
         }
 
     def folder(self, repository: str, tree: str) -> tuple[TreeEntry, ...]:
-        """Return the entries of one folder; `path` is the plain name of each.
-
-        Raises:
-            GitHubError: See `protocol`.
-        """
+        """Return the entries of one folder; `path` is the plain name of each."""
         what = f"{slug(repository)}/git/trees/{part(tree)}"
         listing = self._get(_Listing, what)
         if listing.truncated:

@@ -71,16 +71,7 @@ class Waits:
     _until: float = field(default=0.0, repr=False)
 
     def for_limit(self, seconds: float, spent: float, what: str) -> None:
-        """Wait until GitHub takes requests again; said once for all threads that wait.
-
-        Args:
-            seconds: How long it asks for.
-            spent: Seconds that this request has waited for limits before.
-            what: The request.
-
-        Raises:
-            RateLimitError: That is longer than `longest`.
-        """
+        """Wait until GitHub takes requests again; said once for all threads that wait."""
         end = time.time() + seconds
         clock = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         if spent + seconds > self.longest:
@@ -97,12 +88,7 @@ class Waits:
 
 
 def asked_pause(answer: Answer, times: int) -> float | None:
-    """Return the seconds that GitHub asks to wait, or None where it is about something else.
-
-    Args:
-        answer: Its answer.
-        times: How often this request has met a limit before.
-    """
+    """Return the seconds that GitHub asks to wait, or None where it is about something else."""
     graphql = answer.status == _OK and bool(_GRAPHQL_LIMIT.search(answer.body[:4096]))
     if answer.status not in {_FORBIDDEN, _TOO_MANY} and not graphql:
         return None

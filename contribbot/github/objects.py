@@ -9,12 +9,7 @@ from contribbot.model.gitdata import NewCommit, Person, TreeEntry
 
 
 def object_id(kind: str, content: bytes) -> str:
-    """Return the id of an object (SHA-1, the format that GitHub uses).
-
-    Args:
-        kind: `blob`, `tree` or `commit`.
-        content: Its content.
-    """
+    """Return the id of an object (SHA-1, the format that GitHub uses)."""
     head = f"{kind} {len(content)}\0".encode()
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
 

@@ -13,9 +13,6 @@ def make_private(folder: Path) -> None:
     """Make a folder, for nobody else to read: also one that something else made before.
 
     That it cannot be is no error here: whoever writes into it says what is wrong.
-
-    Args:
-        folder: The folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -37,24 +37,11 @@ class GitHub(Reader, Protocol):
     """What is read from GitHub and written to it."""
 
     def fork(self, repository: str) -> Repository:
-        """Make the account's fork of a repository. GitHub makes it while it answers.
-
-        Raises:
-            UncertainError: The answer was lost; look with `repository`.
-            RefusedError: It may not be forked.
-        """
+        """Make the account's fork of a repository. GitHub makes it while it answers."""
         ...
 
     def sync_fork(self, repository: str, branch: str) -> None:
-        """Bring a fork's branch, and with it the fork's objects, up to its upstream.
-
-        Args:
-            repository: The fork.
-            branch: Its branch, by the upstream's name.
-
-        Raises:
-            RefusedError: The branch has commits that conflict (409).
-        """
+        """Bring a fork's branch, and with it the fork's objects, up to its upstream."""
         ...
 
     def create_blob(self, repository: str, content: bytes) -> str:
@@ -68,42 +55,19 @@ class GitHub(Reader, Protocol):
     def create_tree(
         self, repository: str, base_tree: str | None, changes: Sequence[TreeChange]
     ) -> str:
-        """Store a tree that is another with changes, and return its id.
-
-        Raises:
-            NotFoundError, RefusedError: The repository does not have `base_tree` (a fork
-                that has not seen the upstream's newest: `sync_fork`) or a blob.
-        """
+        """Store a tree that is another with changes, and return its id."""
         ...
 
     def create_commit(self, repository: str, commit: NewCommit) -> str:
-        """Store a commit and return its id.
-
-        Raises:
-            NotFoundError, RefusedError: The repository does not have a parent or the tree.
-        """
+        """Store a commit and return its id."""
         ...
 
     def create_ref(self, repository: str, branch: str, sha: str) -> None:
-        """Make a branch; one that is there already and has that commit is fine.
-
-        Raises:
-            RefusedError: There is such a branch with another commit (422).
-        """
+        """Make a branch; one that is there already and has that commit is fine."""
         ...
 
     def update_ref(self, repository: str, branch: str, sha: str, *, force: bool = False) -> None:
-        """Move a branch to a commit.
-
-        Args:
-            repository: The repository.
-            branch: The branch.
-            sha: The commit.
-            force: Whether the commit need not follow the one that the branch has.
-
-        Raises:
-            RefusedError: Not a fast forward, and not forced (422); or there is no such branch.
-        """
+        """Move a branch to a commit."""
         ...
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
@@ -111,32 +75,13 @@ class GitHub(Reader, Protocol):
 
         Whether it moved is not said: GitHub may refuse it (only GraphQL can ask for it), or
         the branch has another commit by now. Look with `ref`.
-
-        Args:
-            repository_id: The repository's `node_id`.
-            branch: The branch.
-            old: The commit that it must have.
-            new: The commit that it gets.
         """
         ...
 
     def create_pull(
         self, repository: str, *, title: str, body: str, head: str, base: str, draft: bool
     ) -> PullRequest:
-        """Open a pull request.
-
-        Args:
-            repository: Where to.
-            title: Its title.
-            body: Its text.
-            head: `owner:branch` that it brings.
-            base: The branch that it goes to.
-            draft: Whether it is a draft.
-
-        Raises:
-            UncertainError: The answer was lost; look with `pulls_from`.
-            RefusedError: There is one already from that branch, or nothing to merge (422).
-        """
+        """Open a pull request."""
         ...
 
     def update_pull(
@@ -152,32 +97,13 @@ class GitHub(Reader, Protocol):
         ...
 
     def mark_ready(self, repository: str, pull: PullRequest) -> bool:
-        """Mark a draft ready for review; return whether it is, as GraphQL may be refused.
-
-        Args:
-            repository: Where it is.
-            pull: The draft.
-        """
+        """Mark a draft ready for review; return whether it is, as GraphQL may be refused."""
         ...
 
     def create_comment(self, repository: str, number: int, text: str) -> Comment:
-        """Comment on a pull request or issue.
-
-        Raises:
-            UncertainError: The answer was lost; look with `comments`.
-        """
+        """Comment on a pull request or issue."""
         ...
 
     def reply(self, repository: str, number: int, comment: int, text: str) -> ReviewComment:
-        """Answer in a thread of a pull request.
-
-        Args:
-            repository: Where.
-            number: The pull request.
-            comment: The comment that began the thread.
-            text: The answer.
-
-        Raises:
-            UncertainError: The answer was lost; look with `review_comments`.
-        """
+        """Answer in a thread of a pull request."""
         ...

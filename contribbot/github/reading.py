@@ -30,19 +30,11 @@ class Reader(Protocol):
         ...
 
     def repository(self, repository: str) -> Repository:
-        """Return a repository; `full_name` is the new name of one that was renamed.
-
-        Raises:
-            NotFoundError: There is none that the token may see.
-        """
+        """Return a repository; `full_name` is the new name of one that was renamed."""
         ...
 
     def branch(self, repository: str, branch: str) -> Branch:
-        """Return the commit and the tree of a branch.
-
-        Raises:
-            NotFoundError: There is no such branch.
-        """
+        """Return the commit and the tree of a branch."""
         ...
 
     def ref(self, repository: str, branch: str) -> str | None:
@@ -61,9 +53,6 @@ class Reader(Protocol):
 
         One GraphQL request, and one more for each that is not text (or for all, where
         GraphQL is refused); no request for no ids.
-
-        Raises:
-            NotFoundError: The repository has no such blob.
         """
         ...
 
@@ -78,26 +67,15 @@ class Reader(Protocol):
         """Return a commit.
 
         That it is answered does not show that a branch has it: forks share their objects.
-
-        Raises:
-            NotFoundError: There is no such commit.
         """
         ...
 
     def compare(self, repository: str, base: str, head: str) -> Comparison:
-        """Return how `head` stands to `base`: branches, commits or `owner:branch`.
-
-        Raises:
-            NotFoundError: One of them is not there.
-        """
+        """Return how `head` stands to `base`: branches, commits or `owner:branch`."""
         ...
 
     def pull(self, repository: str, number: int) -> Fetched[PullRequest]:
-        """Return a pull request; one conditional request.
-
-        Raises:
-            NotFoundError: There is none of that number.
-        """
+        """Return a pull request; one conditional request."""
         ...
 
     def pulls_from(
@@ -122,27 +100,15 @@ class Reader(Protocol):
         ...
 
     def pull_diff(self, repository: str, number: int) -> bytes:
-        """Return the diff of a pull request, as git writes it.
-
-        Raises:
-            RefusedError: It is too large for GitHub to show (406).
-        """
+        """Return the diff of a pull request, as git writes it."""
         ...
 
     def pull_commits(self, repository: str, number: int) -> bytes:
-        """Return the commits of a pull request one after the other, as `git format-patch` does.
-
-        Raises:
-            RefusedError: They are too large for GitHub to show (406).
-        """
+        """Return the commits of a pull request one after the other, as `git format-patch` does."""
         ...
 
     def issue(self, repository: str, number: int) -> Issue:
-        """Return an issue or pull request.
-
-        Raises:
-            NotFoundError: There is none of that number.
-        """
+        """Return an issue or pull request."""
         ...
 
     def issue_events(self, repository: str, number: int) -> tuple[IssueEvent, ...]:
@@ -178,12 +144,7 @@ class Reader(Protocol):
         ...
 
     def search_issues(self, query: str, limit: int = 30) -> Search:
-        """Return issues and pull requests that a search finds, at most `limit` (up to 100).
-
-        Args:
-            query: In GitHub's syntax, such as `repo:o/n is:pr 123 in:title,body`.
-            limit: How many at most.
-        """
+        """Return issues and pull requests that a search finds, at most `limit` (up to 100)."""
         ...
 
     def count_open_pulls(self, repository: str, author: str) -> int:

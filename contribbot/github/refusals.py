@@ -37,11 +37,7 @@ _HINTS: Final = {
 
 
 def moved(what: str) -> MovedError:
-    """Return the error for a write that GitHub would send elsewhere.
-
-    Args:
-        what: What was asked, `METHOD /path`.
-    """
+    """Return the error for a write that GitHub would send elsewhere."""
     return MovedError(
         f"{what}: GitHub says that it has moved, and contribbot writes nowhere else",
         hint="the repository was renamed: an upstream's name is `repository` in"
@@ -51,12 +47,7 @@ def moved(what: str) -> MovedError:
 
 
 def refusal(answer: Answer, source: str) -> GitHubError:
-    """Return the error for an answer that is not a success.
-
-    Args:
-        answer: The answer.
-        source: Where the token was found.
-    """
+    """Return the error for an answer that is not a success."""
     said = answer.said()
     words = said or f"HTTP {answer.status}"
     if answer.status == _UNAUTHORIZED:

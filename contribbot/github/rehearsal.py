@@ -60,9 +60,6 @@ class Rehearsal(GitReads, PullReads):
 
     The ids of blobs, trees and commits are those that GitHub would give, as far as the base
     can be read; numbers are 0.
-
-    Args:
-        caller: What speaks to the server (`Client.caller`).
     """
 
     def __init__(self, caller: Caller) -> None:

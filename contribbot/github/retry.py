@@ -61,19 +61,7 @@ class PassingError(Exception):
 
 
 def persist(what: str, send: Callable[[], Answer], kind: Kind, waits: Waits) -> Answer:
-    """Send a request until there is an answer that repeating would not change.
-
-    Args:
-        what: The request, for messages.
-        send: Sends it once; raises `PassingError`.
-        kind: What may be repeated.
-        waits: How long, and how often.
-
-    Raises:
-        RateLimitError: GitHub asks for more time than is waited.
-        UncertainError: The answer to what may not be repeated was lost.
-        GitHubError: It failed each time.
-    """
+    """Send a request until there is an answer that repeating would not change."""
     import tenacity  # noqa: PLC0415  30 ms that only a network needs
 
     def again(error: BaseException) -> bool:

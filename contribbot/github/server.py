@@ -41,14 +41,7 @@ class Server:
 
 
 def find_server(environment: Mapping[str, str] | None = None) -> Server:
-    """Return the server to speak to.
-
-    Args:
-        environment: Where `GITHUB_API_URL` is looked up; by default this process's.
-
-    Raises:
-        UsageError: The variable holds no URL of an API, or one without TLS of another machine.
-    """
+    """Return the server to speak to."""
     said = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
     if not said:
         return Server()

@@ -44,19 +44,7 @@ class _PassingError(Exception):
 def fetch(
     address: Callable[[], str], place: Path, *, most: int, server: Server, waits: Waits
 ) -> str:
-    """Fetch a file, and return the SHA-256 of what came.
-
-    Args:
-        address: Gives the address, which is good for a minute.
-        place: The file that it becomes.
-        most: Bytes; a larger one is an error.
-        server: The GitHub that names the address.
-        waits: How often it is tried.
-
-    Raises:
-        TooLargeError: It is too large.
-        GitHubError: It cannot be had.
-    """
+    """Fetch a file, and return the SHA-256 of what came."""
     import requests  # noqa: PLC0415  start-up time
 
     fault = ""

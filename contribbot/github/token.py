@@ -35,11 +35,7 @@ _PLAIN: Final = re.compile(r"[!-~]+")
 
 
 class Secret:
-    """A text that never shows itself: not printed, formatted, pickled or made JSON.
-
-    Args:
-        text: The text.
-    """
+    """A text that never shows itself: not printed, formatted, pickled or made JSON."""
 
     __slots__ = ("_text",)
 
@@ -96,13 +92,6 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
     """Find the token for a server: variables, then GitHub's program, then git's helpers.
 
     Nothing prompts, and nothing waits for longer than some seconds.
-
-    Args:
-        server: The server.
-        environment: The variables; by default this process's.
-
-    Raises:
-        TokenError: There is none, or what was found can be no token.
     """
     variables = os.environ if environment is None else environment
     for name in _VARIABLES:

@@ -77,12 +77,7 @@ class _Nothing:
 
 
 class _Carrier:
-    """Sends what PyGithub prepared, and keeps the answer.
-
-    Args:
-        session: What speaks HTTP.
-        base: Scheme, host and port.
-    """
+    """Sends what PyGithub prepared, and keeps the answer."""
 
     def __init__(self, session: requests.Session, base: str) -> None:
         self._session = session
@@ -136,12 +131,7 @@ class _Carrier:
 
 
 class Link:
-    """One connection to a server; for one thread.
-
-    Args:
-        server: The server.
-        secret: The token.
-    """
+    """One connection to a server; for one thread."""
 
     def __init__(self, server: Server, secret: Secret) -> None:
         for name in _TALKATIVE:
@@ -181,11 +171,7 @@ class Link:
         body: JsonValue = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send one request, once, and return the answer, whatever it is.
-
-        Raises:
-            WireError: There is no answer.
-        """
+        """Send one request, once, and return the answer, whatever it is."""
         where = self._requester.graphql_url if path == "/graphql" else path
         what = f"{method} {path.partition('?')[0]}"
         wanted = {

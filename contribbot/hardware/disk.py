@@ -13,11 +13,7 @@ _ROOM: Final = 64 * 2**20
 
 
 def is_full(folder: Path) -> bool:
-    """Say whether the disk of a folder takes nothing any more.
-
-    Args:
-        folder: A folder that may be written to.
-    """
+    """Say whether the disk of a folder takes nothing any more."""
     probe = folder / uuid.uuid4().hex
     try:
         with probe.open("wb") as file:

@@ -29,11 +29,7 @@ _PACKAGES: Final = (
 
 @functools.cache
 def this_machine() -> Machine:
-    """Return what this machine is; probed once per process.
-
-    Raises:
-        MachineError: git is missing or too old: nothing can be verified here.
-    """
+    """Return what this machine is; probed once per process."""
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
         cpu=_cpu_model(),
@@ -89,9 +85,6 @@ def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     `gfx_target_version` is `major * 10000 + minor * 100 + stepping` in decimal
     (Linux amdkfd); a target's name writes minor and stepping in hexadecimal:
     90402 is gfx942, 90010 is gfx90a. Processors have 0 there.
-
-    Args:
-        nodes: The folder of topology nodes; need not exist.
     """
     found: list[Gpu] = []
     for properties in sorted(nodes.glob("*/properties"), key=lambda path: int(path.parent.name)):

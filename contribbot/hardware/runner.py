@@ -32,14 +32,7 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 
 def run_of(environment: Mapping[str, str] = os.environ) -> RunOf | None:
-    """Return the run of GitHub Actions that this process is part of; None: of none.
-
-    Args:
-        environment: The variables.
-
-    Raises:
-        MachineError: A variable is not what GitHub sets.
-    """
+    """Return the run of GitHub Actions that this process is part of; None: of none."""
     if not environment.get("GITHUB_RUN_ID"):
         return None
     told = {field: environment.get(name, "") for field, name in _RUN.items()}
@@ -51,14 +44,7 @@ def run_of(environment: Mapping[str, str] = os.environ) -> RunOf | None:
 
 
 def container_of(environment: Mapping[str, str] = os.environ) -> Container | None:
-    """Return the container that this process was started in; None: none was named.
-
-    Args:
-        environment: The variables.
-
-    Raises:
-        MachineError: The image is not named by its digest, or the flags are no options.
-    """
+    """Return the container that this process was started in; None: none was named."""
     image = environment.get(IMAGE, "")
     if not image:
         return None
@@ -86,10 +72,6 @@ def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
     """Say why a GPU is not there that this job was given to this runner for; or nothing.
 
     Elsewhere a machine without some GPU is an ordinary machine.
-
-    Args:
-        target: A target that this machine does not have.
-        environment: The variables.
     """
     if not environment.get(JOB, "").startswith(f"{target}-"):
         return ""

@@ -128,11 +128,7 @@ TARGETS: Final = {
 
 
 def wavefront_of(name: str) -> int:
-    """Return the lanes of a wavefront of a target, also of one that is not in the table.
-
-    Args:
-        name: LLVM's name: 64 lanes up to gfx9, 32 from gfx10 on.
-    """
+    """Return the lanes of a wavefront of a target, also of one that is not in the table."""
     known = TARGETS.get(name)
     if known is not None:
         return known.family.wavefront
@@ -141,12 +137,7 @@ def wavefront_of(name: str) -> int:
 
 
 def occupancy(name: str, use: Use) -> int | None:
-    """Return how many wavefronts of a kernel a SIMD can hold; None for an unknown target.
-
-    Args:
-        name: The target.
-        use: What the kernel takes.
-    """
+    """Return how many wavefronts of a kernel a SIMD can hold; None for an unknown target."""
     target = TARGETS.get(name)
     if target is None:
         return None

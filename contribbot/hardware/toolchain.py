@@ -113,12 +113,7 @@ class Lacking:
 
 
 def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
-    """Return the first compiler that works and knows a target.
-
-    Args:
-        target: The target.
-        stand_ins: The folder of headers for a plain clang.
-    """
+    """Return the first compiler that works and knows a target."""
     # The environment is asked each time: tests and users change it.
     asked = tuple(os.environ.get(name, "") for name in (VARIABLE, "ROCM_PATH", "PATH"))
     with _looking:

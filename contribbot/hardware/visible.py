@@ -14,17 +14,7 @@ _HIP: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
 
 
 def only(index: int, count: int, *, hip: bool, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that leave one visible of the GPUs that are visible now.
-
-    Args:
-        index: Which, as torch counts those that are visible.
-        count: How many those are.
-        hip: Whether they are AMD's.
-        environment: What made them visible.
-
-    Raises:
-        MachineError: The variables name fewer GPUs than there are.
-    """
+    """Return the variables that leave one visible of the GPUs that are visible now."""
     names = _HIP if hip else (_CUDA,)
     name = next((one for one in names if environment.get(one)), "")
     if not name:

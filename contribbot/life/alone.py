@@ -17,15 +17,7 @@ _WAY = frozenset({"source", "apply"})
 
 
 def stacks(queue: Queue, names: Sequence[str]) -> list[str]:
-    """Return those of some patches that stand on others.
-
-    Args:
-        queue: The queue.
-        names: Patches of it; none: all.
-
-    Raises:
-        UsageError: None of them stands on another.
-    """
+    """Return those of some patches that stand on others."""
     tops = [name for name in names or queue.specs if queue.specs[name].depends_on]
     if not tops:
         which = ", ".join(names) if names else "the queue"
@@ -42,16 +34,6 @@ def leave_one_out(
     """Verify the top of each stack whole, and with each member left out in turn.
 
     Nothing is recorded: these are not the patches that the queue holds.
-
-    Args:
-        queue: The queue.
-        names: The tops, as `stacks` returns them.
-        options: How to verify.
-        watcher: Who looks on.
-
-    Raises:
-        QueueError: A file of a patch is invalid.
-        MachineError: This machine cannot work (no git, no space, …).
     """
     whole = [done.report for done in verify(queue, names, options=options, watcher=watcher)]
     shares: list[Share] = []
@@ -72,10 +54,6 @@ def without(queue: Queue, member: str) -> Queue:
     """Return the queue without one patch; what stood on it stands on what is below it.
 
     Benches are left out too: they take their time, and say nothing of what a member is for.
-
-    Args:
-        queue: The queue.
-        member: The patch.
     """
     specs = {}
     for name, spec in queue.specs.items():
@@ -90,14 +68,7 @@ def without(queue: Queue, member: str) -> Queue:
 
 
 def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share:
-    """Say what passes with a member and not without it.
-
-    Args:
-        top: The patch that was verified.
-        member: What was left out.
-        whole: The report on the whole stack.
-        rest: The report without the member.
-    """
+    """Say what passes with a member and not without it."""
     apply = next(one for one in rest.stages if one.stage == "apply")
     after = {_key(one): one for one in rest.stages}
     before = [one for one in whole.stages if one.stage not in _WAY and one.stage != "bench"]
@@ -128,9 +99,6 @@ def exit_code(report: StackReport) -> ExitCode:
     """Return what the command says to the shell.
 
     0: all was told; 1: a whole stack is refuted; 3: this machine could not look.
-
-    Args:
-        report: What was found.
     """
     if not report.untold:
         return ExitCode.OK

@@ -50,17 +50,7 @@ class Range:
 
 
 def points(queue: Queue, upstream: str, wanted: Range) -> list[Pin]:
-    """Return what lies in a range, its ends too, oldest first.
-
-    Args:
-        queue: The queue.
-        upstream: The upstream.
-        wanted: The range.
-
-    Raises:
-        UsageError: An end is no release, tag or commit, or the ends are in the wrong order.
-        SourceError: The index or the repository cannot be asked.
-    """
+    """Return what lies in a range, its ends too, oldest first."""
     if wanted.commits:
         return _commits(queue, like_of(queue, upstream), wanted)
     known = tags_of(queue, upstream, also=(wanted.start, wanted.end))
@@ -100,21 +90,7 @@ def bisect(
     watcher: Watcher,
     told: Callable[[Step], None],
 ) -> Bisection:
-    """Find the first point of a range at which the answer is yes.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        wanted: The range.
-        question: What is asked.
-        options: How to run checks.
-        watcher: Who looks on while checks run.
-        told: Called with each step when it is taken.
-
-    Raises:
-        UsageError: The range makes no sense, or its ends do not differ.
-        SourceError: The index or the repository cannot be asked.
-    """
+    """Find the first point of a range at which the answer is yes."""
     upstream = queue.specs[name].upstream
     pins = points(queue, upstream, wanted)
     look = {"breaks": _breaks, "unneeded": _unneeded}[question]

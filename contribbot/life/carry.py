@@ -19,32 +19,14 @@ from contribbot.workspace import run_folder, stores_folder
 
 
 def land(queue: Queue, pin: Pin, *, progress: Progress) -> Landed:
-    """Bring a pin's tree into its upstream's store.
-
-    Args:
-        queue: Whose pin, or one like them, it is.
-        pin: The pin.
-        progress: Who is told how far it is.
-
-    Raises:
-        SourceError: No source can provide it.
-    """
+    """Bring a pin's tree into its upstream's store."""
     store = open_store(stores_folder(), pin.upstream)
     got = provide(pin, queue.upstreams[pin.upstream], store, progress=progress)
     return Landed(pin, got.commit, store)
 
 
 def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
-    """Return the pin of an upstream at a tag: the queue's own, or one made from its like.
-
-    Args:
-        queue: The queue.
-        upstream: The upstream.
-        tag: A release's tag, or `newest`.
-
-    Raises:
-        SourceError: No index has such a release.
-    """
+    """Return the pin of an upstream at a tag: the queue's own, or one made from its like."""
     known = queue.pin(upstream, tag)
     if known is not None:
         return known
@@ -58,16 +40,7 @@ def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
 
 
 def tags_of(queue: Queue, upstream: str, *, also: Collection[str] = ()) -> list[str]:
-    """Return the tags of an upstream's final releases, oldest first.
-
-    Args:
-        queue: The queue.
-        upstream: The upstream.
-        also: Tags that are wanted too where they are releases that are not final, or withdrawn.
-
-    Raises:
-        SourceError: Neither an index nor its repository tells them.
-    """
+    """Return the tags of an upstream's final releases, oldest first."""
     like = like_of(queue, upstream)
     described, source = queue.upstreams[upstream], git_source(like)
     if described.release is None and source is not None:
@@ -86,16 +59,7 @@ def git_source(pin: Pin) -> GitSource | None:
 
 
 def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
-    """Return the upstream that a command about a tag is about.
-
-    Args:
-        queue: The queue.
-        names: The patches that it is about.
-        wanted: What the user named, or empty.
-
-    Raises:
-        UsageError: It is none of theirs, or it is not clear which.
-    """
+    """Return the upstream that a command about a tag is about."""
     theirs = dict.fromkeys(queue.specs[name].upstream for name in names)
     if not theirs:
         raise UsageError(
@@ -120,21 +84,7 @@ def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
 def carried_over(
     queue: Queue, names: Sequence[str], new: Landed, *, progress: Progress
 ) -> dict[str, Moved]:
-    """Carry patches, and what they depend on, from their own pin over to another one.
-
-    Args:
-        queue: The queue.
-        names: Patches of one pin.
-        new: Where to.
-        progress: Who is told how far a download is.
-
-    Returns:
-        What became of each, by name.
-
-    Raises:
-        SourceError: Their own pin cannot be had.
-        UsageError: A patch does not apply to its own pin.
-    """
+    """Carry patches, and what they depend on, from their own pin over to another one."""
     old = land(queue, own_pin(queue, names[0]), progress=progress)
     every = with_dependencies(queue, names)
     with run_folder() as scratch:
@@ -151,20 +101,7 @@ def carry(
     resolved: Mapping[str, tuple[PatchFile, ...]] | None = None,
     gone: Collection[str] = (),
 ) -> list[Moved]:
-    """Carry patches of one pin over to another one; nothing is written but objects.
-
-    Args:
-        queue: The queue.
-        names: Patches that stand on the old pin, with all that they depend on.
-        old: Their pin.
-        new: Where to.
-        scratch: A folder for temporary files.
-        resolved: The files of patches whose conflicts a person has resolved.
-        gone: Patches that stay behind; what stands on them goes without them.
-
-    Raises:
-        UsageError: A patch does not apply to its own pin.
-    """
+    """Carry patches of one pin over to another one; nothing is written but objects."""
     series = series_of(queue, names, old, scratch=scratch)
     for name, one in series.items():
         if one.conflicts:

@@ -51,22 +51,7 @@ class Wanted:
 
 
 def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) -> RebasePlan:
-    """Move a pin and all that stands on it, or say what is in the way.
-
-    Args:
-        queue: The queue.
-        wanted: What is asked.
-        options: How to run checks.
-        watcher: Who looks on.
-
-    Returns:
-        The plan; `done` where the queue was changed, `resolve` where a work tree waits.
-
-    Raises:
-        UsageError: It is not clear what is asked, or another move waits.
-        SourceError: A release cannot be had.
-        QueueError: The queue changed meanwhile.
-    """
+    """Move a pin and all that stands on it, or say what is in the way."""
     if wanted.dry_run and not wanted.proceed:
         return _rebase(queue, wanted, options, watcher)
     with resolving.alone(queue):
@@ -130,14 +115,7 @@ def _proceeding(queue: Queue, wanted: Wanted) -> Wanted:
 
 
 def abort(queue: Queue) -> RebasePlan:
-    """Give up a move that waits for a person.
-
-    Returns:
-        The move; `done` where it could not be given up any more.
-
-    Raises:
-        UsageError: None does.
-    """
+    """Give up a move that waits for a person."""
     with resolving.alone(queue):
         queue = load_queue(queue.folder)
         state = resolving.required(queue)
@@ -156,12 +134,7 @@ def _over(queue: Queue, state: resolving.Underway) -> RebasePlan:
 
 
 def closing(plan: RebasePlan, wanted: Wanted) -> list[str]:
-    """Return what to tell at the end: what was done, or what to do next.
-
-    Args:
-        plan: The plan.
-        wanted: What was asked.
-    """
+    """Return what to tell at the end: what was done, or what to do next."""
     if plan.done:
         return [f"moved to {plan.new}; prove it: contribbot verify --all"]
     if plan.resolve:

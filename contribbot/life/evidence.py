@@ -12,11 +12,7 @@ from contribbot.verify.records import State, read_records
 
 
 def asked(spec: PatchSpec) -> list[str]:
-    """Return the targets on which a patch states something, as `--require` names them.
-
-    Args:
-        spec: The patch.
-    """
+    """Return the targets on which a patch states something, as `--require` names them."""
     ran = [one.target for one in (*spec.checks, *spec.numerics, *spec.bench)]
     compiled = [f"compile:{target}" for one in spec.compile for target in one.targets]
     built = [f"build:{target}" for one in spec.build for target in one.targets]
@@ -24,12 +20,7 @@ def asked(spec: PatchSpec) -> list[str]:
 
 
 def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
-    """Return what the records in the queue say of each target of a patch.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
+    """Return what the records in the queue say of each target of a patch."""
     by_state: dict[State, set[str]] = {State.FRESH: set(), State.STALE: set()}
     targets = asked(queue.specs[name])
     for record in read_records(queue, queue.evidence, name):

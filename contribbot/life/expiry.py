@@ -15,14 +15,7 @@ from contribbot.model.status import Due
 def due(
     expiry: Expiry, against: Pin, merged: frozenset[str], *, releases: ReleaseRecipe | None = None
 ) -> Due:
-    """Tell whether a condition has come.
-
-    Args:
-        expiry: The condition.
-        against: The release that the question is about.
-        merged: Pull requests that are known to be merged.
-        releases: How the upstream's tags name releases, where that is known.
-    """
+    """Tell whether a condition has come."""
     if expiry.release is not None:
         return _release(expiry.release, against.tag, releases)
     if expiry.dependency is not None:

@@ -21,12 +21,7 @@ from contribbot.workspace import run_folder, stores_folder
 
 
 def status(queue: Queue, names: Sequence[str]) -> StatusReport:
-    """Tell where patches stand on their own pins. Downloads and runs nothing.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-    """
+    """Tell where patches stand on their own pins. Downloads and runs nothing."""
     pins: dict[Pin, list[str]] = {}
     for name in with_dependencies(queue, names):
         pins.setdefault(own_pin(queue, name), []).append(name)
@@ -80,15 +75,7 @@ def row(
     against: Pin | None = None,
     behaviour: Behaviour | None = None,
 ) -> PatchStatus:
-    """Put together what is known of a patch.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        says: What becomes of its text.
-        against: The release that this is about; None: its own pin.
-        behaviour: What its checks say without it there.
-    """
+    """Put together what is known of a patch."""
     spec = queue.specs[name]
     pin = against or own_pin(queue, name)
     events = journal.read(queue.folder, name)

@@ -56,18 +56,7 @@ class Prepared:
 
 
 def meant(queue: Queue, *, upstream: str, old: str, tag: str) -> Move:
-    """Find out which pin is to move.
-
-    Args:
-        queue: The queue.
-        upstream: The upstream.
-        old: The tag of the pin that moves; empty: the only one that is not the new one.
-        tag: The new tag, or `newest`.
-
-    Raises:
-        UsageError: It is not clear which pin, or no patch stands on it.
-        SourceError: There is no such release.
-    """
+    """Find out which pin is to move."""
     new = pin_at(queue, upstream, tag)
     used = dict.fromkeys(spec.pin for spec in queue.specs.values() if spec.upstream == upstream)
     if old and old not in used:
@@ -101,22 +90,7 @@ def prepare(
     options: Options,
     watcher: Watcher,
 ) -> Prepared:
-    """Move the patches in memory and say what becomes of each. Changes nothing.
-
-    Args:
-        queue: The queue.
-        wanted: What is to be moved.
-        run: Whether to ask the checks if the new release still needs the patches.
-        superseded: What to do with those that it does without; what stands on one that is
-            retired moves without it.
-        resolved: The files of patches whose conflicts a person has resolved.
-        options: How to run the checks.
-        watcher: Who looks on.
-
-    Raises:
-        SourceError: A pin cannot be had.
-        UsageError: A patch does not apply to its own pin.
-    """
+    """Move the patches in memory and say what becomes of each. Changes nothing."""
     progress: Progress = watcher.download()
     old, new = (land(queue, pin, progress=progress) for pin in (wanted.old, wanted.new))
     gone: dict[str, tuple[Moved, Behaviour]] = {}
@@ -172,11 +146,7 @@ def _plan(moved: Moved, behaviour: Behaviour | None) -> PatchPlan:
 
 
 def obstacles(plan: RebasePlan) -> list[PatchPlan]:
-    """Return the patches that keep a plan from being carried out.
-
-    Args:
-        plan: The plan.
-    """
+    """Return the patches that keep a plan from being carried out."""
     keeps = plan.superseded == "keep"
     return [
         one
@@ -215,17 +185,7 @@ def conflicted(plan: RebasePlan) -> list[str]:
 
 
 def resolve_next(queue: Queue, prepared: Prepared, *, run: bool, at: Path | None) -> RebasePlan:
-    """Open a work tree that holds the first conflict of a plan, for a person to resolve.
-
-    Args:
-        queue: The queue.
-        prepared: The plan.
-        run: Whether the checks are asked, for when it goes on.
-        at: Where; None: in the queue's local folder.
-
-    Returns:
-        The plan, with the folder; as it is where nothing conflicts.
-    """
+    """Open a work tree that holds the first conflict of a plan, for a person to resolve."""
     move = prepared.move
     names = conflicted(prepared.plan)
     if not names:

@@ -22,11 +22,7 @@ _SAID: TypeAdapter[dict[str, Says]] = TypeAdapter(dict[str, Says])
 
 
 class Remembered:
-    """What was said, and what is said now.
-
-    Args:
-        queue: The queue.
-    """
+    """What was said, and what is said now."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -37,12 +33,7 @@ class Remembered:
         self._now: dict[str, Says] = {}
 
     def key(self, name: str, commit: str) -> str:
-        """Return what an answer about a patch depends on.
-
-        Args:
-            name: The patch.
-            commit: The commit of its pin in the store.
-        """
+        """Return what an answer about a patch depends on."""
         stack = [self._queue.patch(one).digest for one in (*self._queue.below(name), name)]
         text = json.dumps([tool_digest(), commit, *stack])
         return hashlib.sha256(text.encode()).hexdigest()

@@ -71,11 +71,7 @@ def underway(queue: Queue) -> Underway | None:
 
 
 def required(queue: Queue) -> Underway:
-    """Return the move that waits for a person.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the move that waits for a person."""
     found = underway(queue)
     if found is None:
         raise UsageError("no move is underway", hint="start one: contribbot rebase --to TAG")
@@ -106,15 +102,7 @@ def resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
 def open_conflict(
     queue: Queue, state: Underway, *, base: str, commits: Sequence[str], at: Path | None
 ) -> replay.Replay:
-    """Open a work tree with a patch's conflict in it.
-
-    Args:
-        queue: The queue.
-        state: The move, and the patch.
-        base: What the patch goes onto.
-        commits: Its commits on the old pin.
-        at: Where; None: in the queue's local folder.
-    """
+    """Open a work tree with a patch's conflict in it."""
     # First who waits: killed before the tree is there, the move can still be ended.
     place, before = _folder(queue) / _STATE, underway(queue)
     write_atomically(place, state.model_dump_json(indent=2).encode())
@@ -129,14 +117,7 @@ def open_conflict(
 
 
 def take_resolution(queue: Queue) -> str:
-    """Take the commits of the open work tree over as a patch's resolution.
-
-    Returns:
-        The patch.
-
-    Raises:
-        UsageError: No move is underway, or the conflict is not resolved yet.
-    """
+    """Take the commits of the open work tree over as a patch's resolution."""
     state = required(queue)
     folder = _folder(queue) / state.open
     tree = find_tree(queue, state.open)

@@ -11,12 +11,7 @@ from contribbot.queue.transaction import Transaction
 
 
 def keep(queue: Queue, patch: Patch) -> None:
-    """Keep what a patch is in its history, before it is taken out.
-
-    Args:
-        queue: The queue, with the patch in it.
-        patch: The patch.
-    """
+    """Keep what a patch is in its history, before it is taken out."""
     versions.record(queue, patch.name, before=None, after=patch, why="as it was in the end")
     folder = journal.history_folder(queue.folder, patch.name) / "retired"
     stated = (patch.folder / "patch.toml").read_bytes()
@@ -30,10 +25,6 @@ def take_out(change: Transaction, patch: Patch) -> None:
 
     What else lies in it stays, and the folder then with it; `queue.toml` and the
     patches that depend on it are the caller's matter.
-
-    Args:
-        change: The transaction.
-        patch: The patch.
     """
     folder = f"patches/{patch.name}"
     change.delete(f"{folder}/patch.toml")
@@ -46,12 +37,6 @@ def take_out(change: Transaction, patch: Patch) -> None:
 
 
 def note(queue: Queue, patch: Patch, why: str) -> None:
-    """Say in the history that a patch left the queue.
-
-    Args:
-        queue: The queue.
-        patch: The patch.
-        why: The reason, in a line.
-    """
+    """Say in the history that a patch left the queue."""
     event = RetiredEvent(time=journal.now(), summary=f"retired: {why}", why=why)
     journal.append(queue.folder, patch.name, event)

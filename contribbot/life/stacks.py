@@ -28,12 +28,7 @@ class Landed:
 
 
 def own_pin(queue: Queue, name: str) -> Pin:
-    """Return the pin that a patch stands on.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
+    """Return the pin that a patch stands on."""
     spec = queue.specs[name]
     pin = queue.pin(spec.upstream, spec.pin)
     assert pin is not None  # noqa: S101  load_queue has checked it
@@ -43,18 +38,7 @@ def own_pin(queue: Queue, name: str) -> Pin:
 def series_of(
     queue: Queue, names: Sequence[str], landed: Landed, *, scratch: Path
 ) -> dict[str, Series]:
-    """Apply patches to the pin that they stand on, each on what it depends on.
-
-    Args:
-        queue: The queue.
-        names: Patches of one pin, and all that they depend on, lowest first.
-        landed: Their pin.
-        scratch: A folder for temporary files.
-
-    Returns:
-        The series of each. What stands on one that conflicts has no commits and no
-        conflicts of its own.
-    """
+    """Apply patches to the pin that they stand on, each on what it depends on."""
     made: dict[str, Series] = {}
     with landed.store.exclusive():
         for name in names:

@@ -31,18 +31,6 @@ def status_against(
 
     Of a patch that does not apply to its own pin, nothing can be told there; it keeps
     nobody from hearing of the others.
-
-    Args:
-        queue: The queue.
-        names: Which patches; those for other upstreams stand on their own pins.
-        upstream: The upstream.
-        tag: The release, or `newest`.
-        run: Whether to run the checks without the patches; else nothing is said of that.
-        options: How to run them.
-        watcher: Who looks on.
-
-    Raises:
-        SourceError: There is no such release, or it cannot be had.
     """
     theirs = [name for name in names if queue.specs[name].upstream == upstream]
     new = land(queue, pin_at(queue, upstream, tag), progress=watcher.download())
@@ -91,14 +79,6 @@ def needs_of(
 
     A patch stands on those of its dependencies that the release does not make
     unnecessary: what is superseded is left out, lowest first.
-
-    Args:
-        queue: The queue.
-        names: The patches.
-        pin: The release.
-        moved: What became of their texts there.
-        options: How to run.
-        watcher: Who looks on.
     """
     asks = [_ask(queue, name, pin, moved) for name in names]
     found = {one.patch: one for one in behaviours(queue, asks, options=options, watcher=watcher)}

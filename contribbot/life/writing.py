@@ -16,18 +16,7 @@ from contribbot.store.trees import changes
 
 
 def carry_out(queue: Queue, prepared: Prepared) -> RebasePlan:
-    """Write a plan to the queue: all of it or nothing.
-
-    Args:
-        queue: The queue that the plan was made for.
-        prepared: The plan, without obstacles.
-
-    Returns:
-        The plan, done.
-
-    Raises:
-        QueueError: The queue has changed since.
-    """
+    """Write a plan to the queue: all of it or nothing."""
     plan, move = prepared.plan, prepared.move
     gone = [one.patch for one in plan.patches if let_go(one, plan.superseded)]
     going = [one.patch for one in plan.patches if one.patch not in gone]
@@ -59,11 +48,7 @@ def carry_out(queue: Queue, prepared: Prepared) -> RebasePlan:
 
 
 def _same(queue: Queue, before: Mapping[str, Patch]) -> None:
-    """See that the queue is still what the plan was made for.
-
-    Raises:
-        QueueError: It is not.
-    """
+    """See that the queue is still what the plan was made for."""
     now = load_queue(queue.folder)
     for name, patch in before.items():
         if (

@@ -118,19 +118,11 @@ class Attestation(Model):
 
 
 def seal_of(attestation: Attestation) -> str:
-    """Return the SHA-256 over an attestation without its seal, in hexadecimal.
-
-    Args:
-        attestation: The attestation.
-    """
+    """Return the SHA-256 over an attestation without its seal, in hexadecimal."""
     return json_digest(attestation.model_dump(mode="json", exclude={"seal"}))
 
 
 def json_digest(value: object) -> str:
-    """Return the SHA-256 over canonical JSON: keys sorted, no white space, ASCII.
-
-    Args:
-        value: What JSON can hold.
-    """
+    """Return the SHA-256 over canonical JSON: keys sorted, no white space, ASCII."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -205,9 +205,6 @@ def seal_of(document: dict[str, JsonValue]) -> str:
     """Return the SHA-256 over a statement without its seal, in hexadecimal.
 
     Canonical JSON here: keys sorted, no white space, UTF-8.
-
-    Args:
-        document: The statement as JSON.
     """
     rest = {key: value for key, value in document.items() if key != "contribbot_seal"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -229,12 +226,7 @@ def pin_digest(pin: Pin, upstream: Upstream) -> str:
 
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
-    """Return the names of the outcomes of one kind, each as `stage/check@target`.
-
-    Args:
-        stages: All outcomes.
-        outcome: The kind.
-    """
+    """Return the names of the outcomes of one kind, each as `stage/check@target`."""
     return tuple(_name(one) for one in stages if one.outcome is outcome)
 
 

@@ -143,11 +143,7 @@ class Look(Model):
 
 
 def searched_in(rows: Iterable[Row]) -> Searched | None:
-    """Return the look for duplicates that the rows of a gate tell of; None: it found some.
-
-    Args:
-        rows: The rows.
-    """
+    """Return the look for duplicates that the rows of a gate tell of; None: it found some."""
     return next((row.searched for row in rows if row.searched is not None), None)
 
 
@@ -173,11 +169,7 @@ class Gate(Model):
     looked: Annotated[datetime | None, Field(strict=False)] = None
 
     def of(self, *states: RowState) -> list[Row]:
-        """Return the rows in some states.
-
-        Args:
-            states: The states.
-        """
+        """Return the rows in some states."""
         return [row for row in self.rows if row.state in states]
 
     @property

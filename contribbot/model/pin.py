@@ -189,19 +189,11 @@ class ReleaseRecipe(Model):
     wheel_root: TreePath | Literal[""] | None = None
 
     def tag_of(self, version: str) -> str:
-        """Return the tag of a release.
-
-        Args:
-            version: The release, as its files write it.
-        """
+        """Return the tag of a release."""
         return self.tag.replace(_VERSION, version)
 
     def version_of(self, tag: str) -> str | None:
-        """Return the release that a tag names; None where tags do not look like this.
-
-        Args:
-            tag: A tag of the upstream's repository, or what somebody takes for one.
-        """
+        """Return the release that a tag names; None where tags do not look like this."""
         before, _, after = self.tag.partition(_VERSION)
         if len(tag) <= len(before) + len(after):
             return None

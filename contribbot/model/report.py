@@ -46,12 +46,7 @@ class VerifyReport(Model):
 
 
 def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
-    """Return which of the required targets a report does not prove.
-
-    Args:
-        report: The report of one patch.
-        required: `cpu`, `cuda`, a gfx target, or `STAGE:TARGET` such as `compile:gfx90a`.
-    """
+    """Return which of the required targets a report does not prove."""
     missing = []
     for need in required:
         stage, _, target = need.rpartition(":")

@@ -259,34 +259,17 @@ class Runners(Model):
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Return what puts versions in order.
-
-    Args:
-        version: Numbers with dots between them.
-    """
+    """Return what puts versions in order."""
     return tuple(int(part) for part in version.split("."))
 
 
 def is_version(wanted: str, seen: str) -> bool:
-    """Say whether what a machine calls its ROCm is a version that was asked for.
-
-    Args:
-        wanted: `7.1` means every `7.1.N`.
-        seen: What ROCm's own version file holds, such as `7.1.0-84`.
-    """
+    """Say whether what a machine calls its ROCm is a version that was asked for."""
     return seen == wanted or seen.startswith((f"{wanted}.", f"{wanted}-"))
 
 
 def differ(what: str, names: Sequence[str]) -> None:
-    """Refuse a list in which a name stands twice.
-
-    Args:
-        what: What is listed.
-        names: The names.
-
-    Raises:
-        ValueError: One does.
-    """
+    """Refuse a list in which a name stands twice."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise ValueError(f"{what}: {twice[0]} is there twice")

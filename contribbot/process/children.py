@@ -101,11 +101,7 @@ def resume() -> None:
 
 
 def check_stopping() -> None:
-    """Say no when this process was told to end; long loops call it now and then.
-
-    Raises:
-        MachineError: It was.
-    """
+    """Say no when this process was told to end; long loops call it now and then."""
     if _stopping.is_set():
         raise MachineError("interrupted")
 
@@ -123,12 +119,7 @@ def lifeline() -> Iterator[int]:
 
 
 def tether(argv: Sequence[str | Path], descriptor: int) -> list[str | Path]:
-    """Return the command that runs a program which must not outlive this process.
-
-    Args:
-        argv: Program and arguments.
-        descriptor: The lifeline, which is passed on.
-    """
+    """Return the command that runs a program which must not outlive this process."""
     return ["/bin/sh", "-c", _TETHER, str(descriptor), *argv]
 
 
@@ -142,11 +133,7 @@ def start(
     stderr: int | IO[bytes],
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a program in a process group of its own.
-
-    Raises:
-        MachineError: It is not there, may not be run, or this process is ending.
-    """
+    """Start a program in a process group of its own."""
     check_stopping()
     log.debug("run: %s", describe(argv))
     try:
@@ -181,11 +168,7 @@ def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandE
 
 
 def no_space(detail: str) -> NoSpaceError:
-    """Return the error for a full disk.
-
-    Args:
-        detail: What could not be written.
-    """
+    """Return the error for a full disk."""
     return NoSpaceError(
         f"the disk is full: {detail}",
         hint="free some space, or point CONTRIBBOT_CACHE and TMPDIR at a larger disk",
@@ -204,9 +187,6 @@ def remove_tree(folder: Path) -> None:
     """Remove a folder with all that is in it, however deep; errors are passed over.
 
     It works also when no other program may start any more.
-
-    Args:
-        folder: The folder; need not be there.
     """
     if not folder.is_dir():
         return

@@ -21,11 +21,7 @@ _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECA
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment with what programs need, and nothing personal.
-
-    Args:
-        extra: Variables to add on top.
-    """
+    """Return an environment with what programs need, and nothing personal."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -19,14 +19,6 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> 
 
     An interrupt from the terminal is the program's to act on: it reaches both, and is
     passed over here until the program has ended.
-
-    Args:
-        argv: Program and arguments.
-        env: Its whole environment.
-        stdin: What it reads.
-
-    Returns:
-        Whether it could be started and ended with 0.
     """
     check_stopping()
     log.debug("run: %s", describe(argv))

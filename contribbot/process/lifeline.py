@@ -10,9 +10,6 @@ def guard_group(descriptor: int) -> None:
     A process of its own waits for the end of file. A thread would need the interpreter,
     which native code that hangs does not give; a signal at the parent's death
     (prctl(2)) ends this process alone, and leaves what it has started.
-
-    Args:
-        descriptor: The reading end of a pipe whose other end only contribbot holds; closed here.
     """
     between = os.fork()
     if between:

@@ -47,24 +47,7 @@ def run(
     accept: Sequence[int] = (0,),
     tethered: bool = False,
 ) -> Completed:
-    """Run a program to its end.
-
-    Args:
-        argv: Program and arguments.
-        cwd: Folder to run it in.
-        env: Its whole environment; by default `clean_environment()`.
-        stdin: What it reads from standard input.
-        timeout: Seconds after which it is killed.
-        accept: Exit statuses that are no error.
-        tethered: Whether it could go on for long by itself (it waits for a network)
-            and must not outlive this process, however that ends.
-
-    Raises:
-        CommandError: It ended with another status.
-        CommandTimeoutError: It ran past the limit.
-        MachineError: It could not be started.
-        NoSpaceError: It failed because a disk is full.
-    """
+    """Run a program to its end."""
     with lifeline() as descriptor:
         child = start(
             tether(argv, descriptor) if tethered else argv, cwd=cwd, env=env,
@@ -96,17 +79,6 @@ def feed(
 
     On leaving the block the input is closed and the program is waited for; when
     the block raises, the program is killed.
-
-    Args:
-        argv: Program and arguments.
-        cwd: Folder to run it in.
-        env: Its whole environment; by default `clean_environment()`.
-        timeout: Seconds that it may take after its input is closed.
-
-    Raises:
-        CommandError: It did not end with 0.
-        CommandTimeoutError: It ran past the limit.
-        NoSpaceError: It failed because a disk is full.
     """
     child = start(
         argv, cwd=cwd, env=env,

@@ -61,18 +61,6 @@ def supervise(
     The program gets, as a file descriptor named by the variable
     `CONTRIBBOT_LIFELINE`, the reading end of a pipe whose other end dies with this
     process: when it reads the end of file there, nobody waits for it any more.
-
-    Args:
-        argv: Program and arguments.
-        cwd: Folder to run it in.
-        env: Its whole environment.
-        timeout: Seconds after which it and all that it started are killed.
-        max_output: Bytes of output after which they are killed.
-        tethered: Whether it knows nothing of that variable, and must not outlive this
-            process all the same.
-
-    Raises:
-        MachineError: It could not be started.
     """
     started = time.monotonic()
     deadline = started + timeout

@@ -24,16 +24,7 @@ if TYPE_CHECKING:
 
 
 def set_pin(queue_toml: bytes, old: Pin | None, new: Pin) -> bytes:
-    """Put a pin into the place of another, or behind all that are there.
-
-    Args:
-        queue_toml: The file.
-        old: The pin that goes; None: the new one is added.
-        new: The pin.
-
-    Raises:
-        QueueError: The file has no such pin, or cannot be edited.
-    """
+    """Put a pin into the place of another, or behind all that are there."""
 
     def edit(document: TOMLDocument, data: Table) -> Rows:
         pins = tables(data, "pins")
@@ -57,15 +48,7 @@ def set_pin(queue_toml: bytes, old: Pin | None, new: Pin) -> bytes:
 
 
 def remove_pin(queue_toml: bytes, pin: Pin) -> bytes:
-    """Take a pin out.
-
-    Args:
-        queue_toml: The file.
-        pin: The pin; need not be there.
-
-    Raises:
-        QueueError: The file cannot be edited.
-    """
+    """Take a pin out."""
 
     def edit(document: TOMLDocument, data: Table) -> Rows:
         pins = tables(data, "pins")
@@ -80,16 +63,7 @@ def remove_pin(queue_toml: bytes, pin: Pin) -> bytes:
 
 
 def add_to_order(queue_toml: bytes, name: str, *, after: str | None = None) -> bytes:
-    """Put a patch into the queue's order.
-
-    Args:
-        queue_toml: The file.
-        name: The patch. When it is there already, nothing changes.
-        after: The patch that it comes behind; None: at the end.
-
-    Raises:
-        QueueError: There is no such patch to come behind, or the file cannot be edited.
-    """
+    """Put a patch into the queue's order."""
 
     def edit(document: TOMLDocument, data: Table) -> Rows:
         order = names_of(data, "order")
@@ -105,15 +79,7 @@ def add_to_order(queue_toml: bytes, name: str, *, after: str | None = None) -> b
 
 
 def remove_from_order(queue_toml: bytes, name: str) -> bytes:
-    """Take a patch out of the queue's order.
-
-    Args:
-        queue_toml: The file.
-        name: The patch; need not be there.
-
-    Raises:
-        QueueError: The file cannot be edited.
-    """
+    """Take a patch out of the queue's order."""
 
     def edit(document: TOMLDocument, data: Table) -> Rows:
         order = names_of(data, "order")
@@ -130,17 +96,7 @@ def set_patch(
     files: Sequence[str] | None = None,
     depends_on: Sequence[str] | None = None,
 ) -> bytes:
-    """Change what a `patch.toml` says; what is None stays.
-
-    Args:
-        patch_toml: The file.
-        pin: The tag of its pin.
-        files: Every path that it may touch.
-        depends_on: The patches below it.
-
-    Raises:
-        QueueError: The file cannot be edited.
-    """
+    """Change what a `patch.toml` says; what is None stays."""
 
     def edit(document: TOMLDocument, data: Table) -> Rows:
         if pin is not None and data.get("pin") != pin:

@@ -44,16 +44,7 @@ def _renameat2() -> Callable[[int, bytes, int, bytes, int], int] | None:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two names change places in one step. Whoever looks sees both or neither moved.
-
-    Args:
-        first: A file or folder.
-        second: Another on the same file system.
-
-    Raises:
-        CannotExchangeError: That cannot be done in one step here. Nothing was changed.
-        OSError: Another reason. Nothing was changed.
-    """
+    """Let two names change places in one step. Whoever looks sees both or neither moved."""
     function = _renameat2()
     if function is None:
         raise CannotExchangeError
@@ -67,11 +58,7 @@ def exchange(first: Path, second: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk.
-
-    Args:
-        path: The file or folder. That a file system cannot sync folders is no error.
-    """
+    """Bring a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -83,14 +70,7 @@ def sync(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes, *, before: Path, executable: bool) -> None:
-    """Write a new file, down to the disk.
-
-    Args:
-        path: The file; must not be there.
-        content: What it holds.
-        before: The file whose permissions and owner it takes over, where that is there.
-        executable: Whether it may be run by whoever may read it, whatever that one's are.
-    """
+    """Write a new file, down to the disk."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     with os.fdopen(handle, "wb") as file:
         file.write(content)
@@ -122,15 +102,6 @@ def copy_folder(source: Path, target: Path, *, without: Collection[str]) -> Inve
 
     Folders keep permissions and owner. Links are copied as links. The names are not
     brought to the disk yet: see `sync_folders`.
-
-    Args:
-        source: The folder.
-        target: The copy; must not be there.
-        without: Paths below the folder, with `/`, that are left out.
-
-    Raises:
-        OSError: Something cannot be read or made. EXDEV: the target lies on another
-            file system, or the source holds a mounted one.
     """
     held: Inventory = {}
     # Open to us while it is filled; it gets the source's permissions at the end.
@@ -193,11 +164,7 @@ def sync_folders(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder with all that is in it, folders without write permission too.
-
-    Args:
-        folder: The folder; need not be there. What cannot be removed stays.
-    """
+    """Remove a folder with all that is in it, folders without write permission too."""
     if not folder.is_dir():
         return
     for place, _, _ in os.walk(folder):

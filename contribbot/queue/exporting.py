@@ -97,24 +97,7 @@ class Export:
 def export_bytes(
     queue: Queue, names: Sequence[str], form: str, *, alone: bool, progress: Progress
 ) -> tuple[Export, dict[str, bytes]]:
-    """Export patches.
-
-    Args:
-        queue: The queue.
-        names: The patches, in the queue's order.
-        form: `mbox`, `quilt` or `diff`.
-        alone: Leave out what they depend on, which the receiver has.
-        progress: Who is told how far a download of the pin is.
-
-    Returns:
-        What was exported, and the files: by name for quilt, else one without a name;
-        none when something conflicts.
-
-    Raises:
-        UsageError: The patches stand on different pins, or have no commits.
-        QueueError: A file is invalid, or the form cannot hold it.
-        SourceError: The pin is not to be had.
-    """
+    """Export patches."""
     patches, added = _selected(queue, names, alone=alone)
     first = patches[0]
     store = open_store(stores_folder(), first.upstream.name)
@@ -184,11 +167,7 @@ def _stack(
 
 
 def mbox(files: Sequence[PatchFile]) -> bytes:
-    """Return patch files as one mbox for `git am` and `stg import --mbox`.
-
-    Args:
-        files: The files, in order.
-    """
+    """Return patch files as one mbox for `git am` and `stg import --mbox`."""
     return b"".join(_mailable(file) for file in files)
 
 
@@ -212,16 +191,7 @@ def _mailable(file: PatchFile) -> bytes:
 
 
 def quilt(store: Store, commits: Sequence[One]) -> dict[str, bytes]:
-    """Return the files of a quilt series, `series` among them.
-
-    Args:
-        store: Holds the commits.
-        commits: The commits, in order.
-
-    Raises:
-        QueueError: One changes a binary file or a link, makes a file of a folder, or has a
-            diff in its message: quilt cannot do that.
-    """
+    """Return the files of a quilt series, `series` among them."""
     files: dict[str, bytes] = {}
     for one in commits:
         content = one.file.content
@@ -257,13 +227,7 @@ def _swaps(store: Store, one: One) -> bool:
 
 
 def squashed(store: Store, base: str, tip: str) -> bytes:
-    """Return everything between two commits as one diff, for `git apply`.
-
-    Args:
-        store: Holds both.
-        base: The older commit.
-        tip: The newer one.
-    """
+    """Return everything between two commits as one diff, for `git apply`."""
     return _diff(store, base, tip, "-M")
 
 

@@ -66,19 +66,7 @@ def import_sources(
     given: Given,
     progress: Progress,
 ) -> Imported:
-    """Read what a user named, and add it to the queue.
-
-    Args:
-        queue: The queue.
-        wish: The patch's name and place.
-        sources: See `incoming.read_sources`.
-        stdin: Reads standard input.
-        given: What the patches need not say themselves.
-        progress: Who is told how far a download of the pin is.
-
-    Raises:
-        ContribbotError: See `incoming.read_sources` and `import_patch`.
-    """
+    """Read what a user named, and add it to the queue."""
     # Before anything is read: a name that is taken is said at once.
     pin = settle(queue, wish).pin
     with run_folder() as scratch:
@@ -94,18 +82,6 @@ def import_patch(
     A plain mail of git is kept byte for byte; anything else (another program's file, an
     encoded mail, a mail of a list) is applied and written anew, as `git format-patch`
     writes it.
-
-    Args:
-        queue: The queue.
-        wish: Its name and place; without a title, its first commit's subject is taken.
-        files: Its commits, as mails.
-        progress: Who is told how far a download of the pin is.
-
-    Raises:
-        UsageError: The name is taken, or no pin fits.
-        QueueError: A file is no patch, or one that the queue does not take.
-        SourceError: The pin is not to be had.
-        MachineError: Somebody else changed the queue meanwhile.
     """
     draft = settle(queue, wish)
     with run_folder() as scratch:

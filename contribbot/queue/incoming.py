@@ -22,15 +22,6 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
 
     A folder with a file `series` is quilt's or StGit's; of any other the `*.patch` and
     `*.mbox` files are read by name. A file called `series` means the folder around it.
-
-    Args:
-        places: The files and folders.
-        scratch: A folder for temporary files.
-        given: What the patches need not say themselves.
-
-    Raises:
-        UsageError: One is not there, or holds no patches.
-        QueueError: One of the patches cannot be read.
     """
     found: list[PatchFile] = []
     for place in places:
@@ -90,19 +81,7 @@ def read_sources(
     given: Given,
     scratch: Path,
 ) -> tuple[PatchFile, ...]:
-    """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`.
-
-    Args:
-        sources: What was named; nothing is standard input.
-        pin: The pin, where a branch starts.
-        stdin: Reads standard input.
-        given: What the patches need not say themselves.
-        scratch: A folder for temporary files.
-
-    Raises:
-        UsageError: It is not there, or is nothing that can be read.
-        QueueError: A patch or commit cannot be taken.
-    """
+    """Read what a user named: `REPO A..B`, `REPO BRANCH`, files and folders, or `-`."""
     if list(sources) in ([], ["-"]):
         return read_mbox(stdin(), "standard input", scratch, given)
     if "-" in sources:

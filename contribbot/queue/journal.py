@@ -26,12 +26,7 @@ _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outc
 
 
 def history_folder(queue_folder: Path, name: str) -> Path:
-    """Return the folder that holds a patch's journal and versions.
-
-    Args:
-        queue_folder: The queue's folder.
-        name: The patch; need not be in the queue any more.
-    """
+    """Return the folder that holds a patch's journal and versions."""
     return queue_folder / "history" / name
 
 
@@ -41,15 +36,7 @@ def journal_file(queue_folder: Path, name: str) -> Path:
 
 
 def past_name(queue: Queue, item: str) -> str:
-    """Return the patch that a user means; one that left the queue counts while it has a history.
-
-    Args:
-        queue: The queue.
-        item: A name, or the path of a patch's folder.
-
-    Raises:
-        UsageError: There is no such patch, and there was none.
-    """
+    """Return the patch that a user means; one that left the queue counts while it has a history."""
     name = patch_name(queue, item)
     if name not in queue.specs and not journal_file(queue.folder, name).is_file():
         raise no_such_patch(item, queue.specs)
@@ -66,15 +53,6 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
 
     One write, so that a kill leaves the line or a torn part of it, which is passed over
     by `read` and taken away by the next `append`.
-
-    Args:
-        queue_folder: The queue's folder.
-        name: The patch.
-        event: What happened.
-
-    Raises:
-        OSError: The journal cannot be written.
-        MachineError: Another contribbot holds it for half an hour.
     """
     with held(queue_folder):
         append_held(queue_folder, name, event)
@@ -82,14 +60,7 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
 
 @contextlib.contextmanager
 def held(queue_folder: Path) -> Iterator[None]:
-    """Hold the history of a queue: nobody else adds to it meanwhile.
-
-    Args:
-        queue_folder: The queue's folder.
-
-    Raises:
-        MachineError: Another contribbot holds it for half an hour.
-    """
+    """Hold the history of a queue: nobody else adds to it meanwhile."""
     with lock(queue_folder / ".contribbot" / "history.lock", f"the history of {queue_folder}"):
         yield
 
@@ -119,11 +90,7 @@ def append_held(queue_folder: Path, name: str, event: Event) -> None:
 
 
 def _mend(handle: int) -> int:
-    """Take away a last line that was cut short, or end one that only lacks its end.
-
-    Returns:
-        The journal's size then.
-    """
+    """Take away a last line that was cut short, or end one that only lacks its end."""
     size = os.fstat(handle).st_size
     content = os.pread(handle, size, 0)
     torn = content[content.rfind(b"\n") + 1 :]
@@ -153,13 +120,6 @@ def read(queue_folder: Path, name: str) -> list[Event]:
     """Read the journal of a patch, oldest first; empty where there is none.
 
     A last line that was cut short by a crash is passed over.
-
-    Args:
-        queue_folder: The queue's folder.
-        name: The patch.
-
-    Raises:
-        QueueError: Another line is no event.
     """
     path = journal_file(queue_folder, name)
     try:
@@ -185,21 +145,7 @@ def read(queue_folder: Path, name: str) -> list[Event]:
 def note_verified(
     queue_folder: Path, patch: Patch, report: PatchReport, machine: Machine
 ) -> VerifiedEvent | None:
-    """Note a verification in the journal, unless this machine saw the same the last time.
-
-    Args:
-        queue_folder: The queue's folder.
-        patch: What was verified.
-        report: What was seen.
-        machine: Where.
-
-    Returns:
-        The event, or None where it is no news.
-
-    Raises:
-        QueueError: The journal is invalid.
-        OSError: It cannot be written.
-    """
+    """Note a verification in the journal, unless this machine saw the same the last time."""
     targets = outcomes_by_target(report.stages)
     event = VerifiedEvent(
         time=now(),
@@ -225,9 +171,6 @@ def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
     """Return the outcome on each piece of hardware, and of each other stage with targets.
 
     Where several differ, `failed` counts before `unavailable` before `passed`.
-
-    Args:
-        stages: All outcomes.
     """
     found: dict[str, Outcome] = {}
     for one in stages:

@@ -53,12 +53,7 @@ class Queue:
         return next((pin for pin in self.spec.pins if (pin.upstream, pin.tag) == wanted), None)
 
     def patch(self, name: str) -> Patch:
-        """Read a patch with its files.
-
-        Raises:
-            UsageError: There is no such patch.
-            QueueError: One of its files is invalid.
-        """
+        """Read a patch with its files."""
         spec = self.specs.get(name)
         if spec is None:
             raise no_such_patch(name, self.specs)
@@ -95,14 +90,7 @@ class Queue:
 
 
 def find_queue(start: Path) -> Path:
-    """Return the folder of the queue that a place belongs to.
-
-    Args:
-        start: Where to look, then upwards.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the folder of the queue that a place belongs to."""
     for folder in (start, *start.parents):
         recover(folder)
         if (folder / "patches" / "queue.toml").is_file():
@@ -113,14 +101,7 @@ def find_queue(start: Path) -> Path:
 
 
 def load_queue(folder: Path) -> Queue:
-    """Read `queue.toml` and every `patch.toml`, and check them against each other.
-
-    Args:
-        folder: The folder that holds `patches/`.
-
-    Raises:
-        QueueError: Something in them is invalid.
-    """
+    """Read `queue.toml` and every `patch.toml`, and check them against each other."""
     recover(folder)
     queue_file = folder / "patches" / "queue.toml"
     spec = read_model(queue_file, QueueSpec)
@@ -244,16 +225,7 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
 
 
 def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> list[str]:
-    """Return the names of the patches that a user means, in the queue's order.
-
-    Args:
-        queue: The queue.
-        wanted: Names, or paths of patch folders.
-        everything: All patches.
-
-    Raises:
-        UsageError: A patch is not there, or none is named.
-    """
+    """Return the names of the patches that a user means, in the queue's order."""
     if not queue.specs:
         raise UsageError(f"{queue.folder}: the queue has no patches", hint="add one to its order")
     if not wanted and not everything:

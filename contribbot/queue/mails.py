@@ -65,17 +65,7 @@ class Given:
 
 
 def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[PatchFile, ...]:
-    """Read an mbox, one mail, or one bare diff.
-
-    Args:
-        content: The bytes.
-        name: How to call it in a message.
-        scratch: A folder for temporary files.
-        given: What the patches need not say themselves.
-
-    Raises:
-        QueueError: There is no patch in it, or one lacks an author or a message.
-    """
+    """Read an mbox, one mail, or one bare diff."""
     content = _BEFORE.sub(b"", content)
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
@@ -92,17 +82,7 @@ def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[P
 
 
 def read_one(name: str, content: bytes, level: int, given: Given) -> PatchFile:
-    """Read one file of a quilt series.
-
-    Args:
-        name: Its name in the series: its subject where nothing else says one.
-        content: Its bytes.
-        level: Folders in front of the tree's own paths, 0 or 1.
-        given: What it need not say itself.
-
-    Raises:
-        QueueError: There is no patch in it, or it lacks an author.
-    """
+    """Read one file of a quilt series."""
     stem = re.sub(r"\.(patch|diff)$", "", Path(name).name)
     known = replace(given, subject=stem)
     content = _without_crs(content)
@@ -112,11 +92,7 @@ def read_one(name: str, content: bytes, level: int, given: Given) -> PatchFile:
 
 
 def is_plain(file: PatchFile) -> bool:
-    """Say whether a file is what `git format-patch` writes, so that it is kept as it is.
-
-    Args:
-        file: The file.
-    """
+    """Say whether a file is what `git format-patch` writes, so that it is kept as it is."""
     head = file.content.partition(b"\n\n")[0]
     if not _GIT_LINE.match(file.content) or _ENCODED.search(head):
         return False

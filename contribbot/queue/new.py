@@ -88,22 +88,7 @@ def create(
     depends_on: Sequence[str] = (),
     after: str | None = None,
 ) -> Draft:
-    """Begin a patch without commits.
-
-    Args:
-        queue: The queue; read again once nobody else writes to it.
-        name: The patch's name.
-        upstream: Its upstream; None: that of the only pin that fits.
-        pin: The tag of its pin; None: the only one that fits.
-        title: The title of its pull request.
-        depends_on: The patches below it.
-        after: The patch that it follows in the order; None: the last one.
-
-    Raises:
-        UsageError: The name is taken, or nothing fits what was asked for.
-        QueueError: The queue is invalid.
-        MachineError: The folder cannot be written.
-    """
+    """Begin a patch without commits."""
     wish = Wish(name, _titled(title), upstream, pin, tuple(depends_on), after)
     with transaction(queue.folder) as change:
         draft = settle(load_queue(queue.folder), wish)
@@ -113,15 +98,7 @@ def create(
 
 
 def settle(queue: Queue, wish: Wish) -> Draft:
-    """Check a wish against the queue, and find the pin.
-
-    Args:
-        queue: The queue as it is now.
-        wish: What is asked for.
-
-    Raises:
-        UsageError: It cannot be.
-    """
+    """Check a wish against the queue, and find the pin."""
     _checked(_NAME, wish.name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
     title = _titled(wish.title) if wish.title else ""
     folder = queue.folder / "patches" / wish.name
@@ -198,17 +175,7 @@ def add(
     patches: Sequence[PatchFile] = (),
     touched: Sequence[str] = (),
 ) -> None:
-    """Note everything that a new patch consists of, for the transaction to write.
-
-    Args:
-        change: The open transaction.
-        draft: The patch, from `settle` within the transaction.
-        patches: Its patch files.
-        touched: Every path that they touch.
-
-    Raises:
-        QueueError: `queue.toml` cannot be edited.
-    """
+    """Note everything that a new patch consists of, for the transaction to write."""
     folder = f"patches/{draft.name}"
     order = change.read("patches/queue.toml")
     if order is None:
@@ -222,12 +189,7 @@ def add(
 
 
 def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
-    """Return a `patch.toml` that loads, and says of itself what is missing.
-
-    Args:
-        draft: The patch.
-        touched: Every path that it touches.
-    """
+    """Return a `patch.toml` that loads, and says of itself what is missing."""
     lines = [
         f"title = {_quoted(draft.title)}",
         f"upstream = {_quoted(draft.pin.upstream)}",

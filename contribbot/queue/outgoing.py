@@ -13,17 +13,7 @@ from contribbot.files import write_atomically
 
 
 def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[bytes]) -> None:
-    """Write an export to a file, or, where it is several, to a folder.
-
-    Args:
-        files: From `exporting.export_bytes`.
-        place: Where to; None: standard output.
-        stdout: Standard output.
-
-    Raises:
-        UsageError: One file goes into no folder; several go into one that is new or empty.
-        OSError: It cannot be written.
-    """
+    """Write an export to a file, or, where it is several, to a folder."""
     if "" in files:
         if place is None:
             stdout.write(files[""])

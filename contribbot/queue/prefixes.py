@@ -17,11 +17,7 @@ _HUNK: Final = re.compile(rb"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @
 
 
 def canonical(diff: bytes) -> bytes:
-    """Undo `diff.noprefix`: where a file has one name on both sides, that is its path.
-
-    Args:
-        diff: From where the first file starts.
-    """
+    """Undo `diff.noprefix`: where a file has one name on both sides, that is its path."""
     row = diff.partition(b"\n")[0]
     if not row.startswith(b"diff --git ") or PREFIXED.match(row):
         return diff
@@ -35,11 +31,7 @@ def canonical(diff: bytes) -> bytes:
 
 
 def prefixed(diff: bytes) -> bytes:
-    """Return a diff with `a/` and `b/` before the paths that have nothing before them.
-
-    Args:
-        diff: From where the first file starts.
-    """
+    """Return a diff with `a/` and `b/` before the paths that have nothing before them."""
     rows = diff.split(b"\n")
     for number in list(_outside(rows)):
         row = rows[number]
@@ -51,11 +43,7 @@ def prefixed(diff: bytes) -> bytes:
 
 
 def outside_tree(diff: bytes) -> str:
-    """Return a path of a diff that no tree has: one that leads out of it, say; or nothing.
-
-    Args:
-        diff: From where the first file starts.
-    """
+    """Return a path of a diff that no tree has: one that leads out of it, say; or nothing."""
     rows = diff.split(b"\n")
     for number in _outside(rows):
         named = _NAMED.match(rows[number])

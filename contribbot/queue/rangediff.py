@@ -54,14 +54,7 @@ class _Side:
 
 
 def read_range(text: str | None) -> tuple[int | None, int | None]:
-    """Read `v1..v2`, `v1`, or nothing, as versions.
-
-    Args:
-        text: What a user typed; the `v` may be left out.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Read `v1..v2`, `v1`, or nothing, as versions."""
     if text is None:
         return None, None
     found = _RANGE.fullmatch(text)
@@ -80,20 +73,7 @@ def range_diff(
     *,
     progress: Progress | None = None,
 ) -> Compared:
-    """Compare two versions of a patch with git range-diff, on commits made again in the store.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        old: A version; None: the last one.
-        new: A version; None: the files as they are now.
-        progress: Who is told how far the download of a pin is.
-
-    Raises:
-        UsageError: There is no such version or patch.
-        QueueError: A version cannot be made again.
-        SourceError: A pin cannot be provided.
-    """
+    """Compare two versions of a patch with git range-diff, on commits made again in the store."""
     if old is None:
         known = versions(queue.folder, name)
         if not known:
@@ -119,11 +99,7 @@ def range_diff(
 
 
 def _present(queue: Queue, name: str) -> _Side:
-    """Return what is in the queue now.
-
-    Raises:
-        UsageError: The patch left it.
-    """
+    """Return what is in the queue now."""
     if name not in queue.specs:
         known = versions(queue.folder, name)
         raise UsageError(
@@ -146,11 +122,7 @@ def _recorded(queue: Queue, one: Version) -> _Side:
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
-    """Return the files that a patch had when another stood on it.
-
-    Raises:
-        QueueError: They are neither in the queue nor in a history.
-    """
+    """Return the files that a patch had when another stood on it."""
     # A patch that got another name has its history, and its place in the queue, under that.
     kept = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
     for known in (name, *(other for other in kept if other != name)):

@@ -24,18 +24,6 @@ def read_range(
 
     They are read through an empty repository that borrows the clone's objects: what the
     clone, its owner or the machine has configured is not even looked at.
-
-    Args:
-        clone: A git repository, or a work tree of one.
-        wanted: `A..B`, or a branch, whose commits above the pin are meant.
-        pin: The pin, for a branch alone.
-        scratch: A folder for temporary files.
-
-    Raises:
-        UsageError: There is no such clone, range or branch.
-        QueueError: A commit is a merge, is empty, changes a submodule, or has a message
-            that a patch file cannot hold.
-        MachineError: The clone lacks something of the commits.
     """
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)

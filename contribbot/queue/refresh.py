@@ -83,21 +83,7 @@ def refresh(
     why: str = "refresh",
     progress: Progress | None = None,
 ) -> Refreshed:
-    """Take the commits of a patch's work tree back into the queue.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        force: Whether to take them although patches on top no longer apply, the queue
-            has moved on since the tree was opened, or marks of a conflict are in them.
-        why: What changed, in one line, for the patch's history.
-        progress: Who is told how far a download of the pin is.
-
-    Raises:
-        UsageError: The patch is not open, or something in its tree is not finished.
-        QueueError: A commit cannot be a patch file.
-        MachineError: The store or the queue cannot be written.
-    """
+    """Take the commits of a patch's work tree back into the queue."""
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
     with held(queue, name), run_folder() as scratch:

@@ -60,19 +60,6 @@ def open_replay(
 
     Called again, it goes on: what a person has resolved and staged is committed, and the
     next commits are carried.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        base: The commit that they go onto; in the store of the patch's upstream.
-        commits: The commits, oldest first; in that store.
-        at: Where the tree goes; by default `.contribbot/edit/NAME` in the queue.
-
-    Raises:
-        UsageError: The patch is open to be edited, or is carried to another base or with
-            other commits; or something is at `at`.
-        QueueError: A file of the patch is invalid.
-        MachineError: git cannot carry them, for another reason than a conflict.
     """
     with held(queue, name) as place:
         tree = find_tree(queue, name)
@@ -153,17 +140,7 @@ def _replay(tree: Tree, conflicted: tuple[str, ...], said: str) -> Replay:
 
 
 def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
-    """Return the finished commits of a replay as patch files; the store holds them then.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-
-    Raises:
-        UsageError: It is not open, or something in it is not finished, or is in no commit
-            and would go with the tree.
-        QueueError: A commit cannot be a patch file, or has the marks of a conflict in it.
-    """
+    """Return the finished commits of a replay as patch files; the store holds them then."""
     with held(queue, name):
         tree = find_tree(queue, name)
         if tree is None or tree.state.kind != "replay":
@@ -193,13 +170,6 @@ def close_replay(queue: Queue, name: str) -> bool:
     """Remove the tree of a replay with all that is in it; one that is edited stays.
 
     How a conflict was resolved is remembered, where all of it is staged.
-
-    Args:
-        queue: The queue.
-        name: The patch; need not be in the queue any more.
-
-    Returns:
-        Whether there was one.
     """
     with held(queue, name) as place:
         tree = find_tree(queue, name)

@@ -95,19 +95,7 @@ class Ground:
 
 
 def ground_of(queue: Queue, name: str, *, scratch: Path, progress: Progress) -> Ground:
-    """Return the ground of a patch, bringing its pin into the store where it is not there.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        scratch: A folder for temporary files.
-        progress: Who is told how far a download is.
-
-    Raises:
-        UsageError: There is no such patch.
-        QueueError: One of its files is invalid.
-        SourceError: No source can provide the pin.
-    """
+    """Return the ground of a patch, bringing its pin into the store where it is not there."""
     patch = queue.patch(name)
     store = open_store(stores_folder(), patch.upstream.name)
     got = provide(patch.pin, patch.upstream, store, progress=progress)

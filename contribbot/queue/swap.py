@@ -53,16 +53,7 @@ Changes = Mapping[Path, Wanted]
 
 
 def make(queue: Path, root: Path, changes: Changes) -> None:
-    """Make changes, all in one step.
-
-    Args:
-        queue: The queue's folder, whose lock is held.
-        root: The folder around all of them that never goes.
-        changes: What becomes of which file (absolute, in folders without links).
-
-    Raises:
-        OSError: It could not be done, and nothing was changed.
-    """
+    """Make changes, all in one step."""
     target = Path(os.path.commonpath([place.parent for place in changes]))
     for place in changes:
         _check_writable(place.parent)
@@ -143,12 +134,6 @@ def _bring_back(old: Path, target: Path, changes: Changes, held: Inventory) -> N
     """Bring the folder that was in place up to date, and exchange it back.
 
     What others wrote into either of them meanwhile is kept.
-
-    Args:
-        old: The folder that was in place, now in the stage.
-        target: Its name, which the changed copy has now.
-        changes: What was changed.
-        held: What the copy held.
     """
     for place, wanted in _writes_first(changes):
         inside = old / place.relative_to(target)

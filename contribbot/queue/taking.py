@@ -40,16 +40,6 @@ def take(tree: Tree, store: Store, before: Sequence[PatchFile]) -> Taken:
     """Read the commits between the base and what is checked out.
 
     Call it inside `store.exclusive()`.
-
-    Args:
-        tree: The tree.
-        store: The store that it stands on; gets the commits.
-        before: The patch as it is in the queue.
-
-    Raises:
-        UsageError: Something in the tree is not finished, or there is no commit.
-        QueueError: A commit cannot be a patch file: a merge, an empty one, one that
-            changes a submodule.
     """
     where, carried = tree.path, tree.state.kind == "replay"
     if waiting := tree.unfinished():

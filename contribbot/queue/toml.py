@@ -22,16 +22,7 @@ _OUR_PREFIX: Final = "Value error, "
 
 
 def read_model(path: Path, model: type[M]) -> M:
-    """Read a TOML file into a model.
-
-    Args:
-        path: The file.
-        model: What it must hold.
-
-    Raises:
-        QueueError: It is not there, not UTF-8, not TOML, or not what it must hold.
-            The message gives the line, and the key where there is one.
-    """
+    """Read a TOML file into a model."""
     try:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError as error:
@@ -106,10 +97,6 @@ def find_line(text: str, location: tuple[int | str, ...]) -> int:
     The standard library's parser keeps no positions. Headers and keys at the
     start of a line are enough for the files of a queue; inline tables are found
     by the key that holds them.
-
-    Args:
-        text: The TOML text.
-        location: Keys and list indexes, as pydantic gives them.
     """
     best, best_line = -1, 1
     table: list[int | str] = []

@@ -23,13 +23,7 @@ Rows = list[tuple[tuple[int | str, ...], str]]
 
 
 def edited(what: str, content: bytes, edit: Callable[[TOMLDocument, Table], Rows]) -> bytes:
-    """Edit a file, and see that it says what it shall say then, and nothing else.
-
-    Args:
-        what: The file, for messages.
-        content: What it holds.
-        edit: Makes the change twice: in the document, and in the data that it must give.
-    """
+    """Edit a file, and see that it says what it shall say then, and nothing else."""
     import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
 
     try:
@@ -78,11 +72,7 @@ def _before_headers(text: str) -> list[str]:
 
 
 def tables(data: Table, key: str) -> list[Table]:
-    """Return a list of tables of the data.
-
-    Raises:
-        QueueError: It is something else.
-    """
+    """Return a list of tables of the data."""
     listed = data.get(key, [])
     found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     if not isinstance(listed, list) or len(found) != len(listed):
@@ -91,11 +81,7 @@ def tables(data: Table, key: str) -> list[Table]:
 
 
 def names_of(data: Table, key: str) -> list[str]:
-    """Return a list of names of the data.
-
-    Raises:
-        QueueError: It is something else.
-    """
+    """Return a list of names of the data."""
     found = data.get(key, [])
     if not isinstance(found, list):
         raise QueueError(f"{key}: not a list")
@@ -124,16 +110,7 @@ def insert(items: AoT | Array, number: int, value: Table) -> None:
 
 
 def update(table: AbstractTable, wanted: Table, place: tuple[int | str, ...]) -> Rows:
-    """Change a table's values; its sources are told from each other by their kinds.
-
-    Args:
-        table: The table.
-        wanted: What it shall say.
-        place: Where it stands in the file.
-
-    Returns:
-        What must be put in as lines: keys that it has not yet.
-    """
+    """Change a table's values; its sources are told from each other by their kinds."""
     from tomlkit.items import InlineTable  # noqa: PLC0415  see edited
 
     rows: Rows = []

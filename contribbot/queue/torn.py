@@ -25,16 +25,7 @@ def is_torn(queue: Path) -> bool:
 
 
 def rename_twice(queue: Path, new: Path, target: Path) -> None:
-    """Let a folder take the place of another in two steps; `put_back` undoes the first.
-
-    Args:
-        queue: The queue's folder, whose lock is held.
-        new: The folder.
-        target: The name that it takes.
-
-    Raises:
-        OSError: It cannot be done, and nothing was changed.
-    """
+    """Let a folder take the place of another in two steps; `put_back` undoes the first."""
     old = target.parent / _ASIDE / target.name
     discard(old.parent)
     old.parent.mkdir()
@@ -49,14 +40,7 @@ def rename_twice(queue: Path, new: Path, target: Path) -> None:
 
 
 def put_back(queue: Path) -> None:
-    """Give a folder its name back, where a change without an exchange was cut short.
-
-    Args:
-        queue: The queue's folder, whose lock is held.
-
-    Raises:
-        OSError: It cannot be done.
-    """
+    """Give a folder its name back, where a change without an exchange was cut short."""
     torn = torn_file(queue)
     try:
         said = json.loads(torn.read_bytes())

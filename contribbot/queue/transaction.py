@@ -34,11 +34,7 @@ class _Change:
 
 
 class Transaction:
-    """Changes of a queue's files that take effect together. Made by `transaction`.
-
-    Args:
-        folder: The queue's folder.
-    """
+    """Changes of a queue's files that take effect together. Made by `transaction`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,29 +45,15 @@ class Transaction:
         """Note what a file shall hold; folders are made for it.
 
         A file that is there keeps its permissions. A link to a file is followed.
-
-        Args:
-            path: The file, relative to the queue's folder, with `/`.
-            content: What it shall hold.
-            executable: Whether it may be run by whoever may read it. A file that may be
-                run already stays so.
         """
         self._changes[_checked(path)] = _Change(content, executable)
 
     def delete(self, path: str) -> None:
-        """Note that a file goes, and its folder with it when nothing is left in it.
-
-        Args:
-            path: The file, relative to the queue's folder. Need not be there.
-        """
+        """Note that a file goes, and its folder with it when nothing is left in it."""
         self._changes[_checked(path)] = _Change(None, executable=False)
 
     def read(self, path: str) -> bytes | None:
-        """Return what a file holds, or will hold after `commit`; None where there is none.
-
-        Args:
-            path: The file, relative to the queue's folder.
-        """
+        """Return what a file holds, or will hold after `commit`; None where there is none."""
         change = self._changes.get(_checked(path))
         if change is not None:
             return change.content
@@ -79,17 +61,7 @@ class Transaction:
         return place.read_bytes() if place.is_file() else None
 
     def commit(self) -> bool:
-        """Bring all changes onto the disk in one step, now and not at the end of the block.
-
-        Returns:
-            Whether anything was changed: what is as it shall be already is not touched.
-
-        Raises:
-            QueueError: The changes cannot be made in one step, because a link leads out
-                of the folder that they have in common. Nothing was changed.
-            NoSpaceError: The disk is full. Nothing was changed.
-            MachineError: The folder cannot be changed. Nothing was changed.
-        """
+        """Bring all changes onto the disk in one step, now and not at the end of the block."""
         if self._done:
             raise RuntimeError("a transaction ends once")
         self._done = True
@@ -131,11 +103,7 @@ def _checked(path: str) -> str:
 
 
 def _root(folder: Path, places: list[Path]) -> Path:
-    """Return the folder around all changes that the queue has as a whole.
-
-    Raises:
-        QueueError: There is none.
-    """
+    """Return the folder around all changes that the queue has as a whole."""
     top = folder.resolve()
     roots = {_belongs(top, place): place for place in places}
     if len(roots) > 1:
@@ -148,12 +116,7 @@ def _root(folder: Path, places: list[Path]) -> Path:
 
 
 def _belongs(top: Path, place: Path) -> Path:
-    """Return the outermost folder of the queue around a place.
-
-    Args:
-        top: The queue's folder, without links.
-        place: A file in it, or, where a link of the queue led out of it, elsewhere.
-    """
+    """Return the outermost folder of the queue around a place."""
     if place.is_relative_to(top):
         return top / place.relative_to(top).parts[0]
     linked = [
@@ -185,14 +148,6 @@ def transaction(folder: Path) -> Iterator[Transaction]:
 
     Who waited for the lock must read the queue afresh: load it inside the block.
     A block that raises changes nothing.
-
-    Args:
-        folder: The queue's folder.
-
-    Raises:
-        QueueError: See `Transaction.commit`.
-        MachineError: See `Transaction.commit`; or another contribbot holds the queue
-            for half an hour.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -208,14 +163,7 @@ def transaction(folder: Path) -> Iterator[Transaction]:
 
 
 def recover(folder: Path) -> None:
-    """Put back what a kill left where the file system knows no exchange. One look, as a rule.
-
-    Args:
-        folder: A folder that may be a queue's.
-
-    Raises:
-        MachineError: It cannot be put back.
-    """
+    """Put back what a kill left where the file system knows no exchange. One look, as a rule."""
     if not torn.is_torn(folder):
         return
     try:

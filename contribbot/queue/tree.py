@@ -90,12 +90,7 @@ class Pending:
 
 
 class Tree:
-    """An open work tree.
-
-    Args:
-        path: Its folder.
-        state: What it is for.
-    """
+    """An open work tree."""
 
     def __init__(self, path: Path, state: State) -> None:
         self.path = path
@@ -103,11 +98,7 @@ class Tree:
 
     @classmethod
     def read(cls, path: Path) -> Tree:
-        """Read the tree in a folder.
-
-        Raises:
-            MachineError: Its state is gone.
-        """
+        """Read the tree in a folder."""
         try:
             state = State.model_validate_json((path / ".git" / _STATE).read_bytes())
         except (OSError, ValidationError) as error:
@@ -132,11 +123,7 @@ class Tree:
         timeout: float = 300.0,
         accept: Sequence[int] = (0,),
     ) -> process.Completed:
-        """Run git on the tree, with no setting but those that the tree was made with.
-
-        Raises:
-            CommandError: git said no.
-        """
+        """Run git on the tree, with no setting but those that the tree was made with."""
         return process.run(
             ["git", f"--git-dir={self.path / '.git'}", f"--work-tree={self.path}", *args],
             cwd=self.path,
@@ -178,11 +165,7 @@ class Tree:
         )
 
     def commits(self, *revisions: str) -> list[Commit]:
-        """Return commits, oldest first.
-
-        Args:
-            revisions: Which, as `git log` understands it.
-        """
+        """Return commits, oldest first."""
         said = self.git(
             "log", "-z", "--reverse", "--topo-order", "--encoding=UTF-8", "--format=%H %s",
             *revisions, "--",
@@ -190,11 +173,7 @@ class Tree:
         return [Commit(row[:40], row[41:]) for row in said.split("\0") if row]
 
     def own(self) -> list[Commit]:
-        """Return the commits between the base and what is checked out, oldest first.
-
-        Raises:
-            UsageError: The base is not below it.
-        """
+        """Return the commits between the base and what is checked out, oldest first."""
         base = self.state.base
         held = self.git("merge-base", "--is-ancestor", base, "HEAD", accept=(0, 1, 128))
         if held.returncode:
@@ -208,10 +187,6 @@ class Tree:
         """Copy the commits above the base into the store, so that it can read them.
 
         Call it inside `store.exclusive()`.
-
-        Args:
-            store: The store that the tree stands on.
-            tip: The last of them.
         """
         listed = self.git(
             "rev-list", "--objects", "--no-object-names", tip, f"^{self.state.base}"

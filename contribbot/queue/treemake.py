@@ -63,18 +63,7 @@ _EXCLUDE: Final = "__pycache__/\n*.py[cod]\n"
 
 
 def make_tree(place: Path, at: Path, store: Store, *, tip: str, state: State) -> Tree:
-    """Make a work tree in one step: it is there as a whole or not at all.
-
-    Args:
-        place: Where contribbot looks for it.
-        at: Where it goes; where that is another folder, `place` becomes a link to it.
-        store: Whose objects it borrows.
-        tip: The commit to check out.
-        state: What it is for.
-
-    Raises:
-        UsageError: There is something at `at`.
-    """
+    """Make a work tree in one step: it is there as a whole or not at all."""
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
     building = at.with_name(f".{at.name}.partial")
@@ -114,11 +103,7 @@ def make_tree(place: Path, at: Path, store: Store, *, tip: str, state: State) ->
 
 
 def discard(place: Path) -> None:
-    """Remove a work tree and the link to it; what is killed on the way is gone all the same.
-
-    Args:
-        place: Where contribbot looks for it.
-    """
+    """Remove a work tree and the link to it; what is killed on the way is gone all the same."""
     folder = place.resolve()
     gone = folder.with_name(f".{folder.name}.partial")
     process.remove_tree(gone)
@@ -134,11 +119,7 @@ def place_of(queue: Queue, name: str) -> Path:
 
 
 def find_tree(queue: Queue, name: str) -> Tree | None:
-    """Return the open tree of a patch, of either kind, or None.
-
-    Raises:
-        MachineError: There is one, and its state cannot be read.
-    """
+    """Return the open tree of a patch, of either kind, or None."""
     place = place_of(queue, name)
     return Tree.read(place.resolve()) if place.exists() else None
 

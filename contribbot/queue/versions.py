@@ -35,11 +35,7 @@ class Version:
         return self.event.version
 
     def files(self) -> tuple[PatchFile, ...]:
-        """Read its patch files.
-
-        Raises:
-            QueueError: The mbox is not there, or not what was recorded.
-        """
+        """Read its patch files."""
         try:
             content = self.mbox.read_bytes()
         except FileNotFoundError as error:
@@ -60,15 +56,7 @@ class Version:
 
 
 def versions(queue_folder: Path, name: str) -> list[Version]:
-    """Return the recorded versions of a patch, oldest first.
-
-    Args:
-        queue_folder: The queue's folder.
-        name: The patch; need not be in the queue any more.
-
-    Raises:
-        QueueError: The journal is invalid.
-    """
+    """Return the recorded versions of a patch, oldest first."""
     folder = journal.history_folder(queue_folder, name)
     # Where a number is there twice (two branches of the queue's own git, merged), the later
     # line wins: it is the one whose mbox was written last.
@@ -81,12 +69,7 @@ def versions(queue_folder: Path, name: str) -> list[Version]:
 
 
 def version(queue_folder: Path, name: str, number: int) -> Version:
-    """Return one version of a patch.
-
-    Raises:
-        UsageError: There is no such version.
-        QueueError: The journal is invalid.
-    """
+    """Return one version of a patch."""
     known = versions(queue_folder, name)
     for one in known:
         if one.number == number:
@@ -108,21 +91,6 @@ def record(
 
     Call it after the change is on the disk: a version is never recorded that was not there.
     A kill between the two is made good by the next call, to which it is `before`.
-
-    Args:
-        queue: The queue, as it is now.
-        name: The patch.
-        before: What it was; None: it is new.
-        after: What it is.
-        why: What changed it, such as `refresh`.
-        earlier: The queue as it was, where patches below changed too; by default `queue`.
-
-    Returns:
-        The version's number, or None where the last one has the same files on the same pin.
-
-    Raises:
-        QueueError: The journal is invalid.
-        OSError: The history cannot be written.
     """
     with journal.held(queue.folder):
         # One that was only just begun has nothing to compare with.

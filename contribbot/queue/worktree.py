@@ -58,20 +58,7 @@ class Opened:
 def open_tree(
     queue: Queue, name: str, *, at: Path | None = None, progress: Progress | None = None
 ) -> Opened:
-    """Open the work tree of a patch, or find it open.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        at: Where it goes; by default `.contribbot/edit/NAME` in the queue.
-        progress: Who is told how far the download of the pin is.
-
-    Raises:
-        UsageError: There is no such patch, something is at `at`, or the tree is open
-            at another place.
-        QueueError: A patch file is invalid, or does not apply.
-        SourceError: No source can provide the pin.
-    """
+    """Open the work tree of a patch, or find it open."""
     with held(queue, name) as place, run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
@@ -117,13 +104,7 @@ def _found(tree: Tree, standing: Standing, digest: str) -> Opened:
 
 
 def moved_on(state: State, standing: Standing, digest: str) -> str:
-    """Say what changed in the queue since a tree was opened or taken, or nothing.
-
-    Args:
-        state: The tree's.
-        standing: Where the patch stands now.
-        digest: The digest that it has now.
-    """
+    """Say what changed in the queue since a tree was opened or taken, or nothing."""
     if standing.base != state.base:
         return f"what {state.patch} stands on (its pin, or a patch below it) has changed since"
     if digest not in state.known:
@@ -132,20 +113,7 @@ def moved_on(state: State, standing: Standing, digest: str) -> str:
 
 
 def abort(queue: Queue, name: str, *, force: bool = False) -> tuple[str, ...]:
-    """Remove the work tree of a patch, unless something would be lost.
-
-    Args:
-        queue: The queue.
-        name: The patch; need not be in the queue any more.
-        force: Whether to remove it all the same.
-
-    Returns:
-        What would be lost, a line each: then it was not removed. Empty: it is gone.
-
-    Raises:
-        UsageError: It is not open.
-        MachineError: What is there is no work tree any more.
-    """
+    """Remove the work tree of a patch, unless something would be lost."""
     with held(queue, name) as place:
         if not place.exists():
             raise not_open(queue, name)
@@ -167,12 +135,7 @@ def _told(queue: Queue, tree: Tree) -> tuple[str, ...]:
 
 
 def losses(queue: Queue, tree: Tree) -> tuple[str, ...]:
-    """Return what of a tree is nowhere else, a line each.
-
-    Args:
-        queue: The queue.
-        tree: The tree.
-    """
+    """Return what of a tree is nowhere else, a line each."""
     found = []
     if waiting := tree.unfinished():
         found.append(f"an unfinished git {waiting}")

@@ -10,11 +10,7 @@ _SHOWN = 8
 
 
 def alone_lines(report: StackReport) -> list[str]:
-    """Return the table of stacks, members, and what fails without each.
-
-    Args:
-        report: What was found.
-    """
+    """Return the table of stacks, members, and what fails without each."""
     lines = [f"{top}: cannot be told: {clean(why)}" for top, why in report.untold.items()]
     width = max((len(one.top) for one in report.shares), default=0)
     next_width = max((len(one.without) for one in report.shares), default=0)

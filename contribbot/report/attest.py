@@ -12,11 +12,7 @@ from contribbot.report.text import clean
 
 
 def visible(text: str) -> str:
-    """Return a line in which what does not print is written as an escape of Python's.
-
-    Args:
-        text: Anything. Tabs stay.
-    """
+    """Return a line in which what does not print is written as an escape of Python's."""
     return "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode()
         for char in text
@@ -24,11 +20,7 @@ def visible(text: str) -> str:
 
 
 def shown_lines(shown: Shown) -> list[str]:
-    """Return the diff, the body and the gate, every line of them.
-
-    Args:
-        shown: What is shown.
-    """
+    """Return the diff, the body and the gate, every line of them."""
     return [
         *_diff(shown),
         *_body(shown),
@@ -57,25 +49,13 @@ def _heading(text: str) -> tuple[str, str, str]:
 
 
 def question_line(number: int, total: int, question: Question) -> str:
-    """Return a question as it is asked.
-
-    Args:
-        number: Which one it is, from 1.
-        total: How many there are.
-        question: The question.
-    """
+    """Return a question as it is asked."""
     how = "yes, or anything else to end" if question.answer == "yes" else "in your own words"
     return f"[{number}/{total}] {clean(question.text)} ({how}) "
 
 
 def attested_lines(name: str, found: Attestation, changes: Sequence[str]) -> list[str]:
-    """Return who attested a patch, and whether it still holds.
-
-    Args:
-        name: The patch.
-        found: The attestation.
-        changes: What has changed since.
-    """
+    """Return who attested a patch, and whether it still holds."""
     who = clean(f"{found.person.name} <{found.person.email}>")
     state = "void" if changes else "valid"
     return [

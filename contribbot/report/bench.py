@@ -19,9 +19,6 @@ def bench_lines(result: StageResult) -> list[str]:
 
     A ratio above 1 means that the patched tree is faster; in brackets is the interval
     that holds the true median 95 times in 100. What was not measured is said instead.
-
-    Args:
-        result: An outcome of the stage `bench`; any other gives no lines.
     """
     listed = result.details.get("cases")
     if result.stage != "bench" or not isinstance(listed, list):

@@ -26,11 +26,7 @@ _OTHERS: Final = 3
 
 
 class Board:
-    """The jobs of a run, one a line.
-
-    Args:
-        out: The terminal.
-    """
+    """The jobs of a run, one a line."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -66,12 +62,7 @@ class Board:
 
 @contextlib.contextmanager
 def telling(say: Callable[[list[str]], None], *, stderr: bool) -> Iterator[Callable[[View], None]]:
-    """Give what tells of a run: a board on a terminal, and elsewhere lines of what changed.
-
-    Args:
-        say: Prints lines.
-        stderr: Whether a board is drawn on standard error.
-    """
+    """Give what tells of a run: a board on a terminal, and elsewhere lines of what changed."""
     out = console(stderr=stderr)
     if not out.is_terminal or out.is_dumb_terminal:
         yield lambda view: say(view_lines(view))

@@ -11,11 +11,7 @@ from contribbot.report.text import clean
 
 
 def note_lines(body: Body) -> list[str]:
-    """Return what is still to be written, what did not run, and how long the text is.
-
-    Args:
-        body: The text.
-    """
+    """Return what is still to be written, what did not run, and how long the text is."""
     length = f"{body.characters:,} of {body.budget:,} characters"
     lines = [f"{body.patch}: {length}; template {body.upstream} {body.template}"]
     lines += [f"{body.patch}: still to write: {clean(one)}" for one in body.wants]
@@ -26,12 +22,7 @@ def note_lines(body: Body) -> list[str]:
 
 
 def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
-    """Return what was written, and what it runs.
-
-    Args:
-        made: The reproducer.
-        written: Its files.
-    """
+    """Return what was written, and what it runs."""
     return [
         *(clean(str(path)) for path in written),
         f"{made.patch}: runs {clean(made.test)} of the check {made.check}; it fails on the base",

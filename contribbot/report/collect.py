@@ -40,11 +40,7 @@ def _sorted(cells: Iterable[CellEnd]) -> list[CellEnd]:
 
 
 def collect_lines(collected: Collected) -> list[str]:
-    """Return the grid, what became of records and artifacts, and what else must be known.
-
-    Args:
-        collected: What a run left.
-    """
+    """Return the grid, what became of records and artifacts, and what else must be known."""
     rows = [_row(one) for one in _sorted(collected.cells)]
     widths = [max((len(row[place]) for row in rows), default=0) for place in range(4)]
     lines = ["  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)),
@@ -69,11 +65,7 @@ def collect_lines(collected: Collected) -> list[str]:
 
 
 def closing(collected: Collected) -> str:
-    """Return the last line.
-
-    Args:
-        collected: What a run left.
-    """
+    """Return the last line."""
     counted = Counter(one.state for one in collected.cells)
     said = ", ".join(f"{counted[state]} {state}" for state in _ORDER[::-1] if counted[state])
     about = f"run {collected.run}" if collected.run else "no run"
@@ -86,11 +78,7 @@ def closing(collected: Collected) -> str:
 
 
 def again_lines(again: Again) -> list[str]:
-    """Return which cells runners failed, and where each is tried once more.
-
-    Args:
-        again: What is tried once more.
-    """
+    """Return which cells runners failed, and where each is tried once more."""
     where = {cell.key: job for job in again.jobs for cell in job.cells}
     lines = []
     for one in _sorted(again.cells):
@@ -104,23 +92,13 @@ def again_lines(again: Again) -> list[str]:
 
 
 def append_runners_failed(path: Path, collected: Collected) -> None:
-    """Add `runners_failed`, whether runners failed and no patch did, to the outputs of a step.
-
-    Args:
-        path: What `GITHUB_OUTPUT` names.
-        collected: What a run left.
-    """
+    """Add `runners_failed`, whether runners failed and no patch did, to the outputs of a step."""
     with path.open("a", encoding="utf-8") as file:
         file.write(f"runners_failed={str(collected.runners_failed).lower()}\n")
 
 
 def append_collected(path: Path, collected: Collected) -> None:
-    """Add the grid to the step summary that Actions shows.
-
-    Args:
-        path: What `GITHUB_STEP_SUMMARY` names.
-        collected: What a run left.
-    """
+    """Add the grid to the step summary that Actions shows."""
     lines = [f"### {escape(_short(closing(collected)))}", ""]
     if collected.cells:
         lines += ["| patch | target | ROCm | outcome | why |", "|---|---|---|---|---|"]

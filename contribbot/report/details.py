@@ -15,11 +15,7 @@ _ROWS: Final = 3
 
 
 def detail_lines(result: StageResult) -> list[str]:
-    """Return the lines that belong below an outcome.
-
-    Args:
-        result: The outcome, of any stage.
-    """
+    """Return the lines that belong below an outcome."""
     if result.stage == "apply":
         return conflict_lines(result)
     if result.stage == "bench":

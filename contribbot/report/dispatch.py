@@ -66,12 +66,7 @@ class Dispatched(Model):
 
     @classmethod
     def of(cls, repository: str, ended: Ended) -> Dispatched:
-        """Return what programs are told of a run that is over.
-
-        Args:
-            repository: The queue's repository.
-            ended: The run.
-        """
+        """Return what programs are told of a run that is over."""
         run = ended.run
         return cls(
             repository=repository, run=run.id, url=run.html_url, commit=run.head_sha,
@@ -84,11 +79,7 @@ class Dispatched(Model):
 
 
 def view_lines(view: View) -> list[str]:
-    """Return what changed, and how many cells are where.
-
-    Args:
-        view: What changed.
-    """
+    """Return what changed, and how many cells are where."""
     lines = []
     for one in view.steps:
         where = f" on {one.runner}" if one.runner else ""
@@ -100,32 +91,20 @@ def view_lines(view: View) -> list[str]:
 
 
 def cells_of(step: Step) -> str:
-    """Return the first cells of a job, and how many more it has.
-
-    Args:
-        step: The job.
-    """
+    """Return the first cells of a job, and how many more it has."""
     more = len(step.cells) - _SHOWN
     return ", ".join(step.cells[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def count_line(view: View) -> str:
-    """Say how many cells are where; where the plan is not known, how many jobs.
-
-    Args:
-        view: What is seen.
-    """
+    """Say how many cells are where; where the plan is not known, how many jobs."""
     counts = dict(view.cells) or Counter(one.now for one in view.jobs)
     what = "cells, as their jobs are" if view.cells else "jobs"
     return f"{what}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"
 
 
 def standing_lines(standing: Standing) -> list[str]:
-    """Return how a run that is to be started will differ from the queue here.
-
-    Args:
-        standing: How the queue here stands to it.
-    """
+    """Return how a run that is to be started will differ from the queue here."""
     lines = []
     if standing.there and standing.there != standing.here:
         lines.append(
@@ -139,12 +118,7 @@ def standing_lines(standing: Standing) -> list[str]:
 
 
 def started_lines(run: Run, standing: Standing) -> list[str]:
-    """Return which run was started, and of which commit where that was not said before.
-
-    Args:
-        run: The run.
-        standing: How the queue here stood to it.
-    """
+    """Return which run was started, and of which commit where that was not said before."""
     lines = [f"run {run.id}: {run.html_url}"]
     if run.head_sha not in {standing.here, standing.there}:
         lines.append(f"it is of {run.head_branch} at {run.head_sha[:12]}; {_here(standing.here)}")
@@ -156,11 +130,7 @@ def _here(commit: str) -> str:
 
 
 def left_lines(sender: Sender) -> list[str]:
-    """Return what goes on, or may, when nobody watches any more; nothing where nothing does.
-
-    Args:
-        sender: Who started or watched it.
-    """
+    """Return what goes on, or may, when nobody watches any more; nothing where nothing does."""
     if sender.run_id is not None:
         run = f"{sender.run_id}{sender.named}"
         return [
@@ -173,12 +143,7 @@ def left_lines(sender: Sender) -> list[str]:
 
 
 def over_lines(ended: Ended, named: str = "") -> list[str]:
-    """Return how a run ended, by what judged it, and what is next.
-
-    Args:
-        ended: The run.
-        named: The option that names the queue's repository, see `Sender`.
-    """
+    """Return how a run ended, by what judged it, and what is next."""
     run, said = ended.run, f"{ended.run.conclusion}"
     if ended.collect:
         said = f"collect: {ended.collect}"

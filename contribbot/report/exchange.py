@@ -55,20 +55,12 @@ class ImportReport(Model):
 
 
 def conflict_text(conflicts: Sequence[Conflict]) -> list[str]:
-    """Return each conflict in one line, with the three sides of its hunk below it.
-
-    Args:
-        conflicts: The conflicts.
-    """
+    """Return each conflict in one line, with the three sides of its hunk below it."""
     return [row for one in conflicts for row in side_lines(one.side, base="the pin")]
 
 
 def import_lines(done: Imported) -> list[str]:
-    """Return what an import did, as lines.
-
-    Args:
-        done: What came of it.
-    """
+    """Return what an import did, as lines."""
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.name}: not imported, nothing was written"]
     count = len(done.files)
@@ -82,12 +74,7 @@ def import_lines(done: Imported) -> list[str]:
 
 
 def export_lines(done: Export, form: str) -> list[str]:
-    """Return what an export holds, as lines.
-
-    Args:
-        done: What was exported.
-        form: In which form.
-    """
+    """Return what an export holds, as lines."""
     count = len(done.commits)
     lines = [f"{', '.join(done.patches)}: {count} commit{'s' if count > 1 else ''} for {done.pin}"]
     if done.added:
@@ -98,11 +85,7 @@ def export_lines(done: Export, form: str) -> list[str]:
 
 
 def new_lines(draft: Draft) -> list[str]:
-    """Return what `new` did, as lines.
-
-    Args:
-        draft: The patch.
-    """
+    """Return what `new` did, as lines."""
     return [
         f"{draft.name}: begun on {draft.pin.title}",
         f"  make its commits: contribbot edit {draft.name}",

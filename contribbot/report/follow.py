@@ -9,11 +9,7 @@ _SHORT = 12
 
 
 def follow_lines(report: FollowReport) -> list[str]:
-    """Return where contributions stand, some lines each.
-
-    Args:
-        report: What was found out.
-    """
+    """Return where contributions stand, some lines each."""
     lines: list[str] = []
     for one in report.contributions:
         lines += _lines(one)
@@ -93,11 +89,7 @@ def _threads(one: ThreadCount) -> str:
 
 
 def remark_line(said: Remark) -> str:
-    """Return a remark as one line.
-
-    Args:
-        said: The remark.
-    """
+    """Return a remark as one line."""
     at = f"{said.at:%Y-%m-%d %H:%M} " if said.at is not None else ""
     thread = f" [{said.thread}]" if said.thread else ""
     place = f" {said.place}" if said.place else ""

@@ -14,12 +14,7 @@ _TITLE: Final = 80
 
 
 def gate_lines(gate: Gate, *, everything: bool = False) -> list[str]:
-    """Return one line a rule, the next step below those that need one, then the candidates.
-
-    Args:
-        gate: The gate.
-        everything: Whether to show every candidate.
-    """
+    """Return one line a rule, the next step below those that need one, then the candidates."""
     most = len(gate.candidates) if everything else _SHOWN
     wide = max(len(row.rule) for row in gate.rows)
     lines = [line for row in gate.rows for line in _row(row, wide)]
@@ -33,11 +28,7 @@ def gate_lines(gate: Gate, *, everything: bool = False) -> list[str]:
 
 
 def summary(gate: Gate) -> str:
-    """Say in one line what the gate says.
-
-    Args:
-        gate: The gate.
-    """
+    """Say in one line what the gate says."""
     counts = [(len(gate.of(state)), state) for state in RowState]
     said = ", ".join(f"{count} {state}" for count, state in counts if count)
     when = f"; GitHub was asked {gate.looked:%Y-%m-%d %H:%M} UTC" if gate.looked else ""

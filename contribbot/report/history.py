@@ -52,12 +52,7 @@ class CompareView(Model):
 
 
 def log_lines(patch: str, events: Sequence[Event]) -> list[str]:
-    """Return a line an event, oldest first: time, kind, what happened.
-
-    Args:
-        patch: The patch.
-        events: Its events.
-    """
+    """Return a line an event, oldest first: time, kind, what happened."""
     if not events:
         return [f"{patch}: nothing is recorded yet"]
     width = max(len(clean(one.event)) for one in events)
@@ -68,11 +63,7 @@ def log_lines(patch: str, events: Sequence[Event]) -> list[str]:
 
 
 def diff_lines(view: CompareView) -> list[str]:
-    """Return a comparison as lines for a terminal.
-
-    Args:
-        view: The comparison.
-    """
+    """Return a comparison as lines for a terminal."""
     if view.same:
         return [f"{view.patch}: {view.old} and {view.new} are the same"]
     rows = view.range_diff.splitlines()

@@ -13,12 +13,7 @@ from contribbot.report.text import clean
 
 
 def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Write a JUnit file.
-
-    Args:
-        path: The file.
-        reports: What was seen.
-    """
+    """Write a JUnit file."""
     root = ET.Element("testsuites", name="contribbot")
     for report in reports:
         root.append(_suite(report))

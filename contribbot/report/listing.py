@@ -35,11 +35,6 @@ def listing_lines(results: Iterable[StageResult], *, limit: int = _ROWS) -> list
     """Return tables of what changed, base -> patched: one for each entry and target.
 
     Kernels that did not change are counted, those that did are shown, the worst first.
-
-    Args:
-        results: Outcomes; those that are not of the stage `compile`, or have no
-            listing, give nothing.
-        limit: Rows of one table at most.
     """
     lines: list[str] = []
     for result in results:

@@ -33,11 +33,7 @@ _WIDTHS: Final = (12, 10, 7, 12, 7)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console that draws nothing fancy unless a person looks on.
-
-    Args:
-        stderr: Whether it writes to standard error.
-    """
+    """Return a console that draws nothing fancy unless a person looks on."""
     quiet = bool(os.environ.get("CI"))
     return _Console(
         stderr=stderr,
@@ -60,11 +56,7 @@ class _Console(Console):
 
 
 class _WhenSized(ProgressColumn):
-    """Shows another column for work whose size is known.
-
-    Args:
-        column: The other column.
-    """
+    """Shows another column for work whose size is known."""
 
     def __init__(self, column: ProgressColumn) -> None:
         super().__init__()
@@ -76,11 +68,7 @@ class _WhenSized(ProgressColumn):
 
 
 class Lines:
-    """Prints a line an outcome, and shows on a terminal what is running.
-
-    Args:
-        out: Where the lines go.
-    """
+    """Prints a line an outcome, and shows on a terminal what is running."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -136,11 +124,7 @@ class Lines:
 
 
 class Download:
-    """One bar for one download.
-
-    Args:
-        progress: Where it is drawn.
-    """
+    """One bar for one download."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -21,12 +21,7 @@ _MOST: Final = 1_000_000
 
 
 def matrix(plan: Plan, kind: Kind) -> list[dict[str, JsonValue]]:
-    """Return the rows of a matrix (`include`), one for each job of a kind.
-
-    Args:
-        plan: The plan.
-        kind: Which jobs.
-    """
+    """Return the rows of a matrix (`include`), one for each job of a kind."""
     return [_row(job) for job in plan.of_kind(kind)]
 
 
@@ -43,30 +38,14 @@ def _row(job: Job) -> dict[str, JsonValue]:
 
 
 def append_outputs(path: Path, plan: Plan) -> None:
-    """Add `compile`, `gpu` and `any` to the outputs of a step of Actions.
-
-    Args:
-        path: What `GITHUB_OUTPUT` names.
-        plan: The plan.
-
-    Raises:
-        QueueError: They are more than Actions hands on.
-    """
+    """Add `compile`, `gpu` and `any` to the outputs of a step of Actions."""
     outputs: dict[str, str] = {kind: _compact(matrix(plan, kind)) for kind in _KINDS}
     outputs["any"] = "true" if plan.jobs else "false"
     _append(path, outputs, plan.jobs)
 
 
 def append_again(path: Path, jobs: Sequence[Job]) -> None:
-    """Add `again`, the matrix of second tries, to the outputs of a step of Actions.
-
-    Args:
-        path: What `GITHUB_OUTPUT` names.
-        jobs: The second tries.
-
-    Raises:
-        QueueError: They are more than Actions hands on.
-    """
+    """Add `again`, the matrix of second tries, to the outputs of a step of Actions."""
     _append(path, {"again": _compact([_row(job) for job in jobs])}, jobs)
 
 
@@ -89,11 +68,7 @@ def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[Job]) -> None
 
 
 def matrix_lines(plan: Plan) -> list[str]:
-    """Return the jobs, what is open, what is fresh and how busy the runners are.
-
-    Args:
-        plan: The plan.
-    """
+    """Return the jobs, what is open, what is fresh and how busy the runners are."""
     width = max((len(job.id) for job in plan.jobs), default=0)
     lines = [
         f"{job.id:{width}}  {_count(len(job.cells), 'cell')}, about "
@@ -159,11 +134,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it, such as `2 h 05 min`.
-
-    Args:
-        seconds: The time in seconds.
-    """
+    """Return a time as people say it, such as `2 h 05 min`."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return f"{seconds:.0f} s"

@@ -12,11 +12,7 @@ from contribbot.report.text import clean, side_lines
 
 
 def status_lines(report: StatusReport) -> list[str]:
-    """Return two lines a patch, and more where something asks for attention.
-
-    Args:
-        report: Where the patches stand.
-    """
+    """Return two lines a patch, and more where something asks for attention."""
     width = max((len(one.patch) for one in report.patches), default=0)
     lines: list[str] = []
     for one in report.patches:
@@ -79,11 +75,7 @@ def _attention(one: PatchStatus) -> list[str]:
 
 
 def plan_lines(plan: RebasePlan) -> list[str]:
-    """Return what becomes of each patch, with the three sides of every conflict.
-
-    Args:
-        plan: The plan.
-    """
+    """Return what becomes of each patch, with the three sides of every conflict."""
     width = max((len(one.patch) for one in plan.patches), default=0)
     lines = [f"{plan.upstream} {plan.old} -> {plan.new}"]
     for one in plan.patches:
@@ -102,12 +94,7 @@ def _behaviour(one: PatchPlan) -> list[str]:
 
 
 def step_line(step: Step, *, question: Question) -> str:
-    """Return one step of a bisection as a line.
-
-    Args:
-        step: The step.
-        question: What was asked.
-    """
+    """Return one step of a bisection as a line."""
     words = {
         "breaks": {"before": "applies", "after": "does not apply"},
         "unneeded": {"before": "needed", "after": "not needed"},
@@ -119,11 +106,7 @@ def step_line(step: Step, *, question: Question) -> str:
 
 
 def bisection_lines(found: Bisection) -> list[str]:
-    """Return what a bisection found.
-
-    Args:
-        found: It.
-    """
+    """Return what a bisection found."""
     what = {
         "breaks": "the first at which its text does not apply",
         "unneeded": "the first at which it is not needed",

@@ -17,11 +17,7 @@ _MOST: Final = 3
 
 
 def worst_lines(result: StageResult) -> list[str]:
-    """Return the worst results of the base and of the patched tree.
-
-    Args:
-        result: An outcome of the stage `numerics`; of another, there are no lines.
-    """
+    """Return the worst results of the base and of the patched tree."""
     cells = result.details.get("cells")
     if not isinstance(cells, dict):
         return []

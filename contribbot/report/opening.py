@@ -137,12 +137,7 @@ class OpeningView(Model):
 
 
 def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
-    """Return what was done for a patch, as lines.
-
-    Args:
-        opened: What was done.
-        dry: Whether it only would be done.
-    """
+    """Return what was done for a patch, as lines."""
     would = "would be " if dry else ""
     where = f"{opened.fork}:{opened.branch}"
     base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
@@ -175,20 +170,12 @@ def _pull(opened: Opened, would: str) -> str:
 
 
 def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
-    """View requests that would be made.
-
-    Args:
-        planned: They.
-    """
+    """View requests that would be made."""
     return tuple(RequestView(method=one.method, path=one.path, what=one.summary) for one in planned)
 
 
 def request_lines(requests: Sequence[RequestView]) -> list[str]:
-    """Return what a rehearsal would have sent, as lines.
-
-    Args:
-        requests: The requests that would be made.
-    """
+    """Return what a rehearsal would have sent, as lines."""
     if not requests:
         return ["nothing was sent, and nothing would be"]
     rows = [clean(f"  {one.method:5} {one.path}  {one.what}") for one in requests]

@@ -113,12 +113,7 @@ def list_lines(listed: PatchList) -> list[str]:
 
 
 def show_lines(view: PatchView, *, width: int) -> list[str]:
-    """Return a patch as lines for a terminal.
-
-    Args:
-        view: The patch.
-        width: Columns at which prose is wrapped.
-    """
+    """Return a patch as lines for a terminal."""
     spec = view.spec
     lines = [
         clean(spec.title),

@@ -7,11 +7,7 @@ from contribbot.report.text import clean
 
 
 def reviews_lines(report: ReviewsReport) -> list[str]:
-    """Return threads with their code and what was said, then the comments besides.
-
-    Args:
-        report: What was read.
-    """
+    """Return threads with their code and what was said, then the comments besides."""
     lines = [f"{report.patch}: {report.reference} {report.url}"]
     if not report.known:
         lines.append("GitHub does not say which threads are resolved: all are listed")

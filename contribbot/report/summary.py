@@ -18,21 +18,12 @@ _ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_{}[]()#+!|~"} | {
 
 
 def escape(text: str) -> str:
-    """Return text that Markdown shows as it is.
-
-    Args:
-        text: One line of anything.
-    """
+    """Return text that Markdown shows as it is."""
     return text.translate(_ESCAPES)
 
 
 def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
-    """Add to the step summary file, as GitHub Actions asks.
-
-    Args:
-        path: What `GITHUB_STEP_SUMMARY` names.
-        reports: What was seen.
-    """
+    """Add to the step summary file, as GitHub Actions asks."""
     lines: list[str] = []
     for report in reports:
         lines += [f"### {escape(verdict_line(report))}", ""]

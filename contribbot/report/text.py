@@ -31,11 +31,7 @@ STYLES = {
 
 
 def clean(text: str) -> str:
-    """Return text without control characters, which a terminal would obey.
-
-    Args:
-        text: Anything: test output, file names, titles.
-    """
+    """Return text without control characters, which a terminal would obey."""
     return "".join(
         char if char.isprintable() else " " if char in "\n\t\r" else "\N{REPLACEMENT CHARACTER}"
         for char in text
@@ -102,13 +98,7 @@ def _where(report: PatchReport) -> str:
 def closing_lines(
     reports: Sequence[PatchReport], records: Mapping[str, Path], required: Sequence[str]
 ) -> list[str]:
-    """Return verdicts, what was required and is not there, and where the records are.
-
-    Args:
-        reports: One a patch.
-        records: The record of each patch, by name.
-        required: Targets that had to be proved.
-    """
+    """Return verdicts, what was required and is not there, and where the records are."""
     lines = []
     for report in reports:
         lines.append(verdict_line(report))
@@ -130,12 +120,7 @@ def _near(path: Path) -> str:
 
 
 def side_lines(side: Side, *, base: str) -> list[str]:
-    """Return what does not fit in one line, and its three sides below that.
-
-    Args:
-        side: What does not fit.
-        base: How to call what the patch is applied to: `the pin`, `the release`.
-    """
+    """Return what does not fit in one line, and its three sides below that."""
     rows = three_sides(
         side.expected, side.found, side.wanted, has=f"{base} has, at line {side.line}:"
     )
@@ -148,12 +133,6 @@ def three_sides(
     """Return the sides of a hunk that does not fit, those that there are, as lines.
 
     `>` marks the lines of the first two sides that the other of them has not.
-
-    Args:
-        expected: What the patch expects.
-        found: What is there.
-        wanted: What the patch wants there.
-        has: The heading of what is there.
     """
     lines: list[str] = []
     for title, rows, other in (
@@ -172,11 +151,7 @@ def three_sides(
 
 
 def conflict_lines(result: StageResult) -> list[str]:
-    """Return the three sides of each conflict of an `apply` outcome, as lines.
-
-    Args:
-        result: The outcome.
-    """
+    """Return the three sides of each conflict of an `apply` outcome, as lines."""
     conflicts = result.details.get("conflicts")
     lines: list[str] = []
     for one in conflicts if isinstance(conflicts, list) else []:

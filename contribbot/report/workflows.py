@@ -20,20 +20,12 @@ _DONE = {
 
 
 def installed_lines(workflows: Sequence[Workflow]) -> list[str]:
-    """Return what installing did.
-
-    Args:
-        workflows: How they stood before.
-    """
+    """Return what installing did."""
     return [f"{one.path}: {_DONE[one.standing]}" for one in workflows]
 
 
 def checked_lines(workflows: Sequence[Workflow]) -> list[str]:
-    """Return how workflows stand, and what installing would change.
-
-    Args:
-        workflows: How they stand.
-    """
+    """Return how workflows stand, and what installing would change."""
     lines = []
     for one in workflows:
         lines.append(f"{one.path}: {one.standing}")
@@ -42,22 +34,13 @@ def checked_lines(workflows: Sequence[Workflow]) -> list[str]:
 
 
 def tell_patch(report: PatchReport, *, summary: Path | None) -> None:
-    """Add what a job saw of a patch to the summary that Actions shows.
-
-    Args:
-        report: What was seen.
-        summary: What `GITHUB_STEP_SUMMARY` names; None: nobody reads one.
-    """
+    """Add what a job saw of a patch to the summary that Actions shows."""
     if summary is not None:
         append_summary(summary, [report])
 
 
 def done_lines(done: JobDone) -> list[str]:
-    """Return how a job ended.
-
-    Args:
-        done: What it says of itself.
-    """
+    """Return how a job ended."""
     asked = {one.patch: one.require for one in done.asked}
     lines = []
     for one in done.patches:

@@ -54,12 +54,7 @@ class Source:
     commit: str
 
     def problem(self, run: RunOf | None, job: str) -> str:
-        """Say what is wrong with where something says that it is from; or nothing.
-
-        Args:
-            run: What it says.
-            job: The job's id in the plan.
-        """
+        """Say what is wrong with where something says that it is from; or nothing."""
         if run is None:
             return "it names no run"
         told = (
@@ -117,11 +112,7 @@ class Sent:
 
 
 def read_done(files: Mapping[str, bytes]) -> JobDone:
-    """Read the `job.json` of an artifact.
-
-    Raises:
-        RefusedArtifactError: There is none, or it is invalid.
-    """
+    """Read the `job.json` of an artifact."""
     if JOB_FILE not in files:
         raise RefusedArtifactError(f"it has no {JOB_FILE}")
     try:
@@ -149,15 +140,7 @@ class Question:
 
 
 def read_sent(files: Mapping[str, bytes], question: Question) -> Sent:
-    """Judge what a job sent.
-
-    Args:
-        files: The files of its artifact.
-        question: What it was asked.
-
-    Raises:
-        RefusedArtifactError: It is not from this job of this run, or for another question.
-    """
+    """Judge what a job sent."""
     job, source = question.job, question.source
     done = read_done(files)
     asked = {one.patch: one.require for one in done.asked}

@@ -68,28 +68,12 @@ class RefusedArtifactError(Exception):
 
 
 def open_answer(path: Path, limits: Limits = LIMITS) -> dict[str, bytes]:
-    """Return the files that a job left: `job.json` and `records/NAME/MACHINE.json`.
-
-    Args:
-        path: The zip.
-        limits: What it may be at most.
-
-    Raises:
-        RefusedArtifactError: It is something else.
-    """
+    """Return the files that a job left: `job.json` and `records/NAME/MACHINE.json`."""
     return _open(path, limits, _RECORD.fullmatch, JOB_FILE)
 
 
 def open_plan(path: Path, limits: Limits = LIMITS) -> bytes:
-    """Return the `plan.json` of a zip.
-
-    Args:
-        path: The zip.
-        limits: What it may be at most.
-
-    Raises:
-        RefusedArtifactError: It is something else.
-    """
+    """Return the `plan.json` of a zip."""
     files = _open(path, limits, lambda _name: None, PLAN_FILE)
     if PLAN_FILE not in files:
         raise RefusedArtifactError(f"it has no {PLAN_FILE}")
@@ -97,15 +81,7 @@ def open_plan(path: Path, limits: Limits = LIMITS) -> bytes:
 
 
 def check_names(names: Mapping[str, int], limits: Limits = LIMITS) -> None:
-    """Hold the files of a folder, which somebody unpacked, against the same limits.
-
-    Args:
-        names: Their paths seen from the folder, and their sizes in bytes.
-        limits: What they may be at most.
-
-    Raises:
-        RefusedArtifactError: There is something else among them, or too much.
-    """
+    """Hold the files of a folder, which somebody unpacked, against the same limits."""
     if len(names) > limits.files:
         raise RefusedArtifactError(f"{len(names)} files; at most {limits.files}")
     for name, size in names.items():
@@ -118,12 +94,7 @@ def check_names(names: Mapping[str, int], limits: Limits = LIMITS) -> None:
 
 
 def too_large(size: int, limits: Limits = LIMITS) -> str:
-    """Say that an artifact is too large.
-
-    Args:
-        size: Its size in bytes.
-        limits: What it may be at most.
-    """
+    """Say that an artifact is too large."""
     return f"{size / MIB:,.0f} MiB; at most {limits.packed // MIB}"
 
 

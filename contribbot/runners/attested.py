@@ -39,16 +39,7 @@ def attested(
     server: Server,
     environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """Say whether this very file was attested by the queue's own workflow, at this commit.
-
-    Args:
-        path: The zip.
-        commit: The queue's commit that the run was of: a workflow of this name on another
-            branch may attest what it likes.
-        repository: The queue's repository.
-        server: The GitHub.
-        environment: The variables.
-    """
+    """Say whether this very file was attested by the queue's own workflow, at this commit."""
     program = shutil.which("gh", path=environment.get("PATH"))
     if program is None:
         return NO_PROGRAM
@@ -77,9 +68,5 @@ def attested(
 
 
 def is_denied(said: str) -> bool:
-    """Say whether there is no good attestation, beyond that nobody could ask.
-
-    Args:
-        said: What `attested` returned.
-    """
+    """Say whether there is no good attestation, beyond that nobody could ask."""
     return said != VERIFIED and _DENIED.search(said) is not None

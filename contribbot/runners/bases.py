@@ -41,13 +41,7 @@ class Bases:
     _known: dict[str, Known] = field(default_factory=dict)
 
     def problem(self, name: str, base: str, tree: str) -> str:
-        """Say what a record has wrong; or nothing.
-
-        Args:
-            name: The patch.
-            base: The base commit that the record names.
-            tree: The patched tree that it names.
-        """
+        """Say what a record has wrong; or nothing."""
         known = self.known(name)
         if base not in known.made:
             return f"base commit {base[:12]} is none of its pin's" if known.all_known else ""

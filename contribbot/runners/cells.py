@@ -53,9 +53,6 @@ def demands(spec: PatchSpec) -> dict[tuple[Kind, str], tuple[str, ...]]:
     """Return what a patch states on AMD targets: the stages, by kind of cell and target.
 
     A build is part of the cell that runs: checks load its products.
-
-    Args:
-        spec: The patch.
     """
     stated: list[tuple[Kind, str, str]] = [
         *(("compile", "compile", target) for one in spec.compile for target in one.targets),
@@ -72,15 +69,7 @@ def demands(spec: PatchSpec) -> dict[tuple[Kind, str], tuple[str, ...]]:
 
 
 def asked_cells(queue: Queue, names: Sequence[str], runners: Runners, meant: Runners) -> Asked:
-    """Return the cells of patches: those that some runner can run, and the others.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-        runners: The runners.
-        meant: Those of them that are to be used; what only the others can run is in
-            neither list.
-    """
+    """Return the cells of patches: those that some runner can run, and the others."""
     offers, used, versions = _offers(runners), _offers(meant), runners.versions
     wanted: list[Wanted] = []
     lacking: list[OpenCell] = []

@@ -122,17 +122,7 @@ class _Judge:
 
 
 def collect(queue: Queue, haul: Haul, *, scratch: Path) -> Collected:
-    """Judge what a run left, take into the queue what is good, and say what became of each cell.
-
-    Args:
-        queue: The queue.
-        haul: What the run left.
-        scratch: An empty folder.
-
-    Raises:
-        QueueError: A file of the queue is invalid.
-        MachineError: The records cannot be written.
-    """
+    """Judge what a run left, take into the queue what is good, and say what became of each cell."""
     judge = _judge(queue, haul, scratch, sheet := _sheet_of(haul))
     if judge is not None:
         _answers(judge)
@@ -160,16 +150,7 @@ def collect(queue: Queue, haul: Haul, *, scratch: Path) -> Collected:
 
 
 def second_tries(queue: Queue, haul: Haul, *, scratch: Path) -> Again:
-    """Say which cells runners failed so far, and what tries them once more; write nothing.
-
-    Args:
-        queue: The queue.
-        haul: What the run has left so far.
-        scratch: An empty folder.
-
-    Raises:
-        QueueError: A file of the queue is invalid.
-    """
+    """Say which cells runners failed so far, and what tries them once more; write nothing."""
     judge = _judge(queue, haul, scratch, sheet := _sheet_of(haul))
     faulty: list[CellEnd] = []
     jobs: tuple[Job, ...] = ()
@@ -183,11 +164,7 @@ def second_tries(queue: Queue, haul: Haul, *, scratch: Path) -> Again:
 
 
 def exit_code(collected: Collected) -> ExitCode:
-    """Return what the shell is told: a runner that failed is not a patch that did.
-
-    Args:
-        collected: What a run left.
-    """
+    """Return what the shell is told: a runner that failed is not a patch that did."""
     if collected.complete:
         return ExitCode.OK
     return ExitCode.MACHINE if collected.runners_failed else ExitCode.NO

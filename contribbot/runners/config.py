@@ -38,15 +38,7 @@ class Fleet:
 
 
 def load_fleet(folder: Path) -> Fleet:
-    """Read the runners of a queue.
-
-    Args:
-        folder: The queue's folder.
-
-    Raises:
-        QueueError: There is no `runners.toml`, it is invalid, or it names a label that no runner
-            with Linux has.
-    """
+    """Read the runners of a queue."""
     path = folder / RUNNERS_FILE
     if not path.is_file():
         what = "not a file" if path.exists() or path.is_symlink() else "no such file"
@@ -91,15 +83,7 @@ def _has_runner(label: str) -> bool:
 
 
 def restricted(fleet: Fleet, wanted: Sequence[str]) -> Runners:
-    """Return the runners of a fleet that a user means.
-
-    Args:
-        fleet: The fleet.
-        wanted: Names of sets, targets, or labels; `hosted` is the one that compiles. None: all.
-
-    Raises:
-        UsageError: No set has such a name, target or label.
-    """
+    """Return the runners of a fleet that a user means."""
     runners = fleet.runners
     if not wanted:
         return runners

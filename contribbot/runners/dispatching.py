@@ -48,17 +48,7 @@ class Selection:
 
 
 def check_targets(queue: Queue, names: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse targets that no patch asks for, or no runner has: the run would do nothing.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-        targets: The targets.
-
-    Raises:
-        UsageError: One is such a target.
-        QueueError: There is no `runners.toml`, or it is invalid.
-    """
+    """Refuse targets that no patch asks for, or no runner has: the run would do nothing."""
     if not targets:
         return
     asked = {target for name in names for _, target in demands(queue.specs[name])}
@@ -84,19 +74,7 @@ def request_for(selection: Selection) -> str:
 
 
 def ask(actions: Actions, repository: str, selection: Selection, request: str) -> None:
-    """Ask for a run.
-
-    Args:
-        actions: GitHub.
-        repository: The queue's repository.
-        selection: What it is to prove.
-        request: The request's name, see `request_for`.
-
-    Raises:
-        UsageError: There is no such branch, or the workflow there takes no such request.
-        UncertainError: The answer was lost; look with `find`.
-        GitHubError: GitHub gives no answer: nothing was started.
-    """
+    """Ask for a run."""
     inputs = {
         "patches": " ".join(selection.patches), "targets": " ".join(selection.targets),
         "request": request,
@@ -123,15 +101,7 @@ def ask(actions: Actions, repository: str, selection: Selection, request: str) -
 def find(
     actions: Actions, repository: str, ref: str, request: str, *, sleep: Callable[[float], None]
 ) -> Run | None:
-    """Return the run that a request started: nothing else has its name. None: not seen.
-
-    Args:
-        actions: GitHub.
-        repository: The queue's repository.
-        ref: The branch or tag.
-        request: The request's name.
-        sleep: Waits so many seconds.
-    """
+    """Return the run that a request started: nothing else has its name. None: not seen."""
     for pause in (*_PAUSES, 0.0):
         for run in _listed(actions, repository, ref):
             if request in run.display_title:
@@ -151,17 +121,7 @@ def _listed(actions: Actions, repository: str, ref: str) -> tuple[Run, ...]:
 def cancel_superseded(
     actions: Actions, repository: str, selection: Selection, run: Run
 ) -> tuple[Run, ...]:
-    """End older runs of the same selection that the same account started with this tool.
-
-    Args:
-        actions: GitHub.
-        repository: The queue's repository.
-        selection: What the new run proves.
-        run: The new run.
-
-    Returns:
-        Those that were asked to end.
-    """
+    """End older runs of the same selection that the same account started with this tool."""
     ended = []
     for one in _listed(actions, repository, selection.ref):
         named = _REQUEST.search(one.display_title)

@@ -108,17 +108,7 @@ class Origin:
 
 
 def from_github(origin: Origin, run_id: int) -> Haul:
-    """Fetch what a run left; each zip must have the digest that GitHub saw when it came.
-
-    Args:
-        origin: Where from.
-        run_id: The run.
-
-    Raises:
-        NotFoundError: There is no such run any more.
-        UsageError: It is a run of something else.
-        GitHubError: GitHub gives no answer.
-    """
+    """Fetch what a run left; each zip must have the digest that GitHub saw when it came."""
     actions, repository = origin.actions, origin.repository
     try:
         run = actions.run(repository, run_id).value
@@ -256,11 +246,7 @@ def _fetch(origin: Origin, artifact: Artifact, place: Path) -> Arrived:
 
 
 def copied(path: Path, place: Path) -> str:
-    """Copy a zip, and return its SHA-256.
-
-    Raises:
-        RefusedArtifactError: There is none, or it is too large.
-    """
+    """Copy a zip, and return its SHA-256."""
     if not path.is_file():
         raise RefusedArtifactError(f"{path.name} is not in the folder")
     if path.stat().st_size > LIMITS.packed:
@@ -271,13 +257,7 @@ def copied(path: Path, place: Path) -> str:
 
 
 def opened(name: str, place: Path, sha256: str) -> Arrived:
-    """Open a zip.
-
-    Args:
-        name: The artifact's name.
-        place: The zip.
-        sha256: Its digest.
-    """
+    """Open a zip."""
     try:
         plan = name == PLAN_ARTIFACT
         files = {PLAN_FILE: open_plan(place)} if plan else open_answer(place)

@@ -17,13 +17,6 @@ def from_folder(folder: Path, *, scratch: Path) -> Haul:
     """Open what somebody fetched: `NAME.zip`, or `NAME/` as `gh run download` unpacks it.
 
     GitHub is not asked, so that nobody can tell whether it is what the jobs sent.
-
-    Args:
-        folder: The folder.
-        scratch: A folder for zips.
-
-    Raises:
-        UsageError: There is no such folder, or nothing in it.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="name the folder with the artifacts")

@@ -20,20 +20,7 @@ from contribbot.workspace import run_folder
 def gather(
     queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
 ) -> Collected:
-    """Fetch what a run left, judge it, and take into the queue what is good.
-
-    Args:
-        queue: The queue.
-        run_id: The run; None: only what `folder` has is looked at.
-        folder: Where the artifacts are already; None: they are fetched.
-        repository: The queue's repository; empty: see `where.repository_of`.
-
-    Raises:
-        UsageError: It is no run of the queue, or the folder has no artifacts.
-        GitHubError: GitHub gives no answer, or the run was deleted.
-        QueueError: A file of the queue is invalid.
-        MachineError: The records cannot be written.
-    """
+    """Fetch what a run left, judge it, and take into the queue what is good."""
     with run_folder() as scratch:
         if run_id is not None:
             haul = _fetched(queue, run_id, folder, repository, scratch)
@@ -47,19 +34,7 @@ def gather(
 def gather_again(
     queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
 ) -> Again:
-    """Fetch what a run has left so far, and say what is to be tried again; write nothing.
-
-    Args:
-        queue: The queue.
-        run_id: The run.
-        folder: See `gather`.
-        repository: See `gather`.
-
-    Raises:
-        UsageError: It is no run of the queue, or none is named.
-        GitHubError: GitHub gives no answer, or the run was deleted.
-        QueueError: A file of the queue is invalid.
-    """
+    """Fetch what a run has left so far, and say what is to be tried again; write nothing."""
     if run_id is None:
         raise UsageError(
             "--again without a run: GitHub says how its jobs ended", hint="name the run's number"

@@ -37,18 +37,7 @@ _NO_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n
 
 
 def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
-    """Compare the workflows of a queue with what they shall be.
-
-    Args:
-        queue: The queue.
-        branch: The queue's main branch; empty: the one that the installed workflows name,
-            else `main`.
-
-    Raises:
-        QueueError: `runners.toml` or the pinned requirement is invalid; or a link, or a file,
-            is where the folder of workflows belongs.
-        UsageError: The queue is not where GitHub looks for workflows, or `branch` is no branch.
-    """
+    """Compare the workflows of a queue with what they shall be."""
     _check_place(queue.folder)
     _check_way(queue.folder)
     labels = _hosted_labels(queue.folder)
@@ -57,21 +46,7 @@ def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
 
 
 def install(queue: Queue, *, branch: str = "", force: bool = False) -> tuple[Workflow, ...]:
-    """Write the workflows of a queue, all of them or none.
-
-    Args:
-        queue: The queue.
-        branch: See `look`.
-        force: Whether to replace files that a person has changed.
-
-    Returns:
-        How they stood before.
-
-    Raises:
-        UsageError: A person has changed one, and `force` is not given; or see `look`.
-        QueueError: See `look`.
-        MachineError: They cannot be written.
-    """
+    """Write the workflows of a queue, all of them or none."""
     with transaction(queue.folder) as changes:
         found = look(queue, branch=branch)
         edited = [one.path for one in found if one.standing is Standing.EDITED]
@@ -94,12 +69,7 @@ def templates_folder() -> Path:
 
 
 def fill(template: str, filled: dict[str, str]) -> str:
-    """Return a template with each marked value replaced.
-
-    Args:
-        template: The text; a line such as `runs-on: ubuntu-24.04 # filled in: hosted` is marked.
-        filled: Values of YAML by mark.
-    """
+    """Return a template with each marked value replaced."""
     return _MARKED.sub(lambda one: f"{one[1]}{filled[one[4]]}{one[3]}", template)
 
 

@@ -27,26 +27,13 @@ _UNTRIED: Final = {"cancelled": CellState.CANCELLED, "skipped": CellState.MISSIN
 
 
 def cell_end(cell: Cell, job: str, state: CellState, why: str) -> CellEnd:
-    """Say of a cell what became of it.
-
-    Args:
-        cell: The cell.
-        job: The id of its job.
-        state: What became of it.
-        why: One line.
-    """
+    """Say of a cell what became of it."""
     return CellEnd(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
                    state=state, why=why, job=job)  # fmt: skip
 
 
 def nothing_came(job: Job, ghost: RunJob | None, *, asked: bool) -> tuple[CellState, str]:
-    """Say what became of a job that left nothing, and why.
-
-    Args:
-        job: The job.
-        ghost: What GitHub says of it; None: nothing.
-        asked: Whether GitHub was asked.
-    """
+    """Say what became of a job that left nothing, and why."""
     if ghost is None:
         return CellState.MISSING, "the run has no such job" if asked else "nothing came"
     if ghost.conclusion == "success":
@@ -55,14 +42,7 @@ def nothing_came(job: Job, ghost: RunJob | None, *, asked: bool) -> tuple[CellSt
 
 
 def judged(cell: Cell, job: Job, sent: Sent, ghost: RunJob | None) -> CellEnd:
-    """Say what became of a cell whose job sent something.
-
-    Args:
-        cell: The cell.
-        job: Its job.
-        sent: What that sent.
-        ghost: What GitHub says of it; None: nothing.
-    """
+    """Say what became of a cell whose job sent something."""
     answer, ended = sent.answers.get(cell.patch), sent.ended(cell.patch)
     if answer is not None and answer.refused:
         state, why = CellState.REFUSED, answer.refused
@@ -137,11 +117,7 @@ def _seen(cell: Cell, details: Details) -> tuple[CellState, str]:
 
 
 def disputed(sent: Iterable[Sent]) -> frozenset[str]:
-    """Return the patches of which records say that the same base became different trees.
-
-    Args:
-        sent: What jobs sent.
-    """
+    """Return the patches of which records say that the same base became different trees."""
     made: dict[tuple[str, str], set[str]] = {}
     for one in (answer for each in sent for answer in each.answers.values()):
         if one.details is None or one.refused:
@@ -153,12 +129,7 @@ def disputed(sent: Iterable[Sent]) -> frozenset[str]:
 
 
 def without(sent: Sent, why: Mapping[str, str]) -> Sent:
-    """Return what a job sent, with the records of some patches refused.
-
-    Args:
-        sent: What it sent.
-        why: Why, by patch; the records of others stay as they are.
-    """
+    """Return what a job sent, with the records of some patches refused."""
     return Sent(sent.done, {
         name: replace(one, refused=why[name], content=b"", note="")
         if name in why and not one.refused

@@ -27,15 +27,6 @@ def merge(queue: Queue, answers: Iterable[tuple[str, Answer]]) -> tuple[RecordEn
 
     Where a record has the place, the newer one gets it; but never one that saw less, and the
     place of a record that no run made only one that saw something fail.
-
-    Args:
-        queue: The queue.
-        answers: Judged records with the job that sent each. Those that are refused are
-            only reported.
-
-    Raises:
-        MachineError: They cannot be written.
-        QueueError: The history of a patch is invalid.
     """
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / _LOCK, "the merging of records"):

@@ -95,9 +95,6 @@ def bound(pool: Pool) -> float:
 
     All runners are busy to the end, no job needs a start, each tree is brought (and built)
     once for each ROCm version; or the longest piece runs alone.
-
-    Args:
-        pool: The pool.
     """
     if not pool.pieces:
         return 0.0
@@ -109,12 +106,7 @@ def bound(pool: Pool) -> float:
 
 
 def makespan(jobs: Sequence[Packed], count: int) -> tuple[float, float]:
-    """Return when the last job ends and when the last one starts, in seconds.
-
-    Args:
-        jobs: In the order in which they are handed out.
-        count: How many runners take them.
-    """
+    """Return when the last job ends and when the last one starts, in seconds."""
     free, last, start = [0.0] * count, 0.0, 0.0
     for job in jobs:
         start = heapq.heappop(free)
@@ -124,15 +116,7 @@ def makespan(jobs: Sequence[Packed], count: int) -> tuple[float, float]:
 
 
 def pack(pools: Sequence[Pool]) -> list[Stack]:
-    """Pack what each pool is to run.
-
-    Args:
-        pools: The pools.
-
-    Raises:
-        QueueError: A cell takes longer than its job may, or there is too much for one
-            run. The message says what to cut.
-    """
+    """Pack what each pool is to run."""
     for pool in pools:
         _fits(pool)
     stacks = [_stack(pool, min(pool.most, MOST_JOBS)) for pool in pools]

@@ -67,12 +67,7 @@ def shared(pieces: Sequence[Piece]) -> float:
 
 
 def cut(pieces: Sequence[Piece], number: int) -> tuple[Packed, ...]:
-    """Make so many jobs of pieces (fewer, where there are fewer); the longest first.
-
-    Args:
-        pieces: The pieces.
-        number: How many jobs; at least one for each ROCm version.
-    """
+    """Make so many jobs of pieces (fewer, where there are fewer); the longest first."""
     groups: dict[str, list[Piece]] = {}
     for piece in sorted(pieces, key=lambda one: (one.tree, -one.seconds, one.key)):
         groups.setdefault(piece.rocm, []).append(piece)

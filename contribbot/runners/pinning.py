@@ -35,20 +35,7 @@ _Asked = tuple[str, frozenset[str]]
 
 
 def pin(queue: Queue, *, ours: str = "") -> tuple[str, ...]:
-    """Write the pinned requirement of a queue.
-
-    Args:
-        queue: The queue.
-        ours: Where contribbot's own wheel is, as `https://…whl#sha256=…`; empty: on an index
-            that pip is configured for, in the version that is installed.
-
-    Returns:
-        What is pinned, as `NAME VERSION`.
-
-    Raises:
-        UsageError: `ours` is no such address, or has a password, or pip would not take it.
-        SourceError: No place announces the digests of something that is needed.
-    """
+    """Write the pinned requirement of a queue."""
     wheel = _checked_wheel(ours) if ours else None
     needed = needs()
     config = read_pip_config()
@@ -104,9 +91,6 @@ def wheel_note(url: str) -> str:
     All that contribbot needs is pinned as it is installed here: another version of it may need
     something else, and runners would tell so only when they install it. The wheel itself is not
     opened.
-
-    Args:
-        url: Where the wheel is, as `pin` took it; may be empty.
     """
     if not url:
         return ""
@@ -119,11 +103,7 @@ def wheel_note(url: str) -> str:
 
 
 def needs() -> dict[str, str]:
-    """Return contribbot and all that it needs, with the versions that are installed, by name.
-
-    Raises:
-        SourceError: Something that it needs is not installed.
-    """
+    """Return contribbot and all that it needs, with the versions that are installed, by name."""
     found: dict[str, str] = {}
     seen: set[_Asked] = set()
     waiting: list[_Asked] = [(_OURS, frozenset())]
@@ -153,18 +133,7 @@ def _required(lines: Sequence[str], extras: frozenset[str]) -> Iterator[_Asked]:
 
 
 def digests(name: str, version: str, config: PipConfig, connection: Connection) -> list[str]:
-    """Return the SHA-256 of every wheel of a release: other Pythons take other wheels.
-
-    Args:
-        name: The project.
-        version: The release.
-        config: How pip is configured.
-        connection: An open `connect`.
-
-    Raises:
-        SourceError: No place announces one.
-        IntegrityError: Places disagree.
-    """
+    """Return the SHA-256 of every wheel of a release: other Pythons take other wheels."""
     listing = read_listing(name, config, connection)
     announced = {
         file.sha256

@@ -27,19 +27,7 @@ from contribbot.runners.times import Times
 def make_plan(
     queue: Queue, names: Sequence[str], *, everything: bool = False, on: Sequence[str] = ()
 ) -> Plan:
-    """Make the plan of a run. The same queue, runners and records give the same plan.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-        everything: Whether to run what a record answers already.
-        on: Only these sets of runners, by name, target or label. None: all.
-
-    Raises:
-        QueueError: `runners.toml` or a file of a patch is invalid, or there is too much
-            for one run.
-        UsageError: No set has a name, target or label of `on`.
-    """
+    """Make the plan of a run. The same queue, runners and records give the same plan."""
     fleet = load_fleet(queue.folder)
     meant = restricted(fleet, on)
     asked = asked_cells(queue, names, fleet.runners, meant)
@@ -213,11 +201,6 @@ def again(plan: Plan, cells: Sequence[str], runners: Runners) -> tuple[Job, ...]
 
     `jobs_limit` is for what is planned: second tries come on top of it, one at most for each
     job. Else a set that is full could not take what another one's runners failed.
-
-    Args:
-        plan: The plan that they are from.
-        cells: Their keys; what is none of the plan's is left out.
-        runners: The runners of the queue.
     """
     wanted = frozenset(cells)
     # The sets that were meant: somebody may have chosen among those of the queue.

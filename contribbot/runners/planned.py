@@ -33,12 +33,7 @@ _OWN_JOBS = frozenset({"plan", "compile", "gpu", "plan-again", "again", "attest"
 
 
 def plan_of(queue: Queue, haul: Haul) -> tuple[Plan | None, list[str]]:
-    """Return the plan of a run, None where there is none to go by; and what must be known of it.
-
-    Args:
-        queue: The queue.
-        haul: What the run left.
-    """
+    """Return the plan of a run, None where there is none to go by; and what must be known of it."""
     came = [one for one in haul.arrived if one.name == PLAN_ARTIFACT]
     if len(came) != 1 or haul.source is None:
         what = "came twice" if came else "never came"
@@ -83,12 +78,7 @@ def _is_strange(queue: Queue, plan: Plan) -> bool:
 
 
 def problems(queue: Queue, plan: Plan) -> dict[str, str]:
-    """Return what is wrong with cells of a plan, by key: what the queue never asked so.
-
-    Args:
-        queue: The queue.
-        plan: The plan that came.
-    """
+    """Return what is wrong with cells of a plan, by key: what the queue never asked so."""
     runners = runners_of(queue, plan)
     found = {}
     for job in plan.jobs:
@@ -113,12 +103,7 @@ def problems(queue: Queue, plan: Plan) -> dict[str, str]:
 
 
 def runners_of(queue: Queue, plan: Plan) -> Runners | None:
-    """Return the runners of the queue; None where the plan was made with others.
-
-    Args:
-        queue: The queue.
-        plan: The plan that came.
-    """
+    """Return the runners of the queue; None where the plan was made with others."""
     try:
         fleet = load_fleet(queue.folder)
     except ContribbotError:
@@ -144,12 +129,7 @@ def _job_problem(job: Job, runners: Runners) -> str:
 
 
 def unplanned(planned: Iterable[Job], jobs: Mapping[str, RunJob] | None) -> list[str]:
-    """Return what ran and is in no plan: the plan that came is not the one that was run.
-
-    Args:
-        planned: The jobs of the plan that came, and their second tries.
-        jobs: The jobs of the run by name; None: GitHub was not asked.
-    """
+    """Return what ran and is in no plan: the plan that came is not the one that was run."""
     known = {job.id for job in planned} | _OWN_JOBS
     return [
         f"job {name!a} ran, and the plan has none of this name"
@@ -159,12 +139,7 @@ def unplanned(planned: Iterable[Job], jobs: Mapping[str, RunJob] | None) -> list
 
 
 def not_run(queue: Queue, plan: Plan) -> list[CellEnd]:
-    """Return the cells that no job had: without a runner, or answered by a record.
-
-    Args:
-        queue: The queue, whose records are asked again: the plan only says that there are some.
-        plan: The plan that came.
-    """
+    """Return the cells that no job had: without a runner, or answered by a record."""
     ends = _open(queue, plan)
     names = [one.patch for one in plan.fresh if one.patch in queue.specs]
     facts = read_facts(queue, list(dict.fromkeys(names)))
@@ -211,13 +186,7 @@ def _key(cell: OpenCell | FreshCell) -> str:
 
 
 def left_out(queue: Queue, plan: Plan, *, selected: bool) -> list[CellEnd]:
-    """Return the cells that the patches ask for and that the plan is silent about.
-
-    Args:
-        queue: The queue.
-        plan: The plan that came.
-        selected: Whether only a part of the queue may have been meant: then nobody can tell.
-    """
+    """Return the cells that the patches ask for and that the plan is silent about."""
     runners = runners_of(queue, plan)
     if selected or runners is None:
         return []

@@ -22,15 +22,7 @@ _HINT: Final = "write it with `contribbot workflows pin`"
 
 
 def check_requirements(folder: Path) -> None:
-    """Refuse a pinned requirement with which a runner could install something else.
-
-    Args:
-        folder: The queue's folder.
-
-    Raises:
-        QueueError: The file is not there, has a requirement without version or digest, or an
-            option, or does not name contribbot.
-    """
+    """Refuse a pinned requirement with which a runner could install something else."""
     path = folder / REQUIREMENTS
     try:
         text = path.read_text(encoding="utf-8")

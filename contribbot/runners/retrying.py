@@ -20,27 +20,14 @@ SUFFIX = "-again"
 
 
 def second_jobs(queue: Queue, plan: Plan, ends: Iterable[CellEnd]) -> tuple[Job, ...]:
-    """Return what tries the cells again that a runner failed.
-
-    Args:
-        queue: The queue. Where a second try may run, its `runners.toml` says and not the plan,
-            which jobs could have replaced: none, where the plan was made with another.
-        plan: The plan that came.
-        ends: What became of its cells.
-    """
+    """Return what tries the cells again that a runner failed."""
     faulty = [one.key for one in ends if one.state is CellState.FAULT]
     runners = planned.runners_of(queue, plan)
     return again(plan, faulty, runners) if runners is not None else ()
 
 
 def stale_tries(plan: Plan, jobs: Mapping[str, RunJob] | None) -> frozenset[str]:
-    """Return the second tries whose first tries ran again since: they tell of what is no more.
-
-    Args:
-        plan: The plan that came.
-        jobs: The jobs of the run by name, each of the last attempt that had it; None: GitHub
-            was not asked.
-    """
+    """Return the second tries whose first tries ran again since: they tell of what is no more."""
     there = jobs or {}
     pairs = ((there.get(job.id), there.get(f"{job.id}{SUFFIX}")) for job in plan.jobs)
     return frozenset(
@@ -53,14 +40,7 @@ def stale_tries(plan: Plan, jobs: Mapping[str, RunJob] | None) -> frozenset[str]
 def settled(
     first: CellEnd, second: CellEnd, before: RunJob | None, after: RunJob | None
 ) -> CellEnd:
-    """Return what became of a cell whose first runner was at fault.
-
-    Args:
-        first: How the first try ended.
-        second: How the second try ended.
-        before: What GitHub says of the first job; None: nothing.
-        after: What GitHub says of the second job; None: nothing.
-    """
+    """Return what became of a cell whose first runner was at fault."""
     if second.state is CellState.MISSING and (after is None or after.conclusion == "skipped"):
         return first.model_copy(update={"why": f"{first.why}; no second try: {second.why}"})
     names = [job.runner_name or "" if job else "" for job in (before, after)]

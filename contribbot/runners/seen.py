@@ -70,10 +70,6 @@ class Facts(Model):
         """Return what it says of a cell, or nothing.
 
         What a job with a GPU compiled besides, in its own image, answers no cell: nobody asked it.
-
-        Args:
-            require: What must be proved, as `STAGE:TARGET`.
-            rocm: The ROCm version.
         """
         needs = [need.partition(":") for need in require]
         if not self.fresh or not is_version(rocm, self.rocm):
@@ -119,13 +115,6 @@ def read_facts(queue: Queue, names: Sequence[str]) -> dict[str, tuple[Facts, ...
 
     A record that was changed after it was written, or is no record of this queue, says
     nothing.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-
-    Raises:
-        QueueError: A file of a patch is invalid.
     """
     steady = _Steady(queue.folder, queue.spec, queue.specs, queue.upstreams)
     memory = _recall(queue)

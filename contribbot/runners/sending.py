@@ -52,18 +52,7 @@ class Order:
     def of(
         cls, queue: Queue, patches: Sequence[str], targets: Sequence[str], ref: str = ""
     ) -> Order:
-        """Return an order that the queue can be asked for.
-
-        Args:
-            queue: The queue.
-            patches: Names; none: all.
-            targets: Targets; none: all.
-            ref: The branch; empty: the default branch.
-
-        Raises:
-            UsageError: There is no such patch or target.
-            QueueError: There is no `runners.toml`, or it is invalid.
-        """
+        """Return an order that the queue can be asked for."""
         names = select(queue, patches, everything=not patches)
         check_targets(queue, names, targets)
         return cls(tuple(names) if patches else (), tuple(targets), ref)
@@ -120,14 +109,7 @@ class Sender:
         return f"{self.client.server.web}/{self.repository}/actions/workflows/{WORKFLOW}"
 
     def select(self, order: Order) -> Selection:
-        """Return what an order means.
-
-        Args:
-            order: What to prove.
-
-        Raises:
-            GitHubError: GitHub gives no answer.
-        """
+        """Return what an order means."""
         ref = order.ref.removeprefix("refs/heads/")
         ref = ref or self.client.repository(self.repository).default_branch
         return Selection(ref, order.patches, order.targets)
@@ -139,15 +121,7 @@ class Sender:
         return Standing(ref, there, commit_of(folder), uncommitted(folder))
 
     def start(self, selection: Selection) -> Run:
-        """Start a run, and find it.
-
-        Args:
-            selection: What to prove.
-
-        Raises:
-            UsageError: There is no such branch, or the workflow there cannot be started so.
-            GitHubError: GitHub gives no answer, or the run does not show up.
-        """
+        """Start a run, and find it."""
         self.request = request_for(selection)
         lost = GitHubError(
             f"{self.repository}: the run {self.request} was started, and does not show up",
@@ -184,16 +158,7 @@ class Sender:
 
 @contextlib.contextmanager
 def sending(queue: Queue, repository: str) -> Iterator[Sender]:
-    """Give what starts and watches runs of a queue.
-
-    Args:
-        queue: The queue.
-        repository: Its repository; empty: see `where.repository_of`.
-
-    Raises:
-        UsageError: No repository is named.
-        TokenError: There is no token.
-    """
+    """Give what starts and watches runs of a queue."""
     with run_folder() as scratch, connected(queue, repository) as (client, name):
         named = f" --repo {name}" if repository else ""
         yield Sender(queue, client, name, scratch, _sleep, named=named)

@@ -19,13 +19,7 @@ _Unit = tuple[str, str, str]
 
 
 def unstated(patch: Patch, details: Details, asked: Collection[str]) -> str:
-    """Say where a record is not about what the patch states; or nothing.
-
-    Args:
-        patch: The patch, as the queue has it.
-        details: The record.
-        asked: What its job was asked, as `STAGE:TARGET`.
-    """
+    """Say where a record is not about what the patch states; or nothing."""
     units, reds = set(units_of(patch)), _red_to_green(patch)
     counted = Counter(map(_unit, details.stages))
     if twice := [unit for unit, count in counted.items() if count > 1]:

@@ -14,15 +14,7 @@ _UNUSUAL: Final = re.compile(r"[^\n\x20-\x7e]")
 
 
 def parse(content: bytes) -> JsonValue:
-    """Read JSON: no key twice, no number that is none or that only some can hold.
-
-    Args:
-        content: UTF-8.
-
-    Raises:
-        ValueError: It is something else.
-        RecursionError: It is nested too deeply.
-    """
+    """Read JSON: no key twice, no number that is none or that only some can hold."""
 
     def unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
         found = dict(pairs)
@@ -50,14 +42,6 @@ def written(document: JsonValue, most: int) -> bytes:
     """Write JSON for a file that people look at.
 
     What a terminal would obey, or what would hide some of the text, stands there as an escape.
-
-    Args:
-        document: The JSON.
-        most: Characters; indents make a large document of a small one that is nested deeply.
-
-    Raises:
-        ValueError: It is longer, or holds half a character.
-        RecursionError: It is nested too deeply.
     """
     parts, size = [], 0
     for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(document):

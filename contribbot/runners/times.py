@@ -25,11 +25,7 @@ _ORDER: Final[tuple[Basis, ...]] = ("records", "other records", "default")
 
 
 def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
-    """Return the work that a patch's verification is, as stage, label and target.
-
-    Args:
-        patch: The patch.
-    """
+    """Return the work that a patch's verification is, as stage, label and target."""
     spec = patch.spec
     hipified = patch.upstream.hipify is not None or spec.hipify is not None
     return (
@@ -46,11 +42,7 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
 
 
 class Times:
-    """Estimates from records: the longest that a unit took, else what others took.
-
-    Args:
-        facts: What the records say; stale ones tell the time as well.
-    """
+    """Estimates from records: the longest that a unit took, else what others took."""
 
     def __init__(self, facts: Iterable[Facts]) -> None:
         self._exact: dict[tuple[str, str, str, str], float] = {}
@@ -70,14 +62,7 @@ class Times:
         self._median = {stage: statistics.median(times) for stage, times in self._stage.items()}
 
     def unit(self, patch: Patch, stage: str, label: str, target: str) -> tuple[float, Basis]:
-        """Return the seconds of one unit of work, and where they are from.
-
-        Args:
-            patch: The patch.
-            stage: The stage.
-            label: What people call the unit.
-            target: The target.
-        """
+        """Return the seconds of one unit of work, and where they are from."""
         exact = self._exact.get((patch.name, stage, label, target))
         if exact is not None:
             return exact, "records"

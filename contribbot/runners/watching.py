@@ -106,20 +106,7 @@ def watch(
     sleep: Callable[[float], None],
     told: Callable[[View], None],
 ) -> Ended:
-    """Look on until a run is over. What has not changed costs GitHub nothing.
-
-    Args:
-        origin: GitHub, and where the plan is fetched to.
-        run_id: The run.
-        every: Seconds between two looks; more where nothing changes.
-        sleep: Waits so many seconds.
-        told: Is told what changed.
-
-    Raises:
-        UsageError: It is a run of another workflow.
-        NotFoundError: The run is gone.
-        GitHubError: GitHub gives no answer any more.
-    """
+    """Look on until a run is over. What has not changed costs GitHub nothing."""
     known: dict[str, tuple[str, str]] = {}
     plan: Plan | None = None
     asked = False

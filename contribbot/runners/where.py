@@ -30,17 +30,7 @@ _SCP: Final = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!//)(.*)")
 def repository_of(
     folder: Path, given: str, server: Server, environment: Mapping[str, str] = os.environ
 ) -> str:
-    """Return the repository that a queue is: what is given, what Actions says, or `origin`.
-
-    Args:
-        folder: The queue's folder.
-        given: What the user says; may be empty.
-        server: The GitHub.
-        environment: The variables.
-
-    Raises:
-        UsageError: None is named, or not one of that GitHub.
-    """
+    """Return the repository that a queue is: what is given, what Actions says, or `origin`."""
     hint = "name it: --repo OWNER/NAME"
     said = given or environment.get("GITHUB_REPOSITORY", "")
     if said:
@@ -61,16 +51,7 @@ def repository_of(
 
 @contextlib.contextmanager
 def connected(queue: Queue, given: str) -> Iterator[tuple[Client, str]]:
-    """Give GitHub and the name of a queue's repository there; a wrong name is told first.
-
-    Args:
-        queue: The queue.
-        given: What the user says that its repository is; may be empty, see `repository_of`.
-
-    Raises:
-        UsageError: No repository is named.
-        TokenError: There is no token.
-    """
+    """Give GitHub and the name of a queue's repository there; a wrong name is told first."""
     server = find_server()
     name = repository_of(queue.folder, given, server)
     with connect(queue.local / "github", server=server) as client:
@@ -78,14 +59,7 @@ def connected(queue: Queue, given: str) -> Iterator[tuple[Client, str]]:
 
 
 def check_workflow(run: Run) -> None:
-    """Refuse a run of another workflow than the one that proves the queue.
-
-    Args:
-        run: The run.
-
-    Raises:
-        UsageError: It is one.
-    """
+    """Refuse a run of another workflow than the one that proves the queue."""
     path = run.path.partition("@")[0]
     if path != f".github/workflows/{WORKFLOW}":
         raise UsageError(
@@ -95,12 +69,7 @@ def check_workflow(run: Run) -> None:
 
 
 def no_run(repository: str, run_id: int) -> NotFoundError:
-    """Return what a user is told whose run cannot be found.
-
-    Args:
-        repository: The queue's repository.
-        run_id: The run.
-    """
+    """Return what a user is told whose run cannot be found."""
     return NotFoundError(
         f"run {run_id} of {repository}: there is none (any more)",
         hint="it was deleted, or the token may not see it (it needs to read actions)",
@@ -113,11 +82,7 @@ def commit_of(folder: Path) -> str:
 
 
 def uncommitted(folder: Path) -> tuple[str, ...]:
-    """Return the files that a run goes by and that differ here from the queue's commit.
-
-    Args:
-        folder: The queue's folder.
-    """
+    """Return the files that a run goes by and that differ here from the queue's commit."""
     told = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
                 "--", *_CONTENT)  # fmt: skip
     # Each is two letters, which may be spaces, and a path.

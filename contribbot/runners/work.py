@@ -40,20 +40,7 @@ def work(
     told: Callable[[PatchReport], None],
     environment: Mapping[str, str] = os.environ,
 ) -> JobDone:
-    """Do the work of one job. One patch that cannot be proved does not keep others from it.
-
-    Args:
-        queue: The queue.
-        output: Gets `records/` and `job.json`; what it has so far is there after each patch.
-        jobs: Checks that run at the same time.
-        watcher: Who looks on.
-        told: Is told what was seen of each patch.
-        environment: The variables, which say what is asked.
-
-    Raises:
-        UsageError: The variables are not those of a job.
-        MachineError: They name no run, or no container, of GitHub Actions.
-    """
+    """Do the work of one job. One patch that cannot be proved does not keep others from it."""
     asked = _asked(environment)
     for one in asked:
         select(queue, [one.patch])

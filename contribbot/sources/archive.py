@@ -59,12 +59,7 @@ class Member:
 
 
 class _Guard:
-    """Checks what members say about themselves; remembers what came before.
-
-    Args:
-        archive: The archive's name, for messages.
-        topless: Whether its members lie in no common top folder.
-    """
+    """Checks what members say about themselves; remembers what came before."""
 
     def __init__(self, archive: str, *, topless: bool) -> None:
         self._archive = archive
@@ -165,17 +160,7 @@ def _parents(path: str) -> Iterator[str]:
 def read_members(
     archive: Path, *, advance: Callable[[int], None], topless: bool = False
 ) -> Iterator[Member]:
-    """Yield the files of a source archive, in its order.
-
-    Args:
-        archive: A `.tar.gz` or a `.zip`.
-        advance: Told how many bytes of the archive were read.
-        topless: Whether its members lie in no common top folder, as in a wheel.
-
-    Raises:
-        IntegrityError: The archive is damaged, cut short or hostile.
-        OSError: It cannot be read.
-    """
+    """Yield the files of a source archive, in its order."""
     guard = _Guard(archive.name, topless=topless)
     with _damage_named(archive.name), archive.open("rb") as file:
         magic = file.read(2)

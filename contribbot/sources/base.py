@@ -31,12 +31,7 @@ class Progress(Protocol):
     """Whoever shows how far a long step is."""
 
     def start(self, label: str, total: int | None) -> None:
-        """Begin a step.
-
-        Args:
-            label: What is being done, in a few words.
-            total: Its size in bytes, where known.
-        """
+        """Begin a step."""
 
     def advance(self, count: int) -> None:
         """Go on by some bytes."""
@@ -103,11 +98,7 @@ class Job:
         return ref_for(self.pin, self.spec, self.upstream)
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """Return the source's description as the type that a source works with.
-
-        Raises:
-            TypeError: The registry sent the job to the wrong source.
-        """
+        """Return the source's description as the type that a source works with."""
         if not isinstance(self.spec, kind):
             raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
         return self.spec
@@ -117,11 +108,7 @@ class Job:
         return self.store.resolve(f"{self.ref}^{{commit}}") is not None
 
     def message(self, digest: str) -> str:
-        """Return the message of the commit that an importer writes.
-
-        Args:
-            digest: The SHA-256 that identifies what was imported.
-        """
+        """Return the message of the commit that an importer writes."""
         return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
 
 
@@ -136,14 +123,6 @@ class Source(Protocol):
 
         The ref is written last. It takes `job.store.exclusive()` itself, for as
         short as it can, and accepts that another process landed the commit by then.
-
-        Returns:
-            Whether it was this call that landed it.
-
-        Raises:
-            SourceError: It is not available here; the next source may be.
-            IntegrityError: What came is not what the pin names, or is hostile.
-            NoSpaceError: The disk is full.
         """
 
 

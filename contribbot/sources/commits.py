@@ -28,22 +28,7 @@ _TIMEOUT: Final = 1800.0
 
 
 def commits_between(upstream: Upstream, source: GitSource, start: str, end: str) -> list[str]:
-    """Return the commits of the main line from one point to another, its ends too.
-
-    Args:
-        upstream: The upstream.
-        source: Its repository.
-        start: A tag or commit.
-        end: A later one.
-
-    Returns:
-        Commit ids, oldest first.
-
-    Raises:
-        UsageError: An end is neither a tag nor a whole commit id, or the end does not come
-            after the start.
-        SourceError: The repository cannot be reached, or knows no such tag or commit.
-    """
+    """Return the commits of the main line from one point to another, its ends too."""
     remote = source.remote or default_remote(upstream)
 
     def git(*args: str) -> str:

@@ -45,11 +45,7 @@ class _Page(BaseModel):
 
 
 def _require_page(page: bytes) -> None:
-    """Refuse a page in JSON that is none: unearth takes its shape for granted.
-
-    Raises:
-        ValueError: It has another shape.
-    """
+    """Refuse a page in JSON that is none: unearth takes its shape for granted."""
     try:
         _Page.model_validate_json(page)
     except ValidationError:
@@ -108,14 +104,7 @@ class Connection:
 
 @contextlib.contextmanager
 def connect(config: PipConfig) -> Iterator[Connection]:
-    """Open a client that uses pip's certificates, proxy, time limit and passwords.
-
-    Args:
-        config: How pip is configured.
-
-    Raises:
-        SourceError: A certificate cannot be read.
-    """
+    """Open a client that uses pip's certificates, proxy, time limit and passwords."""
     from unearth.auth import MultiDomainBasicAuth  # noqa: PLC0415  0.3 s; only for downloads
     from unearth.fetchers.sync import PyPIClient  # noqa: PLC0415  the same
 

@@ -46,16 +46,6 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
     """Return a release's archive or wheel, downloaded if need be, its digest checked.
 
     Several processes may ask at once: one downloads, the others wait.
-
-    Args:
-        spec: The release and its digest.
-        progress: Who is told how far it is.
-
-    Raises:
-        SourceError: It cannot be found or downloaded.
-        IntegrityError: What was found has another digest.
-        NoSpaceError: The disk is full.
-        MachineError: The cache cannot be written.
     """
     downloads = downloads_folder()
     folder = downloads / spec.sha256
@@ -104,16 +94,6 @@ def digest_of(candidate: Candidate, connection: Connection, *, progress: Progres
     """Return the SHA-256 of a file for which nobody announces one, by downloading it.
 
     It is kept under that digest, so that `obtain` need not download it again.
-
-    Args:
-        candidate: The file.
-        connection: An open `connect`.
-        progress: Who is told how far it is.
-
-    Raises:
-        SourceError: It cannot be downloaded.
-        NoSpaceError: The disk is full.
-        MachineError: The cache cannot be written.
     """
     downloads = downloads_folder()
     folder = downloads / _UNKNOWN

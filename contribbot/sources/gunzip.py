@@ -26,15 +26,7 @@ class Readable(Protocol):
 
 
 def in_pieces(content: Readable, size: int) -> Iterator[bytes]:
-    """Yield the next bytes of a file, exactly as many as were announced.
-
-    Args:
-        content: The file.
-        size: How many bytes.
-
-    Raises:
-        EOFError: There are not as many.
-    """
+    """Yield the next bytes of a file, exactly as many as were announced."""
     while size > 0:
         piece = content.read(min(size, PIECE))
         if not piece:
@@ -47,12 +39,6 @@ class Gunzip(io.RawIOBase):
     """The content of a gzip file, as a file that is read forward only.
 
     tarfile can work on it: it steps back by one header at most.
-
-    Args:
-        file: The gzip file, open for reading.
-        name: What to call it in messages.
-        limit: Bytes of content at which it is given up as hostile.
-        advance: Told how many bytes of the gzip file were read.
     """
 
     def __init__(
@@ -79,26 +65,14 @@ class Gunzip(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a position in the content, forward or a little back.
-
-        Raises:
-            ValueError: It is too far back, or not counted from the start.
-        """
+        """Go to a position in the content, forward or a little back."""
         if whence != io.SEEK_SET or offset < self._start:
             raise ValueError(f"{self._name}: cannot go to {offset} ({whence})")
         self._position = offset
         return offset
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes; fewer only at the end.
-
-        Raises:
-            IntegrityError: More is asked for at once than any honest archive needs
-                (tarfile reads names of the length that the archive announces), or
-                the content passes the limit.
-            EOFError: The gzip file is cut short.
-            zlib.error: It is damaged.
-        """
+        """Return the next bytes; fewer only at the end."""
         if not 0 <= size <= PIECE:
             raise IntegrityError(f"{self._name}: a header of {size} bytes, which is not sane")
         self._fill(self._position + size)
@@ -108,20 +82,11 @@ class Gunzip(io.RawIOBase):
         return content
 
     def pieces(self, size: int) -> Iterator[bytes]:
-        """Return the next bytes in pieces.
-
-        Raises:
-            EOFError: There are not as many.
-        """
+        """Return the next bytes in pieces."""
         return in_pieces(self, size)
 
     def drain(self) -> None:
-        """Read to the end of the gzip file, which holds its check sum.
-
-        Raises:
-            EOFError: The end is missing.
-            zlib.error: The check sum is wrong.
-        """
+        """Read to the end of the gzip file, which holds its check sum."""
         while self._inflate() is not None:
             pass
 

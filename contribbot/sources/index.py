@@ -51,15 +51,6 @@ def find_archive(spec: ReleaseSource, config: PipConfig, connection: Connection)
 
     Folders come before indexes. Since the archive's digest is pinned, it does
     not matter which place gives it.
-
-    Args:
-        spec: The release.
-        config: How pip is configured.
-        connection: An open `connect`.
-
-    Raises:
-        SourceError: No place has it, or none can be reached.
-        IntegrityError: The places that have it announce another digest.
     """
     reasons: list[str] = []
     announced: list[str] = []
@@ -100,11 +91,7 @@ def _is_meant(spec: ReleaseSource, filename: str) -> bool:
 
 
 def locations(config: PipConfig) -> list[Location]:
-    """Return where pip looks for packages: folders first, then indexes, in order.
-
-    Args:
-        config: How pip is configured.
-    """
+    """Return where pip looks for packages: folders first, then indexes, in order."""
     from unearth import PackageFinder  # noqa: PLC0415  see connection.connect
 
     # Without a source of its own the finder knows the default index.
@@ -120,16 +107,7 @@ def locations(config: PipConfig) -> list[Location]:
 
 
 def files_of(distribution: str, location: Location, connection: Connection) -> list[Package]:
-    """Return the files of every release that one place has, yanked ones too.
-
-    Args:
-        distribution: The project.
-        location: One of `locations`.
-        connection: An open `connect`.
-
-    Raises:
-        SourceError: The place cannot be read. That it has nothing is no error.
-    """
+    """Return the files of every release that one place has, yanked ones too."""
     return _ask(
         location,
         connection,
@@ -145,11 +123,7 @@ def _ask(
     no_binary: Iterable[str] = (),
     only_binary: Iterable[str] = (),
 ) -> list[Package]:
-    """Ask one place; an empty answer is believed only where there was one.
-
-    Raises:
-        SourceError: The place cannot be read.
-    """
+    """Ask one place; an empty answer is believed only where there was one."""
     from unearth import PackageFinder  # noqa: PLC0415  see connection.connect
 
     place = redact(location["url"])
@@ -173,11 +147,7 @@ def _ask(
 
 
 def _matches(spec: ReleaseSource, location: Location, connection: Connection) -> list[Package]:
-    """Return the files of the release that could be meant, in one place; none is an error too.
-
-    Raises:
-        SourceError: There are none, or the place cannot be read.
-    """
+    """Return the files of the release that could be meant, in one place; none is an error too."""
     source = isinstance(spec, SdistSource)
     requirement = f"{spec.distribution}=={spec.version}"
     found = _ask(

@@ -75,11 +75,7 @@ class InstalledFiles:
 
 
 def is_installed(spec: InstalledSource) -> bool:
-    """Say whether the release is installed beside this Python, as a source would ask.
-
-    Args:
-        spec: The release.
-    """
+    """Say whether the release is installed beside this Python, as a source would ask."""
     try:
         _distribution(spec)
     except SourceError:

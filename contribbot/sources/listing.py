@@ -49,11 +49,7 @@ class File:
 
     @property
     def sha256(self) -> str:
-        """The digest that is announced; empty where none is.
-
-        Raises:
-            IntegrityError: The places disagree.
-        """
+        """The digest that is announced; empty where none is."""
         if len(self.digests) > 1:
             told = ", ".join(f"{digest} at {place}" for digest, place in self.digests.items())
             raise IntegrityError(
@@ -85,11 +81,6 @@ def read_listing(distribution: str, config: PipConfig, connection: Connection) -
     """Ask every place that pip is configured for; an index with one request.
 
     A place that cannot be asked is passed over with a warning.
-
-    Args:
-        distribution: The project.
-        config: How pip is configured.
-        connection: An open `connect`.
     """
     files: dict[str, File] = {}
     said: list[str] = []

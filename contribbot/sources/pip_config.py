@@ -58,11 +58,7 @@ class PipConfig:
 
 
 def read_pip_config() -> PipConfig:
-    """Ask pip how it is configured.
-
-    Raises:
-        SourceError: pip is not installed beside this Python, or cannot read its files.
-    """
+    """Ask pip how it is configured."""
     sections: dict[str, dict[str, str]] = {}
     for name, value in _listed():
         section, _, key = name.partition(".")

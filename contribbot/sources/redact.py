@@ -13,11 +13,7 @@ _QUERY: Final = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
 
 
 def redact(text: str) -> str:
-    """Return a text without the credentials of the URLs in it.
-
-    Args:
-        text: Any text, for example a URL or what a program said.
-    """
+    """Return a text without the credentials of the URLs in it."""
     return _QUERY.sub(r"\1", _USERINFO.sub("", text))
 
 
@@ -39,10 +35,6 @@ _REDACTING: Final = _Redacting()
 
 
 def redact_logs(*names: str) -> None:
-    """Keep credentials out of the records of some loggers; calling it again changes nothing.
-
-    Args:
-        names: The loggers, each by its full name: a filter does not reach its children.
-    """
+    """Keep credentials out of the records of some loggers; calling it again changes nothing."""
     for name in names:
         logging.getLogger(name).addFilter(_REDACTING)

@@ -32,14 +32,6 @@ def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
     """Return the pin's tree where the store has it already.
 
     One call of git, nothing else.
-
-    Args:
-        pin: The pin.
-        upstream: Whose pin it is.
-        store: The upstream's store.
-
-    Returns:
-        What the first of its sources gave, in the pin's order, or None.
     """
     # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
     said = store.git(
@@ -59,21 +51,7 @@ def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
 
 
 def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:
-    """Return the pin's tree, from the store or else from the first source that has it.
-
-    Args:
-        pin: The pin.
-        upstream: Whose pin it is.
-        store: The upstream's store.
-        progress: Who is told how far it is.
-
-    Raises:
-        SourceError: No source is available.
-        IntegrityError: A source gave something else than the pin names, or
-            something hostile. The sources after it are not tried: a person must know.
-        NoSpaceError: The disk is full.
-        MachineError: git is missing.
-    """
+    """Return the pin's tree, from the store or else from the first source that has it."""
     found = find(pin, upstream, store)
     if found is not None:
         return found

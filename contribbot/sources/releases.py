@@ -81,17 +81,6 @@ def releases(
     """Return the upstream's releases that package indexes have, the oldest first.
 
     From the places that downloads come from; each index is asked once.
-
-    Args:
-        pin: A pin of the upstream.
-        upstream: The upstream.
-        prereleases: Whether pre-releases are wanted too.
-        yanked: Whether releases are wanted too that the project withdrew.
-        also: Tags of releases that are wanted in any case.
-
-    Raises:
-        SourceError: No place has any, or none can be reached, or the upstream's file
-            does not say where its releases are.
     """
     recipe = _recipe(upstream)
     config = read_pip_config()
@@ -119,22 +108,6 @@ def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None
     (for any platform, or else the smallest where every one's size is known, or else the
     first by name); then the pin's git repositories. Nothing is downloaded, unless no place
     announces the file's digest.
-
-    Args:
-        pin: A pin of the upstream.
-        upstream: The upstream.
-        tag: The tag, as the upstream's repository names it, or `newest`: the newest
-            release that is neither a pre-release nor withdrawn.
-        progress: Who is told how far a download is.
-
-    Returns:
-        The pin; its commit is not known. The pin itself where it is at that tag.
-
-    Raises:
-        SourceError: There is no such release, or no place can be reached, or the
-            upstream's file does not say where its releases are.
-        IntegrityError: Two places announce different digests for its file.
-        NoSpaceError: The disk is full.
     """
     if tag == pin.tag:
         return pin

@@ -49,21 +49,6 @@ def remote_git(
 
     The URL goes in by the environment: arguments can be seen by other users of
     the machine, and are logged.
-
-    Args:
-        folder: A bare repository.
-        url: The remote that `REMOTE` stands for; may hold credentials.
-        shown: The same without them, for messages.
-        args: The subcommand and its arguments.
-        timeout: Seconds.
-        stdin: What it reads.
-
-    Returns:
-        What it wrote to standard output.
-
-    Raises:
-        SourceError: git said no; its words, without credentials.
-        NoSpaceError: The disk is full.
     """
     settings = {**_SETTINGS, f"remote.{REMOTE}.url": url}
     env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}

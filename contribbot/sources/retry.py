@@ -21,15 +21,7 @@ T = TypeVar("T")
 
 
 def persist(what: str, action: Callable[[], T]) -> T:
-    """Do something over the network, again when a passing fault stopped it.
-
-    Args:
-        what: The place, for messages; no credentials.
-        action: What to do; started anew for each attempt.
-
-    Raises:
-        SourceError: It failed for good, or each time.
-    """
+    """Do something over the network, again when a passing fault stopped it."""
     import httpx2  # noqa: PLC0415  comes with unearth; 0.1 s that only downloads pay
     import tenacity  # noqa: PLC0415  the same
 

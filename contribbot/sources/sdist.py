@@ -44,14 +44,6 @@ def import_archive(job: Job, archive: Path) -> None:
     """Stream an archive into the store, below the folder that the source names.
 
     Call it inside `store.exclusive()`.
-
-    Args:
-        job: What is being provided, by a source of kind `sdist`.
-        archive: The archive, its digest checked by the caller.
-
-    Raises:
-        IntegrityError: The archive is damaged or hostile; nothing of it stays.
-        NoSpaceError: The disk is full.
     """
     spec = job.spec_as(SdistSource)
     prefix = f"{spec.root}/" if spec.root else ""

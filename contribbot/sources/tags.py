@@ -21,16 +21,7 @@ _TAG: Final = re.compile(r"[0-9a-f]+\trefs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+
 
 
 def release_tags(upstream: Upstream, source: GitSource, *, also: Collection[str] = ()) -> list[str]:
-    """Return the tags of a repository that name final releases, the oldest release first.
-
-    Args:
-        upstream: The upstream.
-        source: Its repository.
-        also: Tags that are wanted too where they name pre-releases.
-
-    Raises:
-        SourceError: It cannot be reached.
-    """
+    """Return the tags of a repository that name final releases, the oldest release first."""
     return _in_order(_tags(upstream, source), also=also)
 
 
@@ -60,17 +51,7 @@ def _in_order(tags: Sequence[str], *, also: Collection[str] = ()) -> list[str]:
 
 
 def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> Pin:
-    """Return a pin at another tag whose only source is a git repository.
-
-    Args:
-        pin: A pin of the upstream.
-        upstream: The upstream.
-        source: Its repository.
-        tag: Any tag, or `newest`: the newest final release.
-
-    Raises:
-        SourceError: The repository has no such tag, or cannot be reached.
-    """
+    """Return a pin at another tag whose only source is a git repository."""
     every = _tags(upstream, source)
     known = _in_order(every)
     wanted = known[-1] if tag == "newest" and known else tag

@@ -68,13 +68,7 @@ class _StructureError(Exception):
 
 
 class Carrier:
-    """Carries commits, and keeps what it made until it is written.
-
-    Args:
-        store: Holds the commits; gets the new ones with `write`.
-        pin: How to call the new base.
-        scratch: A folder for temporary files.
-    """
+    """Carries commits, and keeps what it made until it is written."""
 
     def __init__(self, store: Store, pin: str, scratch: Path) -> None:
         self._store = store
@@ -89,13 +83,7 @@ class Carrier:
         self._made.clear()
 
     def carry(self, step: Step, state: State, name: str) -> Carried:
-        """Carry a commit onto a tree.
-
-        Args:
-            step: The commit.
-            state: The tree.
-            name: The patch file's name, for conflicts.
-        """
+        """Carry a commit onto a tree."""
         key = (step.commit, state.tip)
         if key not in self._known:
             try:

@@ -51,11 +51,7 @@ class Commit:
 
 
 def committer(author: bytes) -> bytes:
-    """Return contribbot as the committer, at the author's date.
-
-    Args:
-        author: The author as a commit has it.
-    """
+    """Return contribbot as the committer, at the author's date."""
     return b"contribbot <contribbot@localhost>" + author[author.rindex(b">") + 1 :]
 
 
@@ -63,15 +59,6 @@ def write_commits(store: Store, commits: Sequence[Commit]) -> None:
     """Write commits, with their trees and blobs, that are not there yet.
 
     Call it inside `store.exclusive()`.
-
-    Args:
-        store: Gets them; has the parents that are not among them.
-        commits: Each after its parent.
-
-    Raises:
-        MachineError: git made something else of it.
-        CommandError: git failed.
-        NoSpaceError: The disk is full.
     """
     wanted = [one for one in {one.id: one for one in commits}.values() if not _loose(store, one.id)]
     if not wanted:

@@ -85,16 +85,7 @@ class _Part:
 def explain(
     store: Store, commit: str, file: PatchFile, *, pin: str, scratch: Path
 ) -> tuple[Conflict, ...]:
-    """Find every hunk of a patch file that does not fit a commit.
-
-    Args:
-        store: Holds the commit.
-        commit: What the patch was applied to.
-        file: The patch file.
-        pin: How to call the commit in a message.
-        scratch: A folder for temporary files.
-
-    """
+    """Find every hunk of a patch file that does not fit a commit."""
     trial = scratch / "trial"
     trial.mkdir(exist_ok=True)
     found: list[Conflict] = []
@@ -231,13 +222,7 @@ def _readable(lines: Sequence[bytes]) -> tuple[str, ...]:
 
 
 def nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
-    """Return the index in `have` where most of the expected lines stand.
-
-    Args:
-        have: The lines of the file.
-        expected: The lines that should be there.
-        hint: The index where the patch says that they are; decides between equals.
-    """
+    """Return the index in `have` where most of the expected lines stand."""
     width = len(expected)
     wanted = Counter(line.strip() for line in expected if line.strip())
     stripped = [line.strip() for line in have]

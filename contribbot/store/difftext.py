@@ -72,14 +72,7 @@ class _NotPlainError(Exception):
 
 
 def read_diff(diff: bytes) -> tuple[Part, ...] | None:
-    """Read a diff, or say that it is not plain.
-
-    Args:
-        diff: The text, with whatever stands before and after it.
-
-    Returns:
-        One part a path, or None where `git apply` must look at it.
-    """
+    """Read a diff, or say that it is not plain."""
     rows = diff.split(b"\n")
     parts: list[Part] = []
     at = 0
@@ -99,11 +92,7 @@ def read_diff(diff: bytes) -> tuple[Part, ...] | None:
 
 
 def named_paths(diff: bytes) -> set[str]:
-    """Return every path inside a tree that git could take from a diff, and perhaps more.
-
-    Args:
-        diff: The text.
-    """
+    """Return every path inside a tree that git could take from a diff, and perhaps more."""
     found: set[bytes] = set()
     for row in diff.split(b"\n"):
         if not (match := _NAME.match(row)):
@@ -126,11 +115,7 @@ def named_paths(diff: bytes) -> set[str]:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    """Cut bytes into lines, each with its newline; only the last may have none.
-
-    Args:
-        content: The bytes; a carriage return is a byte like any other.
-    """
+    """Cut bytes into lines, each with its newline; only the last may have none."""
     rows = content.split(b"\n")
     last = rows.pop()
     lines = [row + b"\n" for row in rows]

@@ -42,27 +42,13 @@ class Mode(enum.Enum):
 
 
 class TreeWriter:
-    """Takes the files of one tree, in any order, each path once.
-
-    Args:
-        stream: Standard input of a `git fast-import` that is inside a commit.
-    """
+    """Takes the files of one tree, in any order, each path once."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
 
     def add(self, path: str, mode: Mode, size: int, pieces: Iterable[bytes]) -> None:
-        """Write a file.
-
-        Args:
-            path: Where it goes, relative to the root of the tree.
-            mode: What it is.
-            size: Its length in bytes.
-            pieces: Its content; the lengths add up to `size`.
-
-        Raises:
-            ValueError: They do not. The import cannot go on.
-        """
+        """Write a file."""
         head = b"M %s inline %s\ndata %d\n" % (mode.value, quoted(path), size)
         left = size
         for piece in pieces:
@@ -75,12 +61,7 @@ class TreeWriter:
         self._stream.write(head + b"\n")
 
     def copy(self, source: str, path: str) -> None:
-        """Write a file that equals one that was written before (a hard link).
-
-        Args:
-            source: The path that was written.
-            path: Where the copy goes.
-        """
+        """Write a file that equals one that was written before (a hard link)."""
         self._stream.write(b"C %s %s\n" % (quoted(source), quoted(path)))
 
 
@@ -93,19 +74,6 @@ def import_tree(
     The ref is written by fast-import when all else is on the disk. When the
     block raises, or this process is killed inside it, there is no ref. Call it
     inside `store.exclusive()`.
-
-    Args:
-        store: Where the commit goes.
-        ref: The full name of the ref.
-        message: The commit's message.
-        timeout: Seconds that git may take after the last file.
-
-    Yields:
-        The writer that takes the files.
-
-    Raises:
-        CommandError: git refused the tree.
-        NoSpaceError: The disk is full.
     """
     text = message.encode()
     try:
@@ -141,11 +109,7 @@ def _sweep(store: Store) -> None:
 
 
 def quoted(path: str) -> bytes:
-    """Return a path as fast-import reads it: in quotes, byte for byte.
-
-    Args:
-        path: The path; what is not UTF-8 in it as surrogates.
-    """
+    """Return a path as fast-import reads it: in quotes, byte for byte."""
     raw = path.encode("utf-8", "surrogateescape")
     return b'"%s"' % raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
 

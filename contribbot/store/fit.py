@@ -15,15 +15,7 @@ _SUBMODULE: Final = "160000"
 
 
 def apply_parts(tree: Overlay, parts: Sequence[Part]) -> list[Change] | None:
-    """Apply a diff to a tree, all of it or nothing.
-
-    Args:
-        tree: The tree; changed only when all fits.
-        parts: The diff.
-
-    Returns:
-        What changed, or None when something does not fit exactly.
-    """
+    """Apply a diff to a tree, all of it or nothing."""
     results: list[tuple[str, str, bytes | None]] = []
     for part in parts:
         result = _result(tree, part)
@@ -57,15 +49,7 @@ def _result(tree: Overlay, part: Part) -> tuple[str, bytes | None] | None:
 
 
 def apply_hunks(hunks: Sequence[Hunk], content: bytes) -> bytes | None:
-    """Apply hunks where they say that they go.
-
-    Args:
-        hunks: The hunks of one file, in its order.
-        content: The file.
-
-    Returns:
-        The file with them, or None when one does not fit exactly there.
-    """
+    """Apply hunks where they say that they go."""
     have = lines_of(content)
     made: list[bytes] = []
     at = 0

@@ -33,19 +33,7 @@ _SUBMODULE: Final = "160000"
 
 
 def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
-    """Write each commit of `base..tip` as a file.
-
-    Args:
-        store: Holds the commits.
-        base: The commit below the first.
-        tip: The last commit.
-
-    Returns:
-        The files, numbered from 0001; none when there are no commits.
-
-    Raises:
-        QueueError: There is a merge, an empty commit, or a change of a submodule.
-    """
+    """Write each commit of `base..tip` as a file."""
     said = store.git("rev-list", "--reverse", "--topo-order", "--parents", f"{base}..{tip}", "--")
     rows = [row.split(" ") for row in said.stdout.decode().splitlines()]
     commits = [row[0] for row in rows]
@@ -61,12 +49,7 @@ def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
-    """Write many runs of commits, each as `format_commits` writes one, with few processes.
-
-    Args:
-        store: Holds the commits.
-        chains: Commits, each the parent of the next, with one parent and a change.
-    """
+    """Write many runs of commits, each as `format_commits` writes one, with few processes."""
     alone = list(dict.fromkeys(chain[0] for chain in chains if len(chain) == 1))
     files: list[PatchFile] = []
     if len(alone) == 1:
@@ -117,15 +100,7 @@ def _look_into(store: Store, commits: Sequence[str]) -> None:
 
 
 def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return what commits change, with one process.
-
-    Args:
-        store: Holds the commits.
-        commits: Their ids.
-
-    Returns:
-        Commit, git's raw row (`:old new old new status`), and path; renames as delete and add.
-    """
+    """Return what commits change, with one process."""
     said = store.git(
         "diff-tree", "--stdin", "-r", "-z", "--raw", "--no-abbrev", "--no-renames",
         stdin="".join(f"{commit}\n" for commit in commits).encode(),
@@ -153,18 +128,7 @@ def keep_unchanged(
     new: Sequence[PatchFile],
     new_commits: Sequence[str],
 ) -> tuple[PatchFile, ...]:
-    """Keep the bytes of files whose commits are unchanged, whatever program wrote them.
-
-    Args:
-        old: The files that were there.
-        old_commits: Their commits.
-        new: The files as written now.
-        new_commits: Their commits.
-
-    Returns:
-        As many files as `new` has. Unchanged is the same commit at the same
-        place. Names are kept too, unless the files were in another order then.
-    """
+    """Keep the bytes of files whose commits are unchanged, whatever program wrote them."""
     kept = [
         old[at] if at < min(len(old), len(old_commits)) and old_commits[at] == commit else file
         for at, (file, commit) in enumerate(zip(new, new_commits, strict=True))

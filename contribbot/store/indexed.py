@@ -11,14 +11,7 @@ from contribbot.store.repository import Store
 
 
 class Indexed:
-    """An index with the paths of one diff.
-
-    Args:
-        store: Has the blobs of the tree.
-        tree: The tree that the index stands for.
-        diff: What will be applied.
-        index: Where to keep the index.
-    """
+    """An index with the paths of one diff."""
 
     def __init__(self, store: Store, tree: Overlay, diff: bytes, index: Path) -> None:
         self._store = store
@@ -41,12 +34,7 @@ class Indexed:
         store.git("update-index", "-z", "--index-info", stdin=b"".join(rows), env=self._env)
 
     def apply(self, diff: bytes, *options: str) -> process.Completed:
-        """Apply a diff to the index; nothing is changed when it does not fit.
-
-        Args:
-            diff: The diff.
-            options: Further options of `git apply`.
-        """
+        """Apply a diff to the index; nothing is changed when it does not fit."""
         return self._store.git(
             "apply", "--cached", "--verbose", "--whitespace=nowarn", *options, "-",
             stdin=diff, env=self._env, accept=(0, 1, 128),

@@ -76,34 +76,17 @@ class Mail:
 
 
 def stored(text: str) -> bytes:
-    """Return text as `git commit-tree` stores it: what is no character goes byte by byte.
-
-    Args:
-        text: A message, or a name.
-    """
+    """Return text as `git commit-tree` stores it: what is no character goes byte by byte."""
     return _NO_CHARACTERS.sub(lambda found: found[0].encode().decode("latin-1"), text).encode()
 
 
 def read_mail(store: Store, file: PatchFile, scratch: Path) -> Mail:
-    """Read a mail.
-
-    Args:
-        store: Any store.
-        file: The patch file.
-        scratch: A folder for temporary files.
-
-    Raises:
-        QueueError: git cannot read it, or something is missing in it.
-    """
+    """Read a mail."""
     return plain_mail(file.content) or ask_mailinfo(store, file, scratch)
 
 
 def plain_mail(content: bytes) -> Mail | None:
-    """Read a mail that has no need of `git mailinfo`; None when it has.
-
-    Args:
-        content: The mail.
-    """
+    """Read a mail that has no need of `git mailinfo`; None when it has."""
     start = _SEPARATOR.match(content)
     blank = content.find(b"\n\n")
     if start is None or blank < 0:
@@ -127,16 +110,7 @@ def plain_mail(content: bytes) -> Mail | None:
 
 
 def author_line(store: Store, name: str, mail: Mail) -> bytes:
-    """Return the author and the date as a commit has them.
-
-    Args:
-        store: Any store.
-        name: The patch file's name.
-        mail: The mail.
-
-    Raises:
-        QueueError: git takes no such author or date.
-    """
+    """Return the author and the date as a commit has them."""
     moment = _moment(mail.date)
     if moment is not None and _PERSON.fullmatch(f"{mail.name} <{mail.email}>"):
         return f"{mail.name} <{mail.email}> {moment}".encode()
@@ -154,16 +128,7 @@ def author_line(store: Store, name: str, mail: Mail) -> bytes:
 
 
 def ask_mailinfo(store: Store, file: PatchFile, scratch: Path) -> Mail:
-    """Read a mail with the program that `git am` uses for it.
-
-    Args:
-        store: Any store.
-        file: The patch file.
-        scratch: A folder for temporary files.
-
-    Raises:
-        QueueError: git cannot read it, or something is missing in it.
-    """
+    """Read a mail with the program that `git am` uses for it."""
     body_path, diff_path = scratch / "message", scratch / "diff"
     try:
         done = store.git("mailinfo", "-b", body_path, diff_path, stdin=file.content, cwd=scratch)

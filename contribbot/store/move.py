@@ -90,21 +90,6 @@ def move(
 
     Nothing outside the store is changed, and there only objects are added. Call
     it inside `store.exclusive()`.
-
-    Args:
-        store: Holds both bases and the patches' commits.
-        patches: The patches; those that they depend on among them.
-        old: The base that they are on.
-        new: The base that they go to.
-        pin: How to call the new base.
-        scratch: A folder for temporary files.
-
-    Returns:
-        As many as there are patches, in their order.
-
-    Raises:
-        ValueError: A patch depends on one that is not among them, or on itself.
-        CommandError: git failed.
     """
     return _Move(store, patches, old=old, new=new, pin=pin, scratch=scratch).run()
 

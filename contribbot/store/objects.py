@@ -26,18 +26,7 @@ class Object:
 
 
 def read_objects(store: Store, names: Sequence[str]) -> list[Object | None]:
-    """Read objects with one process, however many they are.
-
-    Args:
-        store: Holds them.
-        names: Ids, or `COMMIT:PATH`.
-
-    Returns:
-        As many as there are names, in their order; None where there is no such object.
-
-    Raises:
-        MachineError: The store is damaged.
-    """
+    """Read objects with one process, however many they are."""
     if not names:
         return []
     asked = [name.encode("utf-8", "surrogateescape") for name in names]
@@ -65,11 +54,6 @@ def read_objects(store: Store, names: Sequence[str]) -> list[Object | None]:
 
 
 def object_id(kind: str, content: bytes) -> str:
-    """Return the id that git gives to an object.
-
-    Args:
-        kind: `blob`, `tree` or `commit`.
-        content: Its bytes.
-    """
+    """Return the id that git gives to an object."""
     head = f"{kind} {len(content)}\0".encode()
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()

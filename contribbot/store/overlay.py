@@ -50,12 +50,7 @@ class Change:
 
 
 class Overlay:
-    """The tree of a commit, and changes to it.
-
-    Args:
-        store: Holds the commit.
-        commit: Its full id.
-    """
+    """The tree of a commit, and changes to it."""
 
     def __init__(self, store: Store, commit: str) -> None:
         self._store = store
@@ -78,11 +73,7 @@ class Overlay:
         return twin
 
     def prefetch(self, paths: Iterable[str]) -> None:
-        """Read all that the commit says about some paths, with one process.
-
-        Args:
-            paths: The paths, and with them the folders that they lie in.
-        """
+        """Read all that the commit says about some paths, with one process."""
         wanted = dict.fromkeys(paths)
         folders = dict.fromkeys(folder for path in wanted for folder in _parents(path))
         missing = [folder for folder in folders if folder not in self._base]
@@ -97,11 +88,7 @@ class Overlay:
                 self._contents[object_.id] = object_.content
 
     def entry(self, path: str) -> Entry | None:
-        """Return what a path is, or None when there is nothing.
-
-        Args:
-            path: A file or folder.
-        """
+        """Return what a path is, or None when there is nothing."""
         folder, name = _split(path)
         listing = self._folder(folder)
         raw = listing.get(name) if listing else None
@@ -135,11 +122,7 @@ class Overlay:
         return self._contents[blob]
 
     def contents(self, blobs: Iterable[str]) -> None:
-        """Read the bytes of blobs that are not known yet, with one process.
-
-        Raises:
-            CommandError: The store has no such blob.
-        """
+        """Read the bytes of blobs that are not known yet, with one process."""
         missing = [blob for blob in dict.fromkeys(blobs) if blob not in self._contents]
         for blob, object_ in zip(missing, read_objects(self._store, missing), strict=True):
             self._contents[blob] = object_.content if object_ else self._store.read(blob)

@@ -42,16 +42,7 @@ class Touched:
 
 
 def check_form(name: str, content: bytes) -> None:
-    """Refuse a patch file that git would misread, or read outside the tree.
-
-    Args:
-        name: How to call it in a message.
-        content: Its bytes.
-
-    Raises:
-        QueueError: It has CRLF line endings, no final newline, a header that is
-            not UTF-8, no diff, or a path that leaves the tree.
-    """
+    """Refuse a patch file that git would misread, or read outside the tree."""
     again = "write it again with `git format-patch`"
     first, _, _ = content.partition(b"\n")
     if first.endswith(b"\r"):
@@ -91,11 +82,7 @@ def _path_fault(path: str) -> str:
 
 
 def paths(content: bytes) -> list[Touched]:
-    """Return every path that a patch names, each with the first line that does.
-
-    Args:
-        content: The patch file's bytes.
-    """
+    """Return every path that a patch names, each with the first line that does."""
     found: dict[str, int] = {}
     in_header = False
     for number, row in enumerate(content.split(b"\n"), start=1):
@@ -114,11 +101,7 @@ def paths(content: bytes) -> list[Touched]:
 
 
 def plain_path(name: str) -> str:
-    """Return a path as the tree has it, from the way a diff writes it.
-
-    Args:
-        name: As unidiff read it from a Latin-1 text: quoted perhaps, with `a/` or `b/`.
-    """
+    """Return a path as the tree has it, from the way a diff writes it."""
     path = unquote(name.encode("latin-1"))
     if path.startswith((b"a/", b"b/")):
         path = path[2:]
@@ -126,11 +109,7 @@ def plain_path(name: str) -> str:
 
 
 def unquote(path: bytes) -> bytes:
-    """Undo git's C-style quoting of a path.
-
-    Args:
-        path: As git wrote it; without quotes it is returned as it is.
-    """
+    """Undo git's C-style quoting of a path."""
     if not path.startswith(b'"'):
         return path
     return _ESCAPE.sub(
@@ -140,15 +119,7 @@ def unquote(path: bytes) -> bytes:
 
 
 def parse(name: str, content: bytes) -> PatchSet:
-    """Parse the hunks of a patch file; its text is Latin-1 for bytes.
-
-    Args:
-        name: How to call it in a message.
-        content: Its bytes.
-
-    Raises:
-        QueueError: The diff is malformed.
-    """
+    """Parse the hunks of a patch file; its text is Latin-1 for bytes."""
     # Only commands that look into hunks pay for the import.
     from unidiff.errors import UnidiffParseError  # noqa: PLC0415
     from unidiff.patch import PatchSet  # noqa: PLC0415

@@ -36,11 +36,7 @@ _LEFTOVERS: Final = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*
 
 
 def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment in which no setting of the user or the system reaches git.
-
-    Args:
-        extra: Variables to add on top.
-    """
+    """Return an environment in which no setting of the user or the system reaches git."""
     return process.clean_environment(
         {
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -60,9 +56,6 @@ class Store:
 
     Reading needs no lock: objects are written before the refs that name them.
     Writing, be it an import or a commit, takes `exclusive()`.
-
-    Args:
-        path: The repository's folder; made by `open_store`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,22 +70,7 @@ class Store:
         timeout: float = 120.0,
         accept: Sequence[int] = (0,),
     ) -> process.Completed:
-        """Run git on this store.
-
-        Args:
-            args: The subcommand and its arguments.
-            stdin: What it reads.
-            env: Variables on top of `git_environment()`.
-            cwd: The folder to run in; by default the store.
-            timeout: Seconds.
-            accept: Exit statuses that are no error.
-
-        Raises:
-            CommandError: git said no.
-            CommandTimeoutError: It did not end in time.
-            MachineError: git is not installed.
-            NoSpaceError: The disk is full.
-        """
+        """Run git on this store."""
         return process.run(
             ["git", f"--git-dir={self.path}", *args],
             cwd=cwd or self.path,
@@ -108,11 +86,7 @@ class Store:
         return done.stdout.decode().strip() or None if done.returncode == 0 else None
 
     def tree_of(self, commit: str) -> str:
-        """Return the tree of a commit.
-
-        Raises:
-            CommandError: There is no such commit.
-        """
+        """Return the tree of a commit."""
         return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
 
     def has(self, object_id: str) -> bool:
@@ -120,11 +94,7 @@ class Store:
         return self.git("cat-file", "-e", object_id, accept=(0, 1, 128)).returncode == 0
 
     def read(self, object_id: str) -> bytes:
-        """Return the content of a blob.
-
-        Raises:
-            CommandError: There is no such blob.
-        """
+        """Return the content of a blob."""
         return self.git("cat-file", "blob", object_id).stdout
 
     @contextlib.contextmanager
@@ -141,15 +111,7 @@ class Store:
 
 
 def open_store(stores: Path, upstream: str) -> Store:
-    """Open the store of an upstream, making it when it is not there.
-
-    Args:
-        stores: The folder that holds all stores.
-        upstream: The upstream's name.
-
-    Raises:
-        MachineError: The folder cannot be written.
-    """
+    """Open the store of an upstream, making it when it is not there."""
     path = stores / f"{upstream}.git"
     if not (path / "HEAD").is_file():
         with lock(stores / f"{upstream}.git.lock", f"the store {path.name}"):
@@ -169,11 +131,7 @@ def _make(path: Path) -> None:
 
 
 def require_git() -> str:
-    """Return git's version, for example `2.39.5`.
-
-    Raises:
-        MachineError: git is missing or older than 2.39.
-    """
+    """Return git's version, for example `2.39.5`."""
     hint = "install git 2.39 or newer"
     try:
         said = process.run(["git", "version"], env=git_environment()).stdout.decode()

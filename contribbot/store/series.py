@@ -108,17 +108,6 @@ def apply_series(
     Author, date and message come from the patch; the committer is contribbot at
     the author's date, so that the same series gives the same commit ids
     everywhere. Call it inside `store.exclusive()`.
-
-    Args:
-        store: Holds the base; gets the new objects.
-        base: The commit to start from.
-        files: The `git format-patch` files.
-        pin: How to call the base in a message.
-        scratch: A folder for temporary files.
-
-    Raises:
-        QueueError: A file is no mail that git can read, or is corrupt.
-        CommandError: git failed for another reason.
     """
     read, unreadable = _read(store, files, scratch)
     run = _Run(store, base, pin, scratch)

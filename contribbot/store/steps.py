@@ -43,13 +43,7 @@ class Step:
 
 
 def read_steps(store: Store, commits: Sequence[str], tree: Overlay) -> dict[str, Step]:
-    """Read commits that will be carried, with a few processes for all.
-
-    Args:
-        store: Holds them.
-        commits: Their ids; each has one parent.
-        tree: Where they will go; what they touch is read from it as well.
-    """
+    """Read commits that will be carried, with a few processes for all."""
     touched: dict[str, list[tuple[str, Entry | None, Entry | None]]] = {}
     for commit, row, path in raw_changes(store, commits):
         modes = row.split(" ")

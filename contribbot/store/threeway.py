@@ -61,14 +61,6 @@ def transplant(
     Beyond doubt is a hunk whose lines, with context on both sides, occur once in
     the file that it was made for and once in the other version. A three-way
     merge would do the same, for a process each.
-
-    Args:
-        hunks: The change.
-        base: The file that it was made for.
-        ours: The other version.
-
-    Returns:
-        Our version with the change, and which hunks went elsewhere; or None.
     """
     pieces: list[bytes] = []
     shifts: list[Shift] = []
@@ -93,16 +85,7 @@ def transplant(
 def merge_file(
     store: Store, versions: tuple[bytes, ...], scratch: Path
 ) -> bytes | tuple[Region, ...]:
-    """Merge three versions of a file.
-
-    Args:
-        store: Any store.
-        versions: What both sides had, our version, the version with the change.
-        scratch: A folder for temporary files.
-
-    Returns:
-        The merged bytes, or the places of conflict (none when the files are no text).
-    """
+    """Merge three versions of a file."""
     names = ("ours", "base", "theirs")
     for name, content in zip(("base", "ours", "theirs"), versions, strict=True):
         (scratch / name).write_bytes(content)
@@ -118,14 +101,7 @@ def merge_file(
 
 
 def conflicts_of(name: str, path: str, pin: str, regions: Sequence[Region]) -> list[Conflict]:
-    """Say each place of conflict as a conflict of a patch file.
-
-    Args:
-        name: The patch file's name.
-        path: The file in the tree.
-        pin: How to call the tree.
-        regions: The places; none when the whole file is the problem.
-    """
+    """Say each place of conflict as a conflict of a patch file."""
     if not regions:
         return [Conflict(name, path, pin, 0, "both changed it, and it is no text")]
     why = "the release changed the same lines"

@@ -28,13 +28,7 @@ class Change:
 
 
 def changes(store: Store, base: str, patched: str) -> list[Change]:
-    """Return what differs between two trees, renames as delete and add.
-
-    Args:
-        store: Holds both.
-        base: A tree or commit.
-        patched: A tree or commit.
-    """
+    """Return what differs between two trees, renames as delete and add."""
     raw = store.git("diff-tree", "-r", "-z", "--raw", "--no-renames", base, patched).stdout
     fields = raw.decode("utf-8", "surrogateescape").split("\0")
     found = []
@@ -45,13 +39,7 @@ def changes(store: Store, base: str, patched: str) -> list[Change]:
 
 
 def added_lines(store: Store, base: str, patched: str) -> dict[str, list[int]]:
-    """Return the line numbers (from 1) that a change adds to each file of the new tree.
-
-    Args:
-        store: Holds both.
-        base: A tree or commit.
-        patched: A tree or commit.
-    """
+    """Return the line numbers (from 1) that a change adds to each file of the new tree."""
     from unidiff.patch import PatchSet  # noqa: PLC0415  only stages that look into hunks pay
 
     text = store.git(
@@ -71,14 +59,7 @@ def added_lines(store: Store, base: str, patched: str) -> dict[str, list[int]]:
 
 
 def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
-    """Write a tree to an empty folder, bytes as they are.
-
-    Args:
-        store: Holds the tree.
-        tree: A tree or commit.
-        folder: Where to; made when it is not there.
-        index: Where to keep git's index of it, outside `folder`, for `altered`.
-    """
+    """Write a tree to an empty folder, bytes as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     env = {"GIT_INDEX_FILE": str(index)}
     store.git("read-tree", tree, env=env)
@@ -91,13 +72,7 @@ def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
 
 
 def altered(store: Store, folder: Path, *, index: Path) -> str:
-    """Return a path of an exported tree that is not as it was exported, or nothing.
-
-    Args:
-        store: Holds the tree.
-        folder: Where it was exported to.
-        index: The index that `export` kept.
-    """
+    """Return a path of an exported tree that is not as it was exported, or nothing."""
     if not folder.is_dir():
         return "."
     for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):

@@ -16,30 +16,17 @@ _HERE: Final = Path(__file__).parent
 
 
 def files(queue: Path) -> dict[str, Path]:
-    """Return the file that describes each upstream, by name.
-
-    Args:
-        queue: The folder that holds `patches/`.
-    """
+    """Return the file that describes each upstream, by name."""
     return _both(queue, ".")
 
 
 def contributing(queue: Path) -> dict[str, Path]:
-    """Return the file with each upstream's rules for contributions, by the upstream's name.
-
-    Args:
-        queue: The folder that holds `patches/`.
-    """
+    """Return the file with each upstream's rules for contributions, by the upstream's name."""
     return _both(queue, "contributing")
 
 
 def templates(queue: Path, upstream: str) -> dict[str, Path]:
-    """Return the templates of an upstream's pull requests, by version.
-
-    Args:
-        queue: The folder that holds `patches/`.
-        upstream: The upstream's name.
-    """
+    """Return the templates of an upstream's pull requests, by version."""
     return _both(queue, f"templates/{upstream}")
 
 

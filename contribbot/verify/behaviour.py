@@ -100,22 +100,7 @@ class _Case:
 def behaviours(
     queue: Queue, asks: Sequence[Ask], *, options: Options, watcher: Watcher
 ) -> list[Behaviour]:
-    """Run the fail-to-pass entries of patches on releases without them.
-
-    Args:
-        queue: The queue.
-        asks: Which patches, at which releases.
-        options: How many children at a time, and whether to repeat what is remembered.
-        watcher: Who looks on.
-
-    Returns:
-        An answer for each, in their order.
-
-    Raises:
-        QueueError: A file of a patch is invalid.
-        IntegrityError: A source gave something else than a pin names.
-        MachineError: This machine cannot work (no git, no space, …).
-    """
+    """Run the fail-to-pass entries of patches on releases without them."""
     machine = this_machine()
     cases = [_case(queue, ask) for ask in asks]
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")

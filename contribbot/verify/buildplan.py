@@ -34,14 +34,7 @@ class Plan:
 
     @classmethod
     def of(cls, job: Job, build: Build, target: str, tree: str) -> Plan:
-        """Make the plan for a build that this machine can do.
-
-        Args:
-            job: The verification.
-            build: The build.
-            target: The hardware.
-            tree: The base's or the patched tree's id.
-        """
+        """Make the plan for a build that this machine can do."""
         recipe, version = job.patch.upstream.build, job.patch.pin.tag.removeprefix("v")
         if build.way == "full" and recipe is not None:
             inputs = full.inputs_of(tree, recipe, target, machine=job.machine, version=version)
@@ -68,9 +61,5 @@ def hipify_first(job: Job, tools: Toolchain) -> bool:
     """Say whether the upstream's own hipify step comes before the compilers.
 
     Where it has none, cpp_extension hipifies by itself.
-
-    Args:
-        job: The verification.
-        tools: What compiles.
     """
     return tools.kind == "hip" and job.patch.upstream.hipify is not None

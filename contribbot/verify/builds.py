@@ -12,13 +12,7 @@ from contribbot.verify.job import Job
 
 
 def obstacle(job: Job, name: str, target: str) -> str:
-    """Say why a build's products are not there, or nothing.
-
-    Args:
-        job: The verification; its stage `build` has ended.
-        name: The `[[build]]`.
-        target: The hardware of the check that needs it.
-    """
+    """Say why a build's products are not there, or nothing."""
     result = _result(job, name, target)
     if result is None:
         return f"its build {name} is not made for {target}"
@@ -42,13 +36,7 @@ _BECAME = {
 
 
 def identity(job: Job, name: str, target: str) -> list[str]:
-    """Return what a check that loads a build depends on: what its products are made from.
-
-    Args:
-        job: The verification.
-        name: The `[[build]]`.
-        target: The hardware of the check.
-    """
+    """Return what a check that loads a build depends on: what its products are made from."""
     result = _result(job, name, target)
     return [product_key(result, side) for side in ("base", "patched")] if result else []
 
@@ -58,15 +46,6 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
 
     `CONTRIBBOT_EXTENSION` is the path of a shared library; `PYTHONPATH` is put before
     the tree's own.
-
-    Args:
-        job: The verification.
-        name: The `[[build]]`, which has no obstacle.
-        target: The hardware of the check.
-        tree: The base's or the patched tree's id.
-
-    Raises:
-        MachineError: It has been removed from the cache since.
     """
     result = _result(job, name, target)
     side = "base" if tree == job.trees.base else "patched"
@@ -94,12 +73,7 @@ def differ(job: Job, name: str, target: str) -> bool:
 
 
 def product_key(result: StageResult, side: str) -> str:
-    """Return the name of a side's product, or nothing.
-
-    Args:
-        result: An outcome of `build`.
-        side: `base` or `patched`.
-    """
+    """Return the name of a side's product, or nothing."""
     details = result.details.get(side)
     key = details.get("product") if isinstance(details, dict) else None
     return key if isinstance(key, str) else ""

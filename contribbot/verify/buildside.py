@@ -70,11 +70,7 @@ class Side:
         return 0.0 if self.reused else self.seconds
 
     def summary(self, name: str) -> dict[str, JsonValue]:
-        """Return what the record keeps.
-
-        Args:
-            name: How the build is called.
-        """
+        """Return what the record keeps."""
         failed: list[JsonValue] = (
             [{"test": name, "when": "build", "message": self.wrong}] if self.wrong else []
         )
@@ -92,17 +88,7 @@ class Side:
 
 
 def build_side(job: Job, plan: Plan, launcher: Launcher | None) -> Side:
-    """Build one tree, unless it is built already.
-
-    Args:
-        job: The verification.
-        plan: What is to be built.
-        launcher: A compiler cache, or None.
-
-    Raises:
-        MachineError: This process is ending.
-        NoSpaceError: The disk is full.
-    """
+    """Build one tree, unless it is built already."""
     if plan.absent:
         return Side(absent=plan.absent)
     there = shelf.find(plan.key)

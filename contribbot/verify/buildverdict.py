@@ -10,13 +10,7 @@ from contribbot.verify.buildside import Side
 
 
 def judge_build(build: Build, base: Side, patched: Side) -> tuple[Outcome, str]:
-    """Return the outcome of a build and one line that says why.
-
-    Args:
-        build: What was expected.
-        base: What became of the base.
-        patched: What became of the patched tree.
-    """
+    """Return the outcome of a build and one line that says why."""
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.lacking:

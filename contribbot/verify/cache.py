@@ -42,13 +42,7 @@ def tool_digest() -> str:
 
 
 class OutcomeCache:
-    """Remembered outcomes, one file each.
-
-    Args:
-        folder: Where they lie; may be deleted at any time.
-        machine: The machine that they hold for.
-        logs: Where the output lies that they name by its digest.
-    """
+    """Remembered outcomes, one file each."""
 
     def __init__(self, folder: Path, machine: Machine, *, logs: Path) -> None:
         self._folder = folder
@@ -61,13 +55,7 @@ class OutcomeCache:
         return Kept(self._folder), Kept(self._logs)
 
     def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
-        """Return the name under which an outcome is remembered.
-
-        Args:
-            stage: The stage.
-            target: The hardware.
-            inputs: What the outcome depends on, beside tool and machine.
-        """
+        """Return the name under which an outcome is remembered."""
         everything = {
             "stage": stage,
             "target": target,

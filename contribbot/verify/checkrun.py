@@ -38,20 +38,7 @@ def run_check(
     folder: Path,
     logs: Path,
 ) -> CheckRun:
-    """Run a check on a tree.
-
-    Args:
-        check: The check.
-        support: The files of the patch's `checks/`; written afresh for each run.
-        place: Where the tree lies.
-        env: Variables beside the check's own.
-        threads: Threads that numerical libraries may use.
-        folder: An empty folder for this run.
-        logs: Where the whole output is kept, named by its digest.
-
-    Raises:
-        MachineError: The child could not be started.
-    """
+    """Run a check on a tree."""
     on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
@@ -103,12 +90,7 @@ def _coverage(folder: Path, files: Iterable[str]) -> str:
 
 
 def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
-    """Write what a run may use into its folder, and return the folder of the checks.
-
-    Args:
-        folder: An empty folder.
-        support: The files of the patch's `checks/`.
-    """
+    """Write what a run may use into its folder, and return the folder of the checks."""
     checks = folder / "checks"
     for file in support:
         target = checks / file.name
@@ -127,15 +109,7 @@ def child_environment(
     folder: Path,
     more: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the whole environment of something that runs on a tree.
-
-    Args:
-        place: Where the tree lies.
-        stated: What the patch wants it to be.
-        threads: Threads that numerical libraries may use.
-        folder: The run's folder, laid out.
-        more: Variables that nothing stated may change.
-    """
+    """Return the whole environment of something that runs on a tree."""
     return process.clean_environment(
         {
             # Checks run side by side: each gets its share of the cores.

@@ -60,13 +60,7 @@ class Way:
 
 
 def check_unit(job: Job, check: Check, way: Way) -> Unit:
-    """Return the unit of work for a check.
-
-    Args:
-        job: The verification.
-        check: The check.
-        way: How its stage runs it.
-    """
+    """Return the unit of work for a check."""
     missing = missing_here(job, check) or unplaceable(job, check)
     inputs: dict[str, JsonValue] = {
         "check": check.model_dump_json(),
@@ -86,12 +80,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
 
 
 def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
-    """Return what everything that runs on the two trees depends on.
-
-    Args:
-        job: The verification.
-        what: What shall run.
-    """
+    """Return what everything that runs on the two trees depends on."""
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
         "base": job.trees.base,
@@ -121,12 +110,7 @@ def installed_digest() -> str:
 
 
 def missing_here(job: Job, what: Needy) -> str:
-    """Say what this machine lacks for something, or nothing.
-
-    Args:
-        job: The verification.
-        what: What shall run.
-    """
+    """Say what this machine lacks for something, or nothing."""
     if what.target not in job.machine.targets:
         return f"no {what.target} on this machine"
     absent = absent_module(what)
@@ -134,11 +118,7 @@ def missing_here(job: Job, what: Needy) -> str:
 
 
 def absent_module(what: Needy) -> str:
-    """Return a module that something needs and that is not installed, or nothing.
-
-    Args:
-        what: What shall run.
-    """
+    """Return a module that something needs and that is not installed, or nothing."""
     for module in what.modules:
         if importlib.util.find_spec(module.partition(".")[0]) is None:
             return module
@@ -208,10 +188,6 @@ def _all(job: Job, check: Check, way: Way) -> tuple[list[CheckRun], dict[str, Js
     All are witnessed, so that tracing cannot make the difference. On an
     accelerator they run one after the other and alone: a fault on one side must
     not reach the other, nor another check. Return the pre-flight's details too.
-
-    Raises:
-        OverlayError: A tree's files cannot be put over what is installed.
-        RunnerFaultError: The accelerator does not do what it surely must.
     """
     trees = job.trees
     if check.target in HOST_TARGETS:
@@ -235,19 +211,7 @@ def _all(job: Job, check: Check, way: Way) -> tuple[list[CheckRun], dict[str, Js
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
-    """Run a check on one tree, on an accelerator alone.
-
-    Args:
-        job: The verification.
-        check: The check, which nothing on this machine stands in the way of.
-        way: How its stage runs it.
-        tree: A tree's id.
-
-    Raises:
-        OverlayError: The tree's files cannot be put over what is installed.
-        RunnerFaultError: The accelerator does not do what it surely must.
-        MachineError: The child could not be started.
-    """
+    """Run a check on one tree, on an accelerator alone."""
     if check.target in HOST_TARGETS:
         return _start(job, check, way, tree).result()
     with _ACCELERATOR:
@@ -293,11 +257,7 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 
 
 def versions(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the distributions that provide some modules.
-
-    Args:
-        modules: The modules' names.
-    """
+    """Return the versions of the distributions that provide some modules."""
     return {
         owner: importlib.metadata.version(owner)
         for module in modules

@@ -38,15 +38,7 @@ def read_report(
     limit: float,
     scrub: Scrub,
 ) -> CheckRun:
-    """Turn the child's report and its end into a run.
-
-    Args:
-        report: The file that the child wrote; need not be there.
-        done: How the child ended.
-        witnessed: The files of which executed lines are wanted, by where each lies.
-        limit: Seconds that it had.
-        scrub: Takes folders out of messages.
-    """
+    """Turn the child's report and its end into a run."""
     run = CheckRun(seconds=done.seconds, limit=limit)
     told = _Told()
     if report.is_file() and report.stat().st_size > _LARGEST:
@@ -70,12 +62,7 @@ def read_report(
 
 
 def executed_lines(folder: Path, witnessed: Mapping[str, Witnessed]) -> dict[str, list[int]]:
-    """Return the lines that a patch adds and that ran under the tests of a run, by tree path.
-
-    Args:
-        folder: The folder of the run, with what coverage has left of each of its processes.
-        witnessed: The files of which lines are wanted, by where each lies.
-    """
+    """Return the lines that a patch adds and that ran under the tests of a run, by tree path."""
     from coverage import CoverageData  # noqa: PLC0415  start-up time
     from coverage.exceptions import CoverageException  # noqa: PLC0415  start-up time
 

@@ -43,11 +43,7 @@ class Done:
 
 
 def targets(required: Sequence[str]) -> list[str]:
-    """Check the names of required targets.
-
-    Raises:
-        UsageError: One is no target.
-    """
+    """Check the names of required targets."""
     for name in required:
         if not _TARGET.match(name):
             raise UsageError(
@@ -70,17 +66,6 @@ def verify_and_record(
 
     A record is left as it is when nothing was done again and it is still fresh:
     it says when the work was done, not when somebody asked.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-        jobs: Checks that run at the same time.
-        force: Whether to repeat what is remembered.
-        folder: Where records go.
-        watcher: Who looks on.
-
-    Raises:
-        ContribbotError: See `pipeline.verify`.
     """
     # What the record will say of the run is checked before hours of work, not after.
     run_of(), container_of()
@@ -146,12 +131,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
-    """Return what the shell is told.
-
-    Args:
-        reports: What was seen.
-        required: Targets that had to be proved.
-    """
+    """Return what the shell is told."""
     if any(one.details.get("invalid") for report in reports for one in report.stages):
         return ExitCode.USAGE
     # A patch that is being written: nothing failed, and nothing could have shown anything.

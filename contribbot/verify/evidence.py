@@ -30,11 +30,7 @@ from contribbot.verify.records import record_path
 
 
 def state_evidence(verified: Verified) -> Statement | None:
-    """Make the statement of a verification; None when there was nothing to apply to.
-
-    Args:
-        verified: What was seen, and of what.
-    """
+    """Make the statement of a verification; None when there was nothing to apply to."""
     report, patch = verified.report, verified.patch
     if report.base_commit is None or report.patched_tree is None:
         return None
@@ -105,12 +101,7 @@ def _document(statement: Statement) -> dict[str, JsonValue]:
 
 
 def write_evidence(folder: Path, statement: Statement) -> Path:
-    """Write a statement as the record of its patch and machine, replacing the one before.
-
-    Args:
-        folder: The folder of evidence.
-        statement: What to write.
-    """
+    """Write a statement as the record of its patch and machine, replacing the one before."""
     details = statement.predicate.contribbot
     path = record_path(folder, details.patch, details.machine)
     text = json.dumps(_document(statement), indent=2, ensure_ascii=False)

@@ -26,13 +26,7 @@ _SHORT: Final = 120
 
 
 def kernel_details(check: Check, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
-    """Return what the record keeps of the kernels of a check; nothing where none are stated.
-
-    Args:
-        check: The check.
-        base: Its run on the base tree.
-        patched: Its run on the patched tree.
-    """
+    """Return what the record keeps of the kernels of a check; nothing where none are stated."""
     if not check.kernels:
         return {}
     ran = patched.kernels
@@ -60,11 +54,7 @@ def _kept(check: Check, seen: Mapping[str, int]) -> dict[str, int]:
 
 
 def kernel_units(job: Job) -> list[Unit]:
-    """Return a unit for each check that passed and states kernels.
-
-    Args:
-        job: The verification, its checks and numerics done.
-    """
+    """Return a unit for each check that passed and states kernels."""
     return [
         _unit(result, seen)
         for stage in ("reproduce", "numerics")
@@ -84,11 +74,7 @@ def _unit(result: StageResult, seen: dict[str, JsonValue]) -> Unit:
 
 
 def judge_kernels(seen: Mapping[str, JsonValue]) -> Finding:
-    """Say what it means that these kernels ran.
-
-    Args:
-        seen: What `kernel_details` kept.
-    """
+    """Say what it means that these kernels ran."""
     details: dict[str, JsonValue] = {"kernels": {**seen}}
     ran = seen["patched"]
     names = list(ran) if isinstance(ran, dict) else []

@@ -57,11 +57,7 @@ class Hipified:
 
 
 def obstacle(job: Job) -> str:
-    """Say why the upstream's hipify step cannot run here, or nothing.
-
-    Args:
-        job: The verification; its upstream has a `[hipify]` recipe.
-    """
+    """Say why the upstream's hipify step cannot run here, or nothing."""
     package = _recipe(job).module.partition(".")[0]
     if importlib.util.find_spec(package) is None:
         return f"{package}, whose hipify is needed, is not installed: pip install {package}"
@@ -74,10 +70,6 @@ def sources_of(job: Job, tree: str) -> tuple[str, ...]:
     They are those that the patch touches and the upstream builds for ROCm, those that
     its `[hipify]` declares, and those that a `[[compile]]` of kind hip compiles. Ask
     `hipified` for these, and the step runs once a tree.
-
-    Args:
-        job: The verification; `apply` has passed.
-        tree: The base's or the patched tree's id.
     """
     recipe = job.patch.upstream.hipify
     if recipe is None:
@@ -99,22 +91,12 @@ def sources_of(job: Job, tree: str) -> tuple[str, ...]:
 
 
 def is_source(recipe: HipifyRecipe, path: str) -> bool:
-    """Say whether a path of a tree is one that the hipify step takes.
-
-    Args:
-        recipe: The upstream's.
-        path: The path.
-    """
+    """Say whether a path of a tree is one that the hipify step takes."""
     return path.startswith(f"{recipe.project}/") and path.endswith(recipe.suffixes)
 
 
 def output_path(recipe: HipifyRecipe, source: str) -> str:
-    """Return where the build looks for the output of a source, relative to its folder.
-
-    Args:
-        recipe: The upstream's.
-        source: The source's path in the tree.
-    """
+    """Return where the build looks for the output of a source, relative to its folder."""
     for pattern, text in recipe.renames:
         source = re.sub(pattern, text.replace("\\", r"\\"), source)
     return source
@@ -125,14 +107,6 @@ def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
 
     Works in the calling thread: call it where other programs run, in `job.children`
     and under `job.busy()`. Nothing is written into the exported tree.
-
-    Args:
-        job: The verification; its upstream has a `[hipify]` recipe, without `obstacle`.
-        tree: The tree's id.
-        sources: Paths in the tree, which are there.
-
-    Raises:
-        MachineError: The script's interpreter could not be started.
     """
     ordered = tuple(sorted(set(sources)))
     return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))

@@ -74,12 +74,7 @@ class Include:
 
 
 def includes(text: str, macros: Macros) -> Iterator[Include]:
-    """Yield what a file includes under the macros that are known.
-
-    Args:
-        text: The file.
-        macros: What is known.
-    """
+    """Yield what a file includes under the macros that are known."""
     blanked = _SKIPPED.sub(_blank, text)
     branches: list[_Branches] = []
     for found in _DIRECTIVE.finditer(blanked):
@@ -217,15 +212,7 @@ class Left:
 
 
 def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[Left]:
-    """Return the includes of absent headers in a file and in all that it reaches.
-
-    Args:
-        start: The file.
-        build: The folder that reported paths are relative to, without symlinks; no file
-            out of it is looked into.
-        root: Where headers are looked for, beside the including file's folder.
-        macros: What is known of macros, and which headers are absent.
-    """
+    """Return the includes of absent headers in a file and in all that it reaches."""
     found: list[Left] = []
     waiting, known = [start.resolve()], {start.resolve()}
     while waiting:

@@ -100,22 +100,7 @@ class _Export:
 
 
 class Job:
-    """One patch on its way through the stages.
-
-    Args:
-        patch: The patch.
-        below: The patches that it depends on, lowest first.
-        store: The object store of its upstream.
-        machine: What this machine is.
-        children: Runs checks and compiles, as many at a time as this machine shall bear.
-        slots: Keeps what measures time apart from all other work.
-        threads: Threads that one check may use.
-        scratch: A folder of its own, gone after the run.
-        logs: Where the output of checks is kept.
-        progress: Where downloads report how far they are.
-        preflights: What is known of the fitness of this machine's GPUs; shared by the jobs
-            of a run.
-    """
+    """One patch on its way through the stages."""
 
     def __init__(
         self,
@@ -160,12 +145,6 @@ class Job:
         """Return a folder that holds a tree, writing it the first time.
 
         Its name does not say which side it is, so that no check can know.
-
-        Args:
-            tree: The tree's id.
-
-        Raises:
-            NoSpaceError: The disk is full.
         """
         return self._exported(tree).folder
 
@@ -210,11 +189,7 @@ class Job:
         return self.slots.quiet()
 
     def altered(self, tree: str) -> str:
-        """Return a path of an exported tree that some check has changed, or nothing.
-
-        Args:
-            tree: The tree's id.
-        """
+        """Return a path of an exported tree that some check has changed, or nothing."""
         one = self._exported(tree)
         return altered(self.store, one.folder, index=one.index)
 

@@ -36,12 +36,7 @@ _SPAWNED = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserv
 
 
 class KernelWatch:
-    """Counts the kernels of all tests and reports them at the end.
-
-    Args:
-        device: `cuda` (also under ROCm): kernels on the GPU. `cpu`: torch's operators.
-        write: Adds a line to the report.
-    """
+    """Counts the kernels of all tests and reports them at the end."""
 
     def __init__(self, device: str, write: Callable[..., None]) -> None:
         self._device = device

@@ -41,11 +41,7 @@ def fail(kind: str, said: str) -> NoReturn:
 
 
 def unseen(version: str) -> str:
-    """Say why torch sees no GPU, as far as that can be seen from here.
-
-    Args:
-        version: torch's version.
-    """
+    """Say why torch sees no GPU, as far as that can be seen from here."""
     for name in _VISIBLE:
         value = os.environ.get(name)
         if value is not None and value.strip() in {"", "-1"}:
@@ -54,11 +50,7 @@ def unseen(version: str) -> str:
 
 
 def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
-    """Return the first visible GPU that is the target, and what it is.
-
-    Args:
-        target: `cuda` for any of NVIDIA's, or a gfx target.
-    """
+    """Return the first visible GPU that is the target, and what it is."""
     import torch  # noqa: PLC0415  takes seconds; that step is reported first
 
     if torch.version.cuda is None and torch.version.hip is None:
@@ -108,12 +100,7 @@ def work(device: torch.device) -> None:
 
 
 def main(kind: str, target: str) -> None:
-    """Run all steps.
-
-    Args:
-        kind: torch's name of the kind of device.
-        target: What the device must be.
-    """
+    """Run all steps."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     say(step="import")
     import torch  # noqa: PLC0415  the step before it is out

@@ -21,12 +21,7 @@ class Memo(Generic[Value]):
         self._values: dict[str, Value] = {}
 
     def get(self, key: str, make: Callable[[], Value]) -> Value:
-        """Return the value of a key, making it the first time.
-
-        Args:
-            key: What it is called.
-            make: Makes it.
-        """
+        """Return the value of a key, making it the first time."""
         with self._lock:
             guard = self._locks.setdefault(key, threading.Lock())
         with guard:

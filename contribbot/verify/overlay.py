@@ -45,11 +45,7 @@ class OverlayError(Exception):
 
 
 def missing_package(packages: Iterable[str]) -> str:
-    """Say which package is not installed, or nothing.
-
-    Args:
-        packages: The packages that an upstream's tree is put over.
-    """
+    """Say which package is not installed, or nothing."""
     for package in packages:
         if _installed(package) is None:
             return f"the Python package {package} is not installed"
@@ -57,11 +53,7 @@ def missing_package(packages: Iterable[str]) -> str:
 
 
 def releases(packages: Iterable[str]) -> dict[str, str]:
-    """Return the installed release of the distribution behind each package.
-
-    Args:
-        packages: Packages that are installed.
-    """
+    """Return the installed release of the distribution behind each package."""
     return {
         package: importlib.metadata.version(owner)
         for package in packages
@@ -79,20 +71,7 @@ def lay_over(
     store: Store, packages: Iterable[str], *, pin: str, trees: tuple[str, ...], tree: str,
     folder: Path,
 ) -> Overlay:  # fmt: skip
-    """Make the folder that puts one tree over the installed packages.
-
-    Args:
-        store: Holds the trees.
-        packages: The packages.
-        pin: The pin's tree: what the installed files should be.
-        trees: Every tree that is compared with this one; what any of them changes is
-            a real file in all of them, so that the sides differ in nothing else.
-        tree: The tree.
-        folder: Where to; made here.
-
-    Raises:
-        OverlayError: An installed file is not the pin's and the change does not merge.
-    """
+    """Make the folder that puts one tree over the installed packages."""
     packages = tuple(packages)
     touched = {
         change.path
@@ -167,11 +146,7 @@ def _merge(
     store: Store, target: Path, path: str, *,
     installed: bytes | None, pin: bytes | None, tree: bytes | None,
 ) -> bytes:  # fmt: skip
-    """Carry the change from the pin's file over to the installed one.
-
-    Raises:
-        OverlayError: It does not merge.
-    """
+    """Carry the change from the pin's file over to the installed one."""
     if installed is None or pin is None or tree is None:
         raise OverlayError(f"{path}: the installed package and the pin do not both have it")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -79,18 +79,7 @@ class Verified:
 def verify(
     queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
 ) -> list[Verified]:
-    """Verify patches and return a report for each, in the order of the names.
-
-    Args:
-        queue: The queue.
-        names: Which patches.
-        options: How.
-        watcher: Who looks on.
-
-    Raises:
-        QueueError: A file of a patch is invalid.
-        MachineError: This machine cannot work (no git, no space, …).
-    """
+    """Verify patches and return a report for each, in the order of the names."""
     machine = this_machine()
     # All files are read first: an invalid one is said before any work is done.
     patches = {name: queue.patch(name) for name in names}

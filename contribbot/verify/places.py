@@ -67,12 +67,7 @@ def _overlay(job: Job, tree: str) -> Overlay | None:
 
 
 def unplaceable(job: Job, what: Runnable) -> str:
-    """Say why something cannot be put in place here, or nothing.
-
-    Args:
-        job: The verification.
-        what: What shall run.
-    """
+    """Say why something cannot be put in place here, or nothing."""
     missing = missing_package(job.patch.upstream.overlay)
     if missing:
         return missing
@@ -80,16 +75,7 @@ def unplaceable(job: Job, what: Runnable) -> str:
 
 
 def place(job: Job, what: Runnable, tree: str) -> Place:
-    """Put a tree in place for something to run on it.
-
-    Args:
-        job: The verification.
-        what: What shall run.
-        tree: The base's or the patched tree's id.
-
-    Raises:
-        OverlayError: The tree's files cannot be put over what is installed.
-    """
+    """Put a tree in place for something to run on it."""
     folder = job.exported(tree)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
     overlay = _overlay(job, tree)
@@ -111,14 +97,7 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
 
 
 def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:
-    """Return where Python finds a file of the tree: in a build, an overlay or the tree.
-
-    Args:
-        folder: The exported tree.
-        path: The file's path in it.
-        roots: The folders in the tree that hold what can be imported.
-        searched: The folders on Python's path, in order.
-    """
+    """Return where Python finds a file of the tree: in a build, an overlay or the tree."""
     for root in roots:
         if (folder / path).is_relative_to(root):
             inside = (folder / path).relative_to(root)

@@ -64,19 +64,7 @@ def fly(
     timeout: float = TIMEOUT,
     shown: Mapping[str, str] | None = None,
 ) -> Preflight:
-    """Run the known-good kernel on a target.
-
-    Args:
-        target: The GPU target.
-        machine: What this machine is.
-        folder: A folder, home of the child.
-        device: torch's name of the kind of device.
-        timeout: Seconds after which it counts as hung.
-        shown: The variables that leave the target's GPU visible; None: it is looked for.
-
-    Raises:
-        MachineError: The child could not be started, or nobody can say which GPU it is.
-    """
+    """Run the known-good kernel on a target."""
     details: dict[str, JsonValue] = {"target": target, "driver": _driver(target, machine)}
     if importlib.util.find_spec("torch") is None:
         return Preflight(None, {**details, "not_run": "torch is not installed"})
@@ -158,12 +146,7 @@ def _wrong(
 
 
 class Preflights:
-    """The pre-flights of a run, one a target until something goes wrong.
-
-    Args:
-        device: torch's name of the kind of device.
-        timeout: Seconds that one may take.
-    """
+    """The pre-flights of a run, one a target until something goes wrong."""
 
     def __init__(self, device: str = "cuda", timeout: float = TIMEOUT) -> None:
         self._device = device
@@ -175,17 +158,7 @@ class Preflights:
     def before(
         self, target: str, machine: Machine, folder: Callable[[], Path]
     ) -> dict[str, JsonValue]:
-        """See that a target can be used; return what the record keeps.
-
-        Args:
-            target: The GPU target.
-            machine: What this machine is.
-            folder: Makes an empty folder.
-
-        Raises:
-            RunnerFaultError: It cannot.
-            MachineError: The child could not be started.
-        """
+        """See that a target can be used; return what the record keeps."""
         with self._lock:
             if target not in self._last:
                 self._last[target] = self._first[target] = self._fly(target, machine, folder)
@@ -201,16 +174,6 @@ class Preflights:
 
         Where the known-good kernel passes, the fault is that of what ran, and this returns.
         Where there is no torch to run it with, nobody knows whose fault it is.
-
-        Args:
-            suspect: What was seen.
-            target: The GPU target.
-            machine: What this machine is.
-            folder: Makes an empty folder.
-
-        Raises:
-            RunnerFaultError: It cannot; what was seen says nothing of the patch.
-            MachineError: The child could not be started.
         """
         with self._lock:
             now = self._fly(target, machine, folder)
@@ -230,11 +193,7 @@ class Preflights:
         raise RunnerFaultError(blamed, self._last[target].details)
 
     def shown(self, target: str) -> Mapping[str, str]:
-        """Return the variables under which the GPU of a target is the one that is visible.
-
-        Args:
-            target: A target; of one that no known-good kernel ran on, nothing is known.
-        """
+        """Return the variables under which the GPU of a target is the one that is visible."""
         first = self._first.get(target)
         return first.shown if first is not None else {}
 

@@ -70,23 +70,12 @@ def record_path(folder: Path, patch: str, machine: Machine) -> Path:
 
 
 def read_records(queue: Queue, folder: Path, patch: str = "") -> list[Record]:
-    """Read the records of a folder and judge each.
-
-    Args:
-        queue: What they are judged against.
-        folder: The folder of evidence.
-        patch: Only the records in this patch's folder; empty: all.
-    """
+    """Read the records of a folder and judge each."""
     return [judge_record(queue, path) for path in sorted(folder.glob(f"{patch or '*'}/*.json"))]
 
 
 def judge_record(queue: Queue, path: Path) -> Record:
-    """Read one record and tell what it is worth.
-
-    Args:
-        queue: What it is judged against.
-        path: The record.
-    """
+    """Read one record and tell what it is worth."""
     if not path.is_file():
         return Record(path, State.FOREIGN, "not a file")
     try:
@@ -260,12 +249,7 @@ def _stated(spec: PatchSpec) -> set[tuple[str, str]]:
 
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:
-    """Return the patches of a queue that have no fresh record.
-
-    Args:
-        queue: The queue.
-        records: All its records.
-    """
+    """Return the patches of a queue that have no fresh record."""
     fresh = {
         record.statement.predicate.contribbot.patch
         for record in records

@@ -128,11 +128,7 @@ class RunnerFaultError(Exception):
 
 
 def sign_in(texts: Iterable[str]) -> RunnerFault | None:
-    """Return what the words of some texts point to, by the most telling of them; or None.
-
-    Args:
-        texts: Messages, outputs.
-    """
+    """Return what the words of some texts point to, by the most telling of them; or None."""
     rows = [row.strip() for text in texts for row in text.splitlines()]
     for signature in SIGNATURES:
         for row in rows:
@@ -142,23 +138,13 @@ def sign_in(texts: Iterable[str]) -> RunnerFault | None:
 
 
 def fault(kind: FaultKind, said: str) -> RunnerFault:
-    """Return a fault with what was seen in one line.
-
-    Args:
-        kind: What kind.
-        said: What was seen.
-    """
+    """Return a fault with what was seen in one line."""
     line = next((row.strip() for row in said.splitlines() if row.strip()), "nothing was said")
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
 
 
 def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
-    """Say what in a run could be the runner's doing; None where nothing could.
-
-    Args:
-        run: A run of a check.
-        output: All that it wrote.
-    """
+    """Say what in a run could be the runner's doing; None where nothing could."""
     kind: FaultKind | None = _KINDS.get(run.trouble) if run.trouble else None
     if kind is not None:
         return fault(kind, run.told)
@@ -171,25 +157,14 @@ def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
 
 
 def lacked(run: CheckRun) -> bool:
-    """Say whether a run ended because this machine had no room, on its disk or in memory.
-
-    Args:
-        run: A run of a check.
-    """
+    """Say whether a run ended because this machine had no room, on its disk or in memory."""
     return run.suspicion is not None and run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
 
 
 def suspicion_of_bench(
     outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
 ) -> RunnerFault | None:
-    """Say what in a bench on a GPU could be the runner's doing; None where nothing could.
-
-    Args:
-        outcome: What it came to.
-        reason: Why.
-        lasting: Whether the same again would come to the same.
-        outputs: What the two sides wrote.
-    """
+    """Say what in a bench on a GPU could be the runner's doing; None where nothing could."""
     if outcome is Outcome.UNAVAILABLE:
         return sign_in([reason])
     if outcome is not Outcome.FAILED or lasting:
@@ -199,11 +174,7 @@ def suspicion_of_bench(
 
 
 def told_by(*runs: CheckRun) -> RunnerFault | None:
-    """Return why runs that were judged unavailable were that, where it was the runner.
-
-    Args:
-        runs: The runs, as they were judged: the first that is at fault counts.
-    """
+    """Return why runs that were judged unavailable were that, where it was the runner."""
     for run in runs:
         if lacked(run):
             return run.suspicion
@@ -216,31 +187,18 @@ def told_by(*runs: CheckRun) -> RunnerFault | None:
 
 
 def details_of_absence(stage: str, target: str) -> dict[str, JsonValue]:
-    """Return what the record keeps of a GPU that a planned job does not find; or nothing.
-
-    Args:
-        stage: The stage that needs it.
-        target: A target that this machine does not have.
-    """
+    """Return what the record keeps of a GPU that a planned job does not find; or nothing."""
     why = absent_gpu(target) if stage in ON_HARDWARE else ""
     return {"runner_fault": fault("gpu-not-visible", why).model_dump()} if why else {}
 
 
 def fault_of(result: StageResult) -> RunnerFault | None:
-    """Return the runner's fault that an outcome is put down to, or None.
-
-    Args:
-        result: The outcome; of a record that somebody else wrote it need not make sense.
-    """
+    """Return the runner's fault that an outcome is put down to, or None."""
     with contextlib.suppress(ValidationError):
         return RunnerFault.model_validate(result.details.get("runner_fault"))
     return None
 
 
 def at_fault(results: Iterable[StageResult]) -> bool:
-    """Say whether any of some outcomes is put down to the runner.
-
-    Args:
-        results: The outcomes.
-    """
+    """Say whether any of some outcomes is put down to the runner."""
     return any(fault_of(one) is not None for one in results)

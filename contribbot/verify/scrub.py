@@ -17,13 +17,7 @@ _AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
 
 
 class Scrub:
-    """Takes the folders of this machine out of what a check wrote.
-
-    Args:
-        tree: The exported tree.
-        folder: The folder of the run.
-        more: Other folders that stand for the tree.
-    """
+    """Takes the folders of this machine out of what a check wrote."""
 
     def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
         named = [

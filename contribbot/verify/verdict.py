@@ -73,14 +73,7 @@ class Judgement:
 def judge_check(
     check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
 ) -> Judgement:
-    """Judge a check by its runs.
-
-    Args:
-        check: What was expected.
-        base: The run on the base tree.
-        patched: The run on the patched tree.
-        again: The base tree's second run, after that; None: it was not asked for.
-    """
+    """Judge a check by its runs."""
     sides = (("base", base, patched), ("patched tree", patched, base))
     for side, run, other in sides:
         if run.trouble is not None:
@@ -163,13 +156,7 @@ def _on_base(check: Check, base: CheckRun) -> Judgement | None:
 
 
 def unlike_stated(check: Check, failed: Sequence[Failure], where: str = "base") -> Judgement | None:
-    """Judge failures by the one that is another than a fail-to-pass check states; None: none is.
-
-    Args:
-        check: The check.
-        failed: The failures of a run.
-        where: How to call the tree that it ran on.
-    """
+    """Judge failures by the one that is another than a fail-to-pass check states; None: none is."""
     for failure in failed:
         if failure.broken:
             return Judgement(Cause.BROKEN, where, _name(failure))

@@ -37,11 +37,6 @@ def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[
 
     Comments, docstrings, blank lines, other spellings of the same, and what the compiler
     drops are none.
-
-    Args:
-        base: The file without the patch; empty where there is none.
-        patched: The file with it; compiles.
-        added: The numbers of the lines that the patch adds.
     """
     before, after = _statements(base), _statements(patched)
     unused = _unused_constants(patched)

@@ -29,13 +29,7 @@ class Witnessed:
 
 
 def find_again(wanted: Sequence[int], file: Path, runs: Path) -> dict[int, int]:
-    """Return the numbers of a tree's lines in the file that runs in its place, and their own.
-
-    Args:
-        wanted: Numbers of lines in the tree's file, from 1; none: nothing is read.
-        file: The tree's file.
-        runs: The file that runs: itself, or a merged one.
-    """
+    """Return the numbers of a tree's lines in the file that runs in its place, and their own."""
     there, here = (one.read_bytes().splitlines() if wanted else [] for one in (runs, file))
     if there == here:
         return {line: line for line in wanted}

@@ -108,7 +108,8 @@ def proving(home: Home, real: bytes) -> tuple[str, bytes]:
         for check in home.ranged.load().specs["area"].checks:
             if told.get("check") == check.name and check.expect == "fail-to-pass":
                 told |= {"expect": check.expect, "base": {"failed": ["test_one"]},
-                         "patched": {"passed": ["test_one"]}}  # fmt: skip
+                         "patched": {"passed": ["test_one"]},
+                         "witness": {"src/toy/area.py": [10]}}  # fmt: skip
     predicate = dig(able, "predicate")
     assert isinstance(predicate, dict)
     predicate["result"], details(able)["verdict"] = RESULTS[Verdict.PROVED], Verdict.PROVED.value

@@ -35,17 +35,7 @@ class _Job:
 def by_target(
     runs: Sequence[CheckRun], statuses: Sequence[CommitStatus], rules: CiRules | None
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
-    """Sort jobs by the targets that they are for.
-
-    Args:
-        runs: Check runs of a commit.
-        statuses: Its statuses.
-        rules: What the names of jobs look like; None: nobody has written that down.
-
-    Returns:
-        One for each target of the rules, also where it has no job; and one for the jobs
-        of none.
-    """
+    """Sort jobs by the targets that they are for."""
     jobs = [*(_of_run(one) for one in runs), *(_of_status(one) for one in statuses)]
     matched: set[int] = set()
     found = []
@@ -63,10 +53,6 @@ def has_ended(found: Sequence[TargetCi], other: TargetCi | None) -> bool:
     """Return whether no job runs or has failed, and each target had one: no more is expected.
 
     What failed is often started again, and nothing of the pull request tells of that.
-
-    Args:
-        found: One a target.
-        other: The jobs of none.
     """
     every = [*found, *([other] if other else [])]
     return bool(every) and all(one.state in _OVER and not one.running for one in every)

@@ -51,11 +51,7 @@ class Following:
     unwritten: OSError | None = None
 
     def remember(self, queue: Queue) -> None:
-        """Remember what was shown: the next run calls nothing of it new.
-
-        Args:
-            queue: The queue.
-        """
+        """Remember what was shown: the next run calls nothing of it new."""
         for name, kept in self.looks.items():
             lastlook.save(queue, name, kept)
 
@@ -67,16 +63,7 @@ class Following:
 
 
 def follow(queue: Queue, connect: Connect) -> Following:
-    """Look at every contribution: those of the queue, and open ones of patches that left it.
-
-    Args:
-        queue: The queue.
-        connect: Opens GitHub.
-
-    Raises:
-        TokenError: There is no token.
-        QueueError: A journal, or an upstream's rules, are invalid.
-    """
+    """Look at every contribution: those of the queue, and open ones of patches that left it."""
     subjects = subjects_of(queue)
     without = tuple(name for name in queue.specs if name not in {one.patch for one in subjects})
     if not subjects:
@@ -107,14 +94,7 @@ def follow(queue: Queue, connect: Connect) -> Following:
 
 
 def subjects_of(queue: Queue) -> list[Subject]:
-    """Return what there is to look at: the queue's in its order, then those that left it.
-
-    Args:
-        queue: The queue.
-
-    Raises:
-        QueueError: A journal, or an upstream's rules, are invalid.
-    """
+    """Return what there is to look at: the queue's in its order, then those that left it."""
     found = []
     for name in (*queue.specs, *_past(queue)):
         events = journal.read(queue.folder, name)

@@ -82,18 +82,7 @@ def landing(
     branch: str,
     events: Sequence[IssueEvent] | None = None,
 ) -> Landing:
-    """Find out what became of a pull request.
-
-    Args:
-        github: Reads from GitHub.
-        repository: The upstream's repository.
-        pull: The pull request.
-        branch: The upstream's default branch.
-        events: What happened to it, where that was read already.
-
-    Raises:
-        GitHubError: It cannot be found out.
-    """
+    """Find out what became of a pull request."""
     happened = github.issue_events(repository, pull.number) if events is None else events
     judge = _Judge(github, repository, pull, branch)
     found = judge.merged()
@@ -114,14 +103,7 @@ def landing(
 
 
 class _Judge:
-    """Judges the commits that name a pull request.
-
-    Args:
-        github: Reads from GitHub.
-        repository: The upstream's repository.
-        pull: The pull request.
-        branch: The upstream's default branch.
-    """
+    """Judges the commits that name a pull request."""
 
     def __init__(self, github: Reader, repository: str, pull: PullRequest, branch: str) -> None:
         self._github = github

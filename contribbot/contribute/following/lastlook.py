@@ -27,12 +27,7 @@ _PASSING: Final = {"mergeable", "mergeable_state", "merge_commit_sha", "base"}
 
 
 def load(queue: Queue, name: str) -> Kept | None:
-    """Return what is kept of a patch's pull request; None: nothing that can be read.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
+    """Return what is kept of a patch's pull request; None: nothing that can be read."""
     try:
         return Kept.model_validate_json(_file(queue, name).read_bytes())
     except (OSError, ValidationError):
@@ -40,13 +35,7 @@ def load(queue: Queue, name: str) -> Kept | None:
 
 
 def save(queue: Queue, name: str, kept: Kept) -> None:
-    """Keep a look; that it cannot be written costs requests, and is no error.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        kept: The look.
-    """
+    """Keep a look; that it cannot be written costs requests, and is no error."""
     path = _file(queue, name)
     make_private(path.parent)
     try:
@@ -65,9 +54,6 @@ def pull_digest(pull: PullRequest) -> str:
 
     GitHub's answer, and with it its ETag, also changes with what happens to the repository
     around it: that is no reason to ask for all comments again.
-
-    Args:
-        pull: The pull request.
     """
     said = pull.model_dump(mode="json", exclude=_PASSING)
     return digest(f"{sorted(said.items())} {pull.base.ref} {pull.base.repository}")

@@ -45,11 +45,7 @@ class Look:
     _events: tuple[IssueEvent, ...] | None = field(default=None, init=False)
 
     def see(self) -> Seen:
-        """Look.
-
-        Raises:
-            GitHubError: It cannot be seen.
-        """
+        """Look."""
         subject = self.subject
         known, kept = subject.known, self._kept()
         if not known.reference:
@@ -80,12 +76,7 @@ class Look:
         return self.judge(pull, None)
 
     def judge(self, pull: PullRequest, kept: Kept | None) -> Seen:
-        """Say where a pull request stands.
-
-        Args:
-            pull: It, as it is now.
-            kept: The last look, if that was at this one.
-        """
+        """Say where a pull request stands."""
         now = self.subject.blank().model_copy(
             update={
                 "url": line_of(pull.html_url),

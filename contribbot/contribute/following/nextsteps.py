@@ -12,13 +12,7 @@ _SHORT: Final = 12
 
 
 def steps(found: Followed, subject: Subject, head: str) -> tuple[Step, ...]:
-    """Return what is next, what concerns the person first.
-
-    Args:
-        found: Where the contribution stands.
-        subject: The contribution.
-        head: The commit of its branch, where it is open; else empty.
-    """
+    """Return what is next, what concerns the person first."""
     if found.state not in {"draft", "open"}:
         return tuple(Step(who=_YOU, what=one) for one in _of_ended(found, subject))
     if not found.queued:

@@ -28,20 +28,7 @@ class Sight:
 
 
 def note(queue: Queue, patch: str, seen: Sight) -> str:
-    """Write a change of state to the journal.
-
-    Args:
-        queue: The queue.
-        patch: The patch.
-        seen: What was seen.
-
-    Returns:
-        What the state was before, or nothing where that is no news.
-
-    Raises:
-        QueueError: The journal is invalid.
-        OSError: It cannot be written.
-    """
+    """Write a change of state to the journal."""
     # Nothing is written, and nobody waited for, where there is no news.
     if not _is_news(_known(queue, patch), seen):
         return ""

@@ -54,15 +54,7 @@ class Replied:
 
 
 def contribution_of(queue: Queue, name: str) -> Contribution:
-    """Return how far a patch is on GitHub, which must be a pull request.
-
-    Args:
-        queue: The queue.
-        name: The patch; it may have left the queue.
-
-    Raises:
-        UsageError: It has none that is known.
-    """
+    """Return how far a patch is on GitHub, which must be a pull request."""
     known = state(journal.read(queue.folder, name))
     if known is None or not known.reference:
         waits = known is not None and known.handed_off
@@ -75,14 +67,7 @@ def contribution_of(queue: Queue, name: str) -> Contribution:
 
 
 def read_text(file: Path) -> str:
-    """Read the text of an answer.
-
-    Args:
-        file: The file; `-` is standard input.
-
-    Raises:
-        UsageError: It cannot be read, or is not a text that GitHub takes.
-    """
+    """Read the text of an answer."""
     try:
         if str(file) == "-":
             return text_from(sys.stdin.buffer.read(_BYTES), "standard input")
@@ -95,15 +80,7 @@ def read_text(file: Path) -> str:
 
 
 def text_from(content: bytes, place: str) -> str:
-    """Return the text of an answer.
-
-    Args:
-        content: What the file holds.
-        place: Where it is from, for messages.
-
-    Raises:
-        UsageError: It is not a text that GitHub takes.
-    """
+    """Return the text of an answer."""
     too_long = UsageError(
         f"{place}: more than the {GITHUB_LIMIT} characters that GitHub takes", hint="shorten it"
     )
@@ -128,21 +105,7 @@ def text_from(content: bytes, place: str) -> str:
 
 
 def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Replied:
-    """Answer in a thread, once.
-
-    Args:
-        queue: The queue.
-        github: GitHub, with the person's token.
-        name: The patch.
-        thread: The short id of the thread.
-        text: The answer, as `text_from` returned it.
-
-    Raises:
-        UsageError: There is no such pull request or thread.
-        UncertainError: The answer to the request was lost, and no such reply is there.
-        GitHubError: It cannot be posted.
-        OSError: The journal cannot be written.
-    """
+    """Answer in a thread, once."""
     # Two at once would each find that it is not there yet.
     with lock(queue.local / "reply.lock", "answering"):
         return _reply(queue, github, name, thread, text)
@@ -201,11 +164,7 @@ def _post(github: GitHub, repository: str, number: int, root: int, text: str) ->
 
 
 def _meant(github: GitHub, repository: str, known: Contribution, name: str, thread: str) -> Thread:
-    """Return the thread that a person means.
-
-    Raises:
-        UsageError: There is none of that id.
-    """
+    """Return the thread that a person means."""
     found = threads_of(github.review_comments(repository, known.number), None)
     for one in found:
         if one.id == thread:
@@ -220,11 +179,7 @@ def _meant(github: GitHub, repository: str, known: Contribution, name: str, thre
 
 
 def _refuse_headless(known: Contribution, thread: Thread) -> None:
-    """Refuse a thread whose first comment was deleted: answers go to that comment.
-
-    Raises:
-        UsageError: It was.
-    """
+    """Refuse a thread whose first comment was deleted: answers go to that comment."""
     if all(one.id != thread.root for one in thread.comments):
         raise UsageError(
             f"{known.reference}: thread {thread.id}: the comment that began it is gone, and"

@@ -59,21 +59,7 @@ class Retired:
 
 
 def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: str = "") -> Retired:
-    """Take a patch out of the queue. Nothing is closed on GitHub.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        connect: Opens GitHub.
-        status: Says what the upstream's newest release makes of it.
-        why: The person's reason; empty: one is looked for.
-
-    Raises:
-        UsageError: There is no such patch, or others depend on it.
-        RetiringError: No reason is found, and none was given.
-        GitHubError: What became of its pull request cannot be found out.
-        OSError: The history cannot be written.
-    """
+    """Take a patch out of the queue. Nothing is closed on GitHub."""
     given = _given(why)
     if name not in queue.specs:
         return _resumed(queue, name)
@@ -90,11 +76,7 @@ def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: st
 
 
 def _given(why: str) -> str:
-    """Return a person's reason, as a line.
-
-    Raises:
-        UsageError: It says nothing, or is no line.
-    """
+    """Return a person's reason, as a line."""
     if not why:
         return ""
     if not why.strip() or not why.isprintable() or len(why) > _LONGEST:
@@ -120,12 +102,7 @@ def _refuse_dependents(queue: Queue, name: str) -> None:
 
 
 def _of_pull(queue: Queue, known: Contribution, name: str, connect: Connect) -> str:
-    """Return the reason that the pull request gives; nothing where it gives none.
-
-    Raises:
-        RetiringError: It is open, or was reverted.
-        GitHubError: It cannot be looked at.
-    """
+    """Return the reason that the pull request gives; nothing where it gives none."""
     if not known.reference:
         if known.handed_off or any(one.what == PULL for one in known.open):
             raise RetiringError(
@@ -163,11 +140,7 @@ def _landing(known: Contribution, connect: Connect) -> tuple[PullRequest, Landin
 
 
 def _of_release(queue: Queue, name: str, known: Contribution | None, status: Status) -> str:
-    """Return the reason that the upstream's newest release gives.
-
-    Raises:
-        RetiringError: It gives none.
-    """
+    """Return the reason that the upstream's newest release gives."""
     says = status(queue, name)
     reason = _superseded(says)
     if reason:
@@ -201,12 +174,7 @@ def _superseded(says: PatchStatus) -> str:
 
 
 def of_newest(options: Options, watcher: Watcher) -> Status:
-    """Return what asks the upstream's newest release, and runs the patch's checks there.
-
-    Args:
-        options: How to run them.
-        watcher: Who looks on.
-    """
+    """Return what asks the upstream's newest release, and runs the patch's checks there."""
 
     def ask(queue: Queue, name: str) -> PatchStatus:
         upstream = queue.specs[name].upstream
@@ -220,12 +188,7 @@ def of_newest(options: Options, watcher: Watcher) -> Status:
 
 
 def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()) -> Retired:
-    """Take it out: the files in one step, and what they were is kept before.
-
-    Raises:
-        QueueError: The queue was changed meanwhile.
-        UsageError: Another patch has come to depend on it.
-    """
+    """Take it out: the files in one step, and what they were is kept before."""
     reason = journal.history_folder(queue.folder, patch.name) / "retired" / _REASON
     with transaction(queue.folder) as change:
         now = load_queue(queue.folder)
@@ -252,11 +215,7 @@ def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()
 
 
 def _resumed(queue: Queue, name: str) -> Retired:
-    """Note a retirement that was cut off after the patch had gone.
-
-    Raises:
-        UsageError: There is no such patch, or it left the queue properly.
-    """
+    """Note a retirement that was cut off after the patch had gone."""
     events = journal.read(queue.folder, name)
     reason = journal.history_folder(queue.folder, name) / "retired" / _REASON
     if not events:

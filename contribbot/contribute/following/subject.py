@@ -20,11 +20,7 @@ _EVERYWHERE: Final = ""
 
 
 class Upstreams:
-    """What many looks need of the same repositories, each asked for once.
-
-    Args:
-        github: Reads from GitHub.
-    """
+    """What many looks need of the same repositories, each asked for once."""
 
     def __init__(self, github: Reader) -> None:
         self._github = github

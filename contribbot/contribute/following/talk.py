@@ -99,16 +99,6 @@ def listen(
 
     Comments are asked for from the time up to which they are known; what comes again
     because that second is asked for too is passed over.
-
-    Args:
-        github: Reads from GitHub.
-        repository: Where the pull request is.
-        pull: It.
-        talk: How far the talk is known.
-        told: What GitHub says of its threads, where it does.
-
-    Raises:
-        GitHubError: It cannot be read.
     """
     author = pull.user or ""
     said = _Said(
@@ -177,13 +167,7 @@ def _time(comment: Comment | ReviewComment) -> str:
 
 
 def count(threads: Sequence[Thread], author: str, *, known: bool) -> ThreadCount:
-    """Count threads.
-
-    Args:
-        threads: The threads.
-        author: Who opened the pull request.
-        known: Whether GitHub says which are resolved.
-    """
+    """Count threads."""
     left = [one for one in threads if not one.resolved]
     answered = sum(one.answered(author) for one in left)
     return ThreadCount(
@@ -197,17 +181,7 @@ def count(threads: Sequence[Thread], author: str, *, known: bool) -> ThreadCount
 def counted(
     github: Reader, repository: str, pull: PullRequest, told: Sequence[ReviewThread]
 ) -> ThreadCount:
-    """Ask which threads there are, and nothing else.
-
-    Args:
-        github: Reads from GitHub.
-        repository: Where the pull request is.
-        pull: It.
-        told: What GitHub says of its threads.
-
-    Raises:
-        GitHubError: It cannot be read.
-    """
+    """Ask which threads there are, and nothing else."""
     threads = threads_of(github.review_comments(repository, pull.number), told)
     return count(threads, pull.user or "", known=True)
 
@@ -216,10 +190,6 @@ def decision(reviews: Sequence[Review], author: str) -> tuple[Decision, tuple[st
     """Say what the reviewers decided: of each the last word that is one.
 
     Whether their word counts for the upstream is not known: anybody may approve.
-
-    Args:
-        reviews: All reviews, oldest first.
-        author: Who opened the pull request.
     """
     last: dict[str, str] = {}
     for one in reviews:

@@ -78,24 +78,13 @@ def same_person(one: str | None, other: str | None) -> bool:
 
 
 def line_of(text: str, limit: int = LINE) -> str:
-    """Return foreign text as one clean line of bounded length.
-
-    Args:
-        text: Anything.
-        limit: Characters that are kept.
-    """
+    """Return foreign text as one clean line of bounded length."""
     # Cut before it is searched: what cleans must not be given work without end.
     return shortened(text[: 8 * limit], limit)
 
 
 def rows_of(text: str, *, rows: int = _ROWS, characters: int = _TEXT) -> list[str]:
-    """Return foreign text as clean lines, bounded in number and length.
-
-    Args:
-        text: Anything.
-        rows: Lines that are kept.
-        characters: Characters that are kept, about.
-    """
+    """Return foreign text as clean lines, bounded in number and length."""
     told = text[:characters]
     # Not `splitlines`: other line ends than these are no line ends to a terminal.
     found = [
@@ -117,12 +106,7 @@ def _indented(row: str) -> str:
 def threads_of(
     comments: Sequence[ReviewComment], told: Sequence[ReviewThread] | None
 ) -> tuple[Thread, ...]:
-    """Put review comments together as threads, oldest first.
-
-    Args:
-        comments: All review comments of a pull request.
-        told: What GitHub says of its threads, where it does.
-    """
+    """Put review comments together as threads, oldest first."""
     above = {one.id: one.in_reply_to_id for one in comments}
     by_root: dict[int, list[ReviewComment]] = {}
     for one in sorted(comments, key=lambda one: (one.created_at, one.id)):
@@ -154,14 +138,7 @@ def _root(number: int, above: dict[int, int | None]) -> int:
 def remark(
     said: Comment, *, rows: int = _ROWS, characters: int = _TEXT, thread: str = ""
 ) -> Remark:
-    """Return a comment, clean and bounded.
-
-    Args:
-        said: The comment.
-        rows: Lines of it that are kept.
-        characters: Characters of it that are kept.
-        thread: The short id of its thread.
-    """
+    """Return a comment, clean and bounded."""
     at_line = isinstance(said, ReviewComment)
     return Remark(
         kind="thread" if at_line else "comment",
@@ -197,13 +174,7 @@ def _place(said: ReviewComment) -> str:
 
 
 def view(thread: Thread, author: str, *, everything: bool = False) -> ThreadView:
-    """Return a thread as it is shown.
-
-    Args:
-        thread: The thread.
-        author: Who opened the pull request.
-        everything: Whether to show all of its comments, and not only the latest.
-    """
+    """Return a thread as it is shown."""
     first = thread.comments[0]
     said = thread.comments if everything else thread.comments[-_LATEST:]
     hunk = first.diff_hunk.split("\n")
@@ -231,18 +202,7 @@ def _code(row: str) -> str:
 def reviews(
     github: Reader, patch: str, repository: str, number: int, *, everything: bool = False
 ) -> ReviewsReport:
-    """Read what is said about a pull request.
-
-    Args:
-        github: Reads from GitHub.
-        patch: The patch.
-        repository: Where the pull request is.
-        number: Its number.
-        everything: Whether to list resolved threads and earlier comments too.
-
-    Raises:
-        GitHubError: It cannot be read.
-    """
+    """Read what is said about a pull request."""
     pull: PullRequest = github.pull(repository, number).value
     told = github.review_threads(repository, number)
     found = threads_of(github.review_comments(repository, number), told)
@@ -276,12 +236,7 @@ def _line(thread: Thread) -> int:
 
 
 def some_ids(threads: Sequence[Thread], limit: int = 12) -> str:
-    """Return the ids of threads with their places, for a message.
-
-    Args:
-        threads: The threads.
-        limit: How many at most.
-    """
+    """Return the ids of threads with their places, for a message."""
     parts = [f"{one.id} ({_place(one.comments[0])})" for one in itertools.islice(threads, limit)]
     rest = len(threads) - len(parts)
     return ", ".join([*parts, *([f"and {rest} more"] if rest > 0 else [])])

@@ -99,16 +99,7 @@ class Harvest:
 
 
 def harvest(github: Reader, ours: Ours, since: datetime) -> Harvest:
-    """Find the pull requests that are worth a look, but ours.
-
-    Args:
-        github: Reads from GitHub.
-        ours: The patch.
-        since: Until when merged ones count.
-
-    Raises:
-        GitHubError: There is no usable answer.
-    """
+    """Find the pull requests that are worth a look, but ours."""
     made = Harvest()
     _list(github, ours, since, made)
     for term in terms(ours):
@@ -176,11 +167,7 @@ def _name(github: Reader, ours: Ours, made: Harvest) -> None:
 
 
 def terms(ours: Ours) -> list[str]:
-    """Return what is searched for: the issue, then functions and files with telling names.
-
-    Args:
-        ours: The patch.
-    """
+    """Return what is searched for: the issue, then functions and files with telling names."""
     found: list[str] = []
     if ours.issue:
         repository, _, number = ours.issue.partition("#")
@@ -211,13 +198,7 @@ def _telling(names: Iterable[str]) -> list[str]:
 
 
 def in_order(ours: Ours, title: str, found: Sequence[Found]) -> list[Found]:
-    """Return pull requests in the order in which to look into them.
-
-    Args:
-        ours: The patch.
-        title: Its title.
-        found: The pull requests.
-    """
+    """Return pull requests in the order in which to look into them."""
     ours_say = {word.lower() for word in _WORD.findall(title)}
     paths = [path.rpartition("/")[2] for path in ours.touched]
 
@@ -236,13 +217,7 @@ def in_order(ours: Ours, title: str, found: Sequence[Found]) -> list[Found]:
 
 
 def mentions(issue: str, upstream: str, one: Found) -> bool:
-    """Say whether a pull request names an issue in its title or text.
-
-    Args:
-        issue: The issue, as `owner/name#number`; or empty.
-        upstream: The upstream's repository.
-        one: The pull request.
-    """
+    """Say whether a pull request names an issue in its title or text."""
     if not issue:
         return False
     repository, _, number = issue.partition("#")

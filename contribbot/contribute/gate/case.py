@@ -107,15 +107,7 @@ class Case:
     _me: Account | None = field(default=None, repr=False)
 
     def ask(self, question: Callable[[Reader], T]) -> T:
-        """Ask GitHub something.
-
-        Args:
-            question: Asks it.
-
-        Raises:
-            NotAskedError: Nobody wants that.
-            GitHubError: There is no usable answer; nor was there to an earlier question.
-        """
+        """Ask GitHub something."""
         self.asked = True
         if self.broken is not None:
             raise self.broken
@@ -134,11 +126,7 @@ class Case:
 
     @property
     def repository(self) -> Repository:
-        """The upstream's repository; asked for once.
-
-        Raises:
-            GitHubError: There is no usable answer.
-        """
+        """The upstream's repository; asked for once."""
         self.asked = True
         if self._repository is None:
             name = self.patch.upstream.repository
@@ -147,11 +135,7 @@ class Case:
 
     @property
     def me(self) -> Account:
-        """Whose token it is; asked for once.
-
-        Raises:
-            GitHubError: There is no usable answer.
-        """
+        """Whose token it is; asked for once."""
         self.asked = True
         if self._me is None:
             self._me = self.ask(lambda github: github.me())

@@ -63,11 +63,7 @@ def ai_trailer(case: Case) -> Finding:
 
 
 def trailers(message: str) -> list[str]:
-    """Return the trailers of a commit's message, as git finds them.
-
-    Args:
-        message: The whole message.
-    """
+    """Return the trailers of a commit's message, as git finds them."""
     done = process.run(
         ["git", "interpret-trailers", "--parse", "--no-divider"],
         env=git_environment({"GIT_CEILING_DIRECTORIES": "/"}),

@@ -28,14 +28,7 @@ _HINT: Final = 'write --different owner/name#123="why this one is different"'
 
 
 def read_option(text: str) -> tuple[str, str]:
-    """Take `REF=WHY` apart.
-
-    Args:
-        text: What was given.
-
-    Raises:
-        UsageError: It is not that, or the reason says nothing.
-    """
+    """Take `REF=WHY` apart."""
     found = _GIVEN.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"--different {text}: no pull request and a reason", hint=_HINT)
@@ -51,11 +44,7 @@ def read_option(text: str) -> tuple[str, str]:
 
 
 def is_reason(why: str) -> bool:
-    """Say whether a text is long enough to be a reason: a few words that differ.
-
-    Args:
-        why: The text.
-    """
+    """Say whether a text is long enough to be a reason: a few words that differ."""
     return len({word.lower() for word in re.findall(r"[^\W\d_]{2,}", why)}) >= _WORDS
 
 
@@ -70,20 +59,6 @@ def set_different(
     """Write why a patch is different from other pull requests; comments and layout stay.
 
     What a look does not find is refused, before anything is written.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        reasons: The reason by pull request.
-        github: Reads from GitHub, where no look is remembered; None: it is not asked.
-        broken: Why it cannot be asked, where that was wanted.
-
-    Returns:
-        Why it was not checked that these are candidates; empty: it was.
-
-    Raises:
-        UsageError: There is no such patch, or one of them is no candidate.
-        QueueError: Its patch.toml cannot be edited.
     """
     path = f"patches/{name}/patch.toml"
     if name not in queue.specs:
@@ -128,26 +103,13 @@ def _refuse_strangers(name: str, reasons: Iterable[str], candidates: Iterable[st
 
 
 def unasked(answered: Iterable[str], candidates: Iterable[str]) -> list[str]:
-    """Return the pull requests that are answered for and no candidates.
-
-    Args:
-        answered: The references that reasons are given for.
-        candidates: The references of the candidates.
-    """
+    """Return the pull requests that are answered for and no candidates."""
     known = {one.lower() for one in candidates}
     return [one for one in answered if one.lower() not in known]
 
 
 def with_reasons(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
-    """Return a `patch.toml` with reasons added, or changed.
-
-    Args:
-        patch_toml: The file.
-        reasons: The reason by pull request.
-
-    Raises:
-        QueueError: It cannot be edited.
-    """
+    """Return a `patch.toml` with reasons added, or changed."""
 
     def edit(document: TOMLDocument, data: Table) -> Rows:
         import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay

@@ -88,19 +88,7 @@ class _Shared:
 def look(
     github: Reader, ours: Ours, title: str, *, key: str, now: datetime, days: int = DAYS
 ) -> Look:
-    """Look for pull requests that may be the same work.
-
-    Args:
-        github: Reads from GitHub.
-        ours: The patch.
-        title: Its title.
-        key: What the look depends on.
-        now: The time.
-        days: How far back merged ones count.
-
-    Raises:
-        GitHubError: There is no usable answer.
-    """
+    """Look for pull requests that may be the same work."""
     made = harvest(github, ours, now - timedelta(days=days))
     ordered = in_order(ours, title, list(made.found.values()))
     limits = [*ours.notes, *made.limits]

@@ -23,28 +23,12 @@ _FRESH: Final = timedelta(hours=1)
 
 
 def look_file(queue: Queue, name: str) -> Path:
-    """Return the file that remembers the last look for a patch's duplicates.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-    """
+    """Return the file that remembers the last look for a patch's duplicates."""
     return queue.local / "duplicates" / f"{name}.json"
 
 
 def find(github: Reader, queue: Queue, name: str, *, server: str, now: datetime) -> Look:
-    """Look for a patch's duplicates, unless that was done within the hour.
-
-    Args:
-        github: Reads from GitHub.
-        queue: The queue.
-        name: The patch.
-        server: Which GitHub it is.
-        now: The time.
-
-    Raises:
-        GitHubError: There is no usable answer.
-    """
+    """Look for a patch's duplicates, unless that was done within the hour."""
     ours = ours_of(queue, name)
     title = queue.specs[name].title
     key = _key(ours, title, server)
@@ -60,14 +44,7 @@ def find(github: Reader, queue: Queue, name: str, *, server: str, now: datetime)
 
 
 def remembered(queue: Queue, name: str, *, server: str, now: datetime) -> Look | None:
-    """Return the look of the last hour; None: there was none, or of another question.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        server: Which GitHub it is.
-        now: The time.
-    """
+    """Return the look of the last hour; None: there was none, or of another question."""
     key = _key(ours_of(queue, name), queue.specs[name].title, server)
     return _known(queue, name, key, now)
 

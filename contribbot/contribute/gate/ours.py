@@ -48,15 +48,7 @@ class Ours:
 
 
 def ours_of(queue: Queue, name: str) -> Ours:
-    """Return what a patch is compared by. Nothing is downloaded.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-
-    Raises:
-        QueueError: One of its files is malformed, or a journal is.
-    """
+    """Return what a patch is compared by. Nothing is downloaded."""
     patch = queue.patch(name)
     own, branches = _published(queue, name)
     touches, contents, whole = _on_its_pin(queue, patch)

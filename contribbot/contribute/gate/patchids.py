@@ -25,11 +25,7 @@ class PatchIds:
 
 
 def patch_id(diff: bytes) -> str:
-    """Return the patch id of a diff; empty where it has none.
-
-    Args:
-        diff: A diff of git's. It may come from anybody.
-    """
+    """Return the patch id of a diff; empty where it has none."""
     start = 0 if diff.startswith(b"diff --git ") else diff.find(b"\ndiff --git ") + 1
     if not diff[start:].startswith(b"diff --git "):
         return ""
@@ -43,11 +39,7 @@ def patch_id(diff: bytes) -> str:
 
 
 def patch_ids(series: bytes) -> tuple[str, ...]:
-    """Return the patch ids of commits that stand one after the other, as in an mbox.
-
-    Args:
-        series: What `git format-patch --stdout` writes. It may come from anybody.
-    """
+    """Return the patch ids of commits that stand one after the other, as in an mbox."""
     try:
         said = process.run(
             ["git", "patch-id", "--stable"], env=git_environment(), stdin=series, timeout=30.0
@@ -58,12 +50,7 @@ def patch_ids(series: bytes) -> tuple[str, ...]:
 
 
 def ids_of(files: Iterable[PatchFile], whole: bytes | None) -> PatchIds:
-    """Return the patch ids of patch files.
-
-    Args:
-        files: The files.
-        whole: The diff of all of them together; None: not known.
-    """
+    """Return the patch ids of patch files."""
     each = [patch_id(file.content) for file in files]
     together = patch_id(whole) if whole is not None else each[0] if len(each) == 1 else ""
     return PatchIds(together, frozenset(one for one in each if one))

@@ -68,20 +68,7 @@ def judge(
     server: str = "",
     now: datetime | None = None,
 ) -> Gate:
-    """Judge a patch by every rule of its upstream.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        github: Reads from GitHub; None: it is not asked.
-        broken: Why it cannot be asked, where that was wanted.
-        server: Which GitHub it is.
-        now: The time; by default it is looked up.
-
-    Raises:
-        UsageError: There is no such patch, or it has no commits.
-        QueueError: A file of the queue is invalid, or there are no rules for the upstream.
-    """
+    """Judge a patch by every rule of its upstream."""
     patch = queue.patch(name)
     if not patch.files:
         raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")

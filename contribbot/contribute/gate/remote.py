@@ -112,11 +112,7 @@ def duplicates(case: Case) -> Finding:
 
 
 def answered(case: Case) -> tuple[Candidate, ...]:
-    """Return the candidates of the last look with their answers; a word or two is none.
-
-    Args:
-        case: The case.
-    """
+    """Return the candidates of the last look with their answers; a word or two is none."""
     if case.look is None:
         return ()
     said = {

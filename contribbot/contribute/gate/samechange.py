@@ -34,17 +34,7 @@ class Comparison:
     asked: int = 0
 
     def same(self, repository: str, number: int, *, alone: bool) -> Same:
-        """Say how much of a pull request is the patch.
-
-        Args:
-            repository: Its repository.
-            number: Its number.
-            alone: Whether it touches no file that the patch does not: only then can all of
-                it be the same change.
-
-        Raises:
-            GitHubError: There is no usable answer.
-        """
+        """Say how much of a pull request is the patch."""
         self.asked += 1
         if self.asked > SERIES:
             return ""

@@ -62,15 +62,7 @@ class Touch:
 
 
 def read_diff(name: str, content: bytes) -> list[Touch]:
-    """Take a diff apart.
-
-    Args:
-        name: How to call it in a message.
-        content: The diff, or a patch file with one.
-
-    Raises:
-        QueueError: It is malformed.
-    """
+    """Take a diff apart."""
     found = []
     for file in parse(name, content):
         old, new = plain_path(file.source_file), plain_path(file.target_file)
@@ -90,23 +82,12 @@ def read_diff(name: str, content: bytes) -> list[Touch]:
 
 
 def read_files(files: Iterable[PatchFile]) -> list[Touch]:
-    """Take the diffs of patch files apart.
-
-    Args:
-        files: The files.
-
-    Raises:
-        QueueError: One is malformed.
-    """
+    """Take the diffs of patch files apart."""
     return [touch for file in files for touch in read_diff(file.name, file.content)]
 
 
 def read_hunks(text: str) -> tuple[Hunk, ...]:
-    """Take the hunks of one file apart, as GitHub gives them; what is no hunk is passed over.
-
-    Args:
-        text: The hunks.
-    """
+    """Take the hunks of one file apart, as GitHub gives them; what is no hunk is passed over."""
     found: list[Hunk] = []
     rows: list[str] = []
     at: re.Match[str] | None = None
@@ -122,13 +103,7 @@ def read_hunks(text: str) -> tuple[Hunk, ...]:
 
 
 def functions(path: str, hunks: Sequence[Hunk], content: bytes | None = None) -> frozenset[str]:
-    """Return the functions and classes that hunks change, as `Class.method` where that is known.
-
-    Args:
-        path: The file's path: Python is told by it.
-        hunks: The hunks.
-        content: What the file holds afterwards; None: not known, and names come from hunks.
-    """
+    """Return the functions and classes that hunks change, as `Class.method` where that is known."""
     if path.endswith((".py", ".pyi")):
         spans = _spans(content) if content is not None else None
         if spans is not None:
@@ -210,12 +185,7 @@ def _innermost(spans: _Spans, line: int) -> str:
 
 
 def shared_functions(ours: Iterable[str], theirs: Iterable[str]) -> list[str]:
-    """Return what two diffs both change; where one knows only the class, the other's method.
-
-    Args:
-        ours: Names from one diff.
-        theirs: Names from the other, in the same file.
-    """
+    """Return what two diffs both change; where one knows only the class, the other's method."""
     others = set(theirs)
     return sorted({name for name in ours if any(_same(name, other) for other in others)})
 

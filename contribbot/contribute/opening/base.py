@@ -64,17 +64,7 @@ class Target:
 
 
 def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> Base | Blocked:
-    """Bring the branch's content at some paths into the store.
-
-    Args:
-        store: Holds the pin; gets the commit.
-        pin: The pin's commit.
-        paths: The paths that are to be changed.
-        target: The branch.
-
-    Raises:
-        GitHubError: GitHub cannot be read.
-    """
+    """Bring the branch's content at some paths into the store."""
     above = {folder for path in paths for folder in _parents(path)}
     wanted = sorted({*paths, *above})
     there = target.reader.tree(target.repository, target.tip.tree, wanted)

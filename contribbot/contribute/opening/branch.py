@@ -49,11 +49,7 @@ class Place:
 
 
 def branch_of(patch: Patch) -> str:
-    """Return the name of a patch's branch.
-
-    Args:
-        patch: The patch.
-    """
+    """Return the name of a patch's branch."""
     return patch.spec.contribution.branch or f"contribbot/{patch.name}"
 
 
@@ -63,17 +59,6 @@ def make_commits(
     """Make the objects of a branch in the fork.
 
     A fork that has not seen the upstream's newest commit is brought up to date, once.
-
-    Args:
-        github: Writes to GitHub.
-        place: Where to.
-        carried: What to make.
-
-    Returns:
-        The ids of the commits, and what a person should know.
-
-    Raises:
-        GitHubError: It cannot be made, or GitHub made something else of it.
     """
     blobs = list(carried.contents)
     contents = [carried.contents[blob] for blob in blobs]
@@ -145,19 +130,7 @@ def refuse_foreign(
     reader: Reader, place: Place, branch: str, head: str | None, ours: frozenset[str],
     *, lost: str = "",
 ) -> None:  # fmt: skip
-    """Refuse to go on where a branch has a commit that is not one of ours.
-
-    Args:
-        reader: Reads from GitHub.
-        place: Where the branch is.
-        branch: The branch.
-        head: Its commit; None: there is no such branch.
-        ours: The commits that we gave it, or were about to.
-        lost: Where such commits would be noted, if none is: that may be lost.
-
-    Raises:
-        OpeningError: It has another.
-    """
+    """Refuse to go on where a branch has a commit that is not one of ours."""
     if head is None or head in ours:
         return
     found = reader.commit(place.fork, head)
@@ -181,19 +154,7 @@ def refuse_foreign(
 def put_ref(
     github: GitHub, place: Place, branch: str, head: str, *, was: str | None, ours: frozenset[str]
 ) -> None:
-    """Give a branch its commit, unless it has one by then that is not ours.
-
-    Args:
-        github: Writes to GitHub.
-        place: Where the branch is.
-        branch: The branch.
-        head: The commit.
-        was: The commit that it had when it was looked at; None: there was no such branch.
-        ours: The commits that we gave it, or were about to.
-
-    Raises:
-        OpeningError: Somebody else's commit is there, or there can be no such branch.
-    """
+    """Give a branch its commit, unless it has one by then that is not ours."""
     if was is None:
         try:
             github.create_ref(place.fork, branch, head)

@@ -98,18 +98,6 @@ def carry_onto(queue: Queue, name: str, target: Target, *, progress: Progress) -
     """Carry a patch, and what it depends on, onto a branch of its upstream.
 
     GitHub is read, and nothing outside the cache is written.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        target: The branch.
-        progress: Who is told how far the download of a pin is.
-
-    Raises:
-        OpeningError: The branch moved so that the patch no longer applies, or has all of it.
-        UsageError: The patch does not apply to its own pin, or has no commits.
-        SourceError: Its pin cannot be had.
-        GitHubError: GitHub cannot be read.
     """
     landed = land(queue, own_pin(queue, name), progress=progress)
     store = landed.store

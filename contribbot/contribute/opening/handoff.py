@@ -29,15 +29,7 @@ class Page:
 
 
 def compare_page(place: Place, branch: str, title: str, body: str, body_file: Path) -> Page:
-    """Return the page on which a person opens the pull request.
-
-    Args:
-        place: Where the branch is.
-        branch: The branch.
-        title: The title of the pull request.
-        body: Its body.
-        body_file: Where the body goes when it is too long for an address.
-    """
+    """Return the page on which a person opens the pull request."""
     ends = f"{quote(place.tip.name)}...{quote(place.owner)}:{quote(branch)}"
     start = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
     query = {"expand": "1", "title": title, "body": body}
@@ -49,12 +41,7 @@ def compare_page(place: Place, branch: str, title: str, body: str, body_file: Pa
 
 
 def write_body(page: Page, body: str) -> None:
-    """Write the body to its file, where the page does not have it.
-
-    Args:
-        page: The page.
-        body: The body.
-    """
+    """Write the body to its file, where the page does not have it."""
     if page.body_file is not None:
         make_private(page.body_file.parent)
         write_atomically(page.body_file, body.encode("utf-8"))

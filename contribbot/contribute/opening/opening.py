@@ -46,20 +46,7 @@ def open_all(
     *,
     told: Callable[[Opened], None],
 ) -> None:
-    """Open or update the pull requests of patches, each after what it depends on.
-
-    Args:
-        queue: The queue.
-        names: The patches, in the queue's order.
-        tools: What it needs.
-        wanted: What is asked for.
-        told: Is told of each that is done; the first that cannot be ends the run.
-
-    Raises:
-        OpeningError: Something stands in the way, and a person decides.
-        GitHubError: GitHub cannot be reached, or refuses.
-        UsageError: A patch has no commits, or does not apply to its own pin.
-    """
+    """Open or update the pull requests of patches, each after what it depends on."""
     if wanted.dry_run:
         opening = _Opening(queue, tools, wanted)
         for name in names:
@@ -196,11 +183,7 @@ class _Opening:
 
 
 def _refuse_other_place(job: Job) -> tuple[str, ...]:
-    """Refuse to open a second pull request from another branch or fork.
-
-    Returns:
-        That the account was renamed, where it was: its fork and its pull requests stay its own.
-    """
+    """Refuse to open a second pull request from another branch or fork."""
     known, upstream = job.book.contribution(job.patch.name), job.place.upstream
     owner, _, _ = known.fork.partition("/")
     before = f"{known.fork}:{known.branch}"

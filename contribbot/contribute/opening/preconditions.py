@@ -38,17 +38,7 @@ class Grounds:
 
 
 def look(github: GitHub, repository: str, me: Account | None = None) -> Grounds:
-    """Look at an upstream.
-
-    Args:
-        github: Reads from GitHub.
-        repository: Its repository, `owner/name`.
-        me: Whose token it is, where that is known.
-
-    Raises:
-        OpeningError: It takes no pull requests.
-        NotFoundError: It is not there.
-    """
+    """Look at an upstream."""
     account = me or github.me()
     upstream = github.repository(repository)
     if upstream.archived or upstream.disabled:
@@ -62,17 +52,7 @@ def look(github: GitHub, repository: str, me: Account | None = None) -> Grounds:
 
 
 def fork_of(grounds: Grounds, github: GitHub, known: str = "") -> Repository | None:
-    """Return the account's fork, or the upstream where that is one's own; None: there is none.
-
-    Args:
-        grounds: What is known.
-        github: Reads from GitHub.
-        known: Where the branch was put before, if it was: an upstream that is renamed
-            leaves its forks their names.
-
-    Raises:
-        OpeningError: A repository of that name is something else.
-    """
+    """Return the account's fork, or the upstream where that is one's own; None: there is none."""
     upstream, login = grounds.upstream, grounds.me.login
     owner = upstream.full_name.partition("/")[0]
     if owner.lower() == login.lower():
@@ -107,19 +87,7 @@ def make_fork(
     *,
     wait: Callable[[float], None] = time.sleep,
 ) -> Repository:
-    """Fork an upstream, and wait until GitHub has made it.
-
-    Args:
-        github: Writes to GitHub.
-        grounds: What is known.
-        book: The journal.
-        patch: The patch that it is for.
-        wait: Waits so many seconds.
-
-    Raises:
-        GitHubError: GitHub does not make it.
-        OpeningError: What it made is something else.
-    """
+    """Fork an upstream, and wait until GitHub has made it."""
     name = grounds.upstream.full_name
     key = fork_name(grounds)
     book.note(
@@ -150,14 +118,7 @@ def make_fork(
 
 
 def note_fork(book: Book, patch: str, grounds: Grounds, fork: Repository) -> None:
-    """Note that a fork is there, where that was begun and is not noted yet.
-
-    Args:
-        book: The journal.
-        patch: The patch that it is for.
-        grounds: What is known.
-        fork: The fork.
-    """
+    """Note that a fork is there, where that was begun and is not noted yet."""
     if not book.contribution(patch).begun(FORK, fork_name(grounds)):
         return
     book.note(
@@ -174,26 +135,12 @@ def note_fork(book: Book, patch: str, grounds: Grounds, fork: Repository) -> Non
 
 
 def fork_name(grounds: Grounds) -> str:
-    """Return how the account's fork is called, or will be.
-
-    Args:
-        grounds: What is known.
-    """
+    """Return how the account's fork is called, or will be."""
     return f"{grounds.me.login}/{grounds.upstream.full_name.partition('/')[2]}"
 
 
 def place_at(github: GitHub, grounds: Grounds, fork: Repository | None, server: str) -> Place:
-    """Return where a branch goes, with the upstream's newest commit.
-
-    Args:
-        github: Reads from GitHub.
-        grounds: What is known.
-        fork: Where the branch will be; None: there is no fork yet.
-        server: The page of the server.
-
-    Raises:
-        NotFoundError: The upstream has no such branch.
-    """
+    """Return where a branch goes, with the upstream's newest commit."""
     upstream = grounds.upstream
     tip = github.branch(upstream.full_name, upstream.default_branch)
     if fork is None:

@@ -20,16 +20,7 @@ _UNPROCESSABLE: Final = 422
 
 
 def create(job: Job, opened: Opened) -> Opened:
-    """Open the pull request; one whose answer is lost is looked for, never sent again.
-
-    Args:
-        job: The patch.
-        opened: What was done so far.
-
-    Raises:
-        UncertainError: The answer was lost, and no such pull request is there.
-        RefusedError: GitHub refuses.
-    """
+    """Open the pull request; one whose answer is lost is looked for, never sent again."""
     place = job.place
     job.book.note(
         job.patch.name,
@@ -67,14 +58,7 @@ def create(job: Job, opened: Opened) -> Opened:
 
 
 def pull_of(job: Job) -> PullRequest | None:
-    """Return the open pull request of the branch; None where it never had one.
-
-    Args:
-        job: The patch.
-
-    Raises:
-        OpeningError: It had one, and that is closed or merged.
-    """
+    """Return the open pull request of the branch; None where it never had one."""
     place = job.place
     found = job.tools.github.pulls_from(place.upstream, place.owner, job.branch).value
     name = job.patch.name
@@ -83,16 +67,7 @@ def pull_of(job: Job) -> PullRequest | None:
 
 
 def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
-    """Bring the text of a pull request up to date, and tell what changed.
-
-    Args:
-        job: The patch.
-        opened: What was done so far.
-        pull: The pull request, as it was when it was looked at.
-
-    Raises:
-        GitHubError: GitHub cannot be reached, or refuses.
-    """
+    """Bring the text of a pull request up to date, and tell what changed."""
     did = update_text(
         job.tools.github, job.book, job.patch.name, pull, job.text, repository=job.place.upstream
     )
@@ -140,13 +115,7 @@ def _announce(job: Job, done: Opened) -> Opened:
 
 
 def hand_off(job: Job, opened: Opened, pull: PullRequest | None) -> Opened:
-    """Leave the pull request to a person.
-
-    Args:
-        job: The patch.
-        opened: What was done so far.
-        pull: The pull request, where there is one already.
-    """
+    """Leave the pull request to a person."""
     if pull is not None:
         note = "its title, body and comments were left to you (--handoff)"
         return replace(shown(job, opened, pull), notes=(*opened.notes, note))
@@ -173,12 +142,7 @@ def hand_off(job: Job, opened: Opened, pull: PullRequest | None) -> Opened:
 
 
 def note_pull(job: Job, pull: PullRequest) -> None:
-    """Note a pull request, unless the journal knows it as it is.
-
-    Args:
-        job: The patch.
-        pull: The pull request.
-    """
+    """Note a pull request, unless the journal knows it as it is."""
     known = job.book.contribution(job.patch.name)
     reference, now = f"{job.place.upstream}#{pull.number}", _state(pull)
     renamed = known.fork not in {"", job.place.fork}
@@ -212,12 +176,6 @@ def _state(pull: PullRequest) -> Literal["draft", "open"]:
 
 
 def shown(job: Job, opened: Opened, pull: PullRequest) -> Opened:
-    """Return what was done, with the pull request.
-
-    Args:
-        job: The patch.
-        opened: What was done so far.
-        pull: The pull request.
-    """
+    """Return what was done, with the pull request."""
     reference = f"{job.place.upstream}#{pull.number}"
     return replace(opened, reference=reference, url=pull.html_url, state=_state(pull))

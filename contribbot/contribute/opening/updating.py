@@ -46,17 +46,7 @@ class Text:
 def judge(
     pulls: Sequence[PullRequest], patch: str, known: Contribution, *, repository: str
 ) -> PullRequest | None:
-    """Return the open pull request of a branch; None where it never had one.
-
-    Args:
-        pulls: Those from the branch, newest first.
-        patch: The patch.
-        known: What its journal says.
-        repository: The upstream's.
-
-    Raises:
-        OpeningError: It had one, and that is closed or merged.
-    """
+    """Return the open pull request of a branch; None where it never had one."""
     for pull in pulls:
         if pull.state == "open":
             return pull
@@ -90,20 +80,7 @@ def judge(
 def update_text(
     github: GitHub, book: Book, patch: str, pull: PullRequest, text: Text, *, repository: str
 ) -> Literal["kept", "updated", "edited"]:
-    """Give a pull request its text, unless a person has written there.
-
-    Args:
-        github: Writes to GitHub.
-        book: The journal.
-        patch: The patch.
-        pull: The pull request, as it is now.
-        text: What it shall say.
-        repository: The upstream's.
-
-    Returns:
-        `kept` where it says that already, `updated`, or `edited` where a person changed it:
-        then it stays as it is.
-    """
+    """Give a pull request its text, unless a person has written there."""
     now = text_digest(pull.title, pull.body)
     known = book.contribution(patch)
     reference = f"{repository}#{pull.number}"
@@ -129,14 +106,7 @@ def update_text(
 
 
 def range_text(patch: str, old: int, new: int, range_diff: str) -> str:
-    """Return the comment that shows what changed between two versions.
-
-    Args:
-        patch: The patch.
-        old: The version that readers know.
-        new: The one that is there now.
-        range_diff: What git range-diff says.
-    """
+    """Return the comment that shows what changed between two versions."""
     rows = [_PAIR.sub(r"\g<old> \g<sign> \g<new> ", row) for row in range_diff.splitlines()]
     count = min(len(rows), _LINES)
     shown = fence("\n".join(rows), language="diff", lines=count)
@@ -166,23 +136,7 @@ def post_range(
     repository: str,
     login: str,
 ) -> str:
-    """Comment on what changed since the version that readers know, once.
-
-    Args:
-        github: Writes to GitHub.
-        book: The journal.
-        patch: The patch.
-        known: How far it is; `announced` is what readers know, `version` what is there.
-        comment: What `range_text` returned.
-        repository: The upstream's.
-        login: Who comments.
-
-    Returns:
-        The comment's page.
-
-    Raises:
-        UncertainError: The answer was lost, and no such comment is there.
-    """
+    """Comment on what changed since the version that readers know, once."""
     said = f"{known.reference}: what is new in v{known.version}"
     intent = IntentEvent(
         time=journal.now(),

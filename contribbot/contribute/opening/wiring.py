@@ -17,14 +17,7 @@ from contribbot.sources import Progress
 
 
 def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> Tools:
-    """Return what opening the pull requests of a queue uses.
-
-    Args:
-        queue: The queue.
-        github: GitHub, or a rehearsal.
-        web: The page of that server, where `GITHUB_SERVER_URL` names no other.
-        progress: Who is told how far the download of a pin is.
-    """
+    """Return what opening the pull requests of a queue uses."""
 
     def text(patch: Patch) -> Text:
         made = make_body(queue, patch.name, searched=searched(queue, patch.name))

@@ -84,20 +84,7 @@ def make_body(
     read_live: ReadLive | None = None,
     searched: Searched | None = None,
 ) -> Body:
-    """Make the text of a patch's pull request.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        version: The template's version; empty: the one that is in force.
-        read_live: Reads the upstream's template as it is now; None: it is not looked at.
-        searched: The look for duplicates that found none; None: nothing is said of one.
-
-    Raises:
-        NotProvedError: A figure has no fresh evidence, or something else is unproved.
-        QueueError: A file of the queue is invalid, or the text too long.
-        UsageError: There is no such patch or template.
-    """
+    """Make the text of a patch's pull request."""
     figures = gather(queue, name)
     rules = rules_of(queue, figures.patch.spec.upstream)
     template = template_of(queue, rules, version)
@@ -163,15 +150,7 @@ def render(
     level: int = 0,
     searched: Searched | None = None,
 ) -> str:
-    """Return the text at one level of shortness.
-
-    Args:
-        figures: The evidence.
-        rules: The upstream's rules.
-        template: The sections.
-        level: 0 is long; each further one turns more lists into counts.
-        searched: The look for duplicates that found none.
-    """
+    """Return the text at one level of shortness."""
     paragraphs: list[str] = []
     for section in template.sections:
         context = Context(figures, rules, section, level, searched)

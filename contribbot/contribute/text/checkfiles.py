@@ -11,12 +11,7 @@ _OURS: Final = "contribbot"
 
 
 def needed_files(support: tuple[PatchFile, ...], start: str) -> tuple[PatchFile, ...]:
-    """Return a check file with the files beside it that it imports, directly or not.
-
-    Args:
-        support: The files of `checks/`.
-        start: The check file.
-    """
+    """Return a check file with the files beside it that it imports, directly or not."""
     known = {file.name: file for file in support}
     wanted = [start, *(["conftest.py"] if "conftest.py" in known else [])]
     found: dict[str, PatchFile] = {}
@@ -34,11 +29,7 @@ def needed_files(support: tuple[PatchFile, ...], start: str) -> tuple[PatchFile,
 
 
 def imported(content: bytes) -> list[str]:
-    """Return the names of the modules that a Python file may import.
-
-    Args:
-        content: The file.
-    """
+    """Return the names of the modules that a Python file may import."""
     names: list[str] = []
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
@@ -49,11 +40,7 @@ def imported(content: bytes) -> list[str]:
 
 
 def needs_contribbot(files: tuple[PatchFile, ...]) -> bool:
-    """Say whether one of some files imports contribbot.
-
-    Args:
-        files: The files.
-    """
+    """Say whether one of some files imports contribbot."""
     return any(
         module.partition(".")[0] == _OURS
         for file in files

@@ -34,30 +34,18 @@ _TICKS: Final = re.compile(r"`+")
 
 
 def clean(text: str) -> str:
-    """Return one line without control characters, terminal escapes and writing directions.
-
-    Args:
-        text: Anything.
-    """
+    """Return one line without control characters, terminal escapes and writing directions."""
     spaced = re.sub(r"\s+", " ", _ANSI.sub("", text)).strip()
     return "".join(char for char in spaced if char.isprintable())
 
 
 def inert(text: str) -> str:
-    """Return a line in which nothing is a mention or a reference, in Markdown or out of it.
-
-    Args:
-        text: Anything.
-    """
+    """Return a line in which nothing is a mention or a reference, in Markdown or out of it."""
     return _LIVE.sub(lambda found: found.group() + JOINER, clean(text))
 
 
 def plain(text: str) -> str:
-    """Return text that Markdown shows as it is, for the inside of a line.
-
-    Args:
-        text: Anything.
-    """
+    """Return text that Markdown shows as it is, for the inside of a line."""
     return _ADDRESS.sub(
         lambda found: found.group()[:-1] + f"&#{ord(found.group()[-1])};",
         clean(text).translate(_MARKDOWN),
@@ -65,23 +53,13 @@ def plain(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a line of at most so many characters, with an ellipsis where it was cut.
-
-    Args:
-        text: Anything.
-        limit: Characters.
-    """
+    """Return a line of at most so many characters, with an ellipsis where it was cut."""
     line = clean(text)
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def code(text: str, *, limit: int = 0) -> str:
-    """Return a line as a code span that holds even where its text has backticks.
-
-    Args:
-        text: Anything.
-        limit: Characters of the text that are shown; 0: all.
-    """
+    """Return a line as a code span that holds even where its text has backticks."""
     line = inert(shortened(text, limit) if limit else text) or " "
     ticks = "`" * (max(map(len, _TICKS.findall(line)), default=0) + 1)
     edge = " " if line.startswith("`") or line.endswith("`") else ""
@@ -89,24 +67,13 @@ def code(text: str, *, limit: int = 0) -> str:
 
 
 def cell(text: str, *, limit: int = 0) -> str:
-    """Return a line as a code span for a cell of a table.
-
-    Args:
-        text: Anything.
-        limit: Characters of the text that are shown; 0: all.
-    """
+    """Return a line as a code span for a cell of a table."""
     # A table is split at its bars before code spans are looked for.
     return code(text, limit=limit).replace("|", "\\|")
 
 
 def fence(text: str, *, language: str = "", lines: int = 0) -> str:
-    """Return text as a fenced block that nothing inside can close.
-
-    Args:
-        text: Anything.
-        language: What GitHub colours it as.
-        lines: Lines that are shown, the first ones; 0: all.
-    """
+    """Return text as a fenced block that nothing inside can close."""
     rows = [
         "".join(char for char in _ANSI.sub("", row).expandtabs(4) if char.isprintable()).rstrip()
         for row in text.splitlines()
@@ -129,9 +96,6 @@ def prose(text: str) -> str:
 
     It is theirs and stays Markdown. What would end the section, or hide what follows, does
     not: a heading becomes text, an open fence is closed, a comment and HTML are shown.
-
-    Args:
-        text: Markdown.
     """
     shown: list[str] = []
     fenced = ""

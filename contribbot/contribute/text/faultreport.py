@@ -21,15 +21,7 @@ SCRIPT: Final = "reproduce.sh"
 def fault_report(
     figures: Figures, seen: Seen, check: Check, tests: list[str], needed: tuple[PatchFile, ...]
 ) -> str:
-    """Return the report of a fault that a check shows, for an upstream's issue (Markdown).
-
-    Args:
-        figures: The evidence.
-        seen: The outcome of the check.
-        check: The check.
-        tests: The tests that fail on the base.
-        needed: The files that the check needs.
-    """
+    """Return the report of a fault that a check shows, for an upstream's issue (Markdown)."""
     patch = figures.patch
     below = ", ".join(map(code, figures.below))
     total = len(tests) + seen.count("base", "passed")
@@ -114,11 +106,7 @@ def _first_line(file: PatchFile) -> str:
 
 
 def release_of(patch: Patch) -> str:
-    """Return the requirement that stands for the pin, where the installed release is the base.
-
-    Args:
-        patch: The patch.
-    """
+    """Return the requirement that stands for the pin, where the installed release is the base."""
     for source in patch.pin.sources:
         if isinstance(source, InstalledSource | WheelSource):
             return f"{source.distribution}=={source.version}"

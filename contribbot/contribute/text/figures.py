@@ -35,12 +35,7 @@ class Figures:
     stale: frozenset[str]
 
     def of(self, *stages: str, target: str = "") -> list[Seen]:
-        """Return what passed in some stages.
-
-        Args:
-            stages: The stages.
-            target: Only on this target; empty: on all.
-        """
+        """Return what passed in some stages."""
         return [
             one
             for one in self.seen
@@ -49,17 +44,7 @@ class Figures:
 
 
 def gather(queue: Queue, name: str) -> Figures:
-    """Read the records of a patch.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-
-    Raises:
-        NotProvedError: The patch says nothing that could be proved, or is not written; it has
-            no fresh record; a record was changed; something failed; or something that every
-            machine can run has not passed.
-    """
+    """Read the records of a patch."""
     patch = queue.patch(name)
     _finished(patch)
     records = read_records(queue, queue.evidence, name)

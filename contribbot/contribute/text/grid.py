@@ -70,10 +70,6 @@ def grid_of(figures: Figures, rules: Rules) -> list[GridRow]:
     """Return what ran on each target that the patch or the upstream's rules name.
 
     On hardware for which the patch states no test nothing ran either: it is said.
-
-    Args:
-        figures: The evidence.
-        rules: The upstream's rules.
     """
     spec = figures.patch.spec
     stated: list[tuple[str, str, str]] = [
@@ -115,9 +111,5 @@ def _cell(
 
 
 def not_run(rows: Sequence[GridRow]) -> tuple[str, ...]:
-    """Return the targets on whose hardware nothing ran.
-
-    Args:
-        rows: The grid.
-    """
+    """Return the targets on whose hardware nothing ran."""
     return tuple(target for row in rows if not row.ran for target in row.targets)

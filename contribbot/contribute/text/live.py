@@ -17,9 +17,6 @@ def live_reader(cache: Path) -> ReadLive:
     """Return what reads a file of an upstream's default branch.
 
     It raises `GitHubError` where GitHub cannot be asked, for want of a token too.
-
-    Args:
-        cache: Where answers of GitHub's are kept.
     """
 
     def read(repository: str, path: str) -> str | None:

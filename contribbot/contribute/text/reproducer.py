@@ -43,17 +43,7 @@ class Reproducer:
 
 
 def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
-    """Make the reproducer of a patch's fault from one of its checks.
-
-    Args:
-        queue: The queue.
-        name: The patch.
-        check: The check; empty: the first that shows the fault and needs nothing of ours.
-
-    Raises:
-        NotProvedError: There is no fresh evidence that it fails on the base.
-        UsageError: There is no such check, or none that runs without contribbot.
-    """
+    """Make the reproducer of a patch's fault from one of its checks."""
     figures = gather(queue, name)
     seen, stated = _chosen(figures, check)
     failed = seen.table("base").get("failed")
@@ -76,15 +66,7 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
 
 
 def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
-    """Write a reproducer's files.
-
-    Args:
-        made: The reproducer.
-        folder: A new or empty folder, or one that holds an earlier reproducer.
-
-    Raises:
-        UsageError: The folder holds something else, or the reproducer of another base.
-    """
+    """Write a reproducer's files."""
     earlier = (folder / SCRIPT).is_file()
     strangers = folder.is_dir() and not earlier and any(folder.iterdir())
     if strangers or folder.is_file():

@@ -113,11 +113,7 @@ def disclosure(context: Context) -> list[str]:
 
 
 def ai_used(contribution: Contribution) -> bool:
-    """Say whether a contribution says that AI was used.
-
-    Args:
-        contribution: What it says.
-    """
+    """Say whether a contribution says that AI was used."""
     return bool(contribution.ai) and not _NO_AI.match(contribution.ai)
 
 
@@ -171,12 +167,7 @@ def claims(context: Context) -> list[str]:
 
 
 def about_the_test(patch: Patch, name: str) -> bool:
-    """Say whether a check fails on the base only for want of the patch's own test.
-
-    Args:
-        patch: The patch.
-        name: The check.
-    """
+    """Say whether a check fails on the base only for want of the patch's own test."""
     reason = next((one.reason for one in patch.spec.checks if one.name == name), "")
     return "does not exist" in reason or "has no test_" in reason
 
@@ -196,12 +187,7 @@ def commands(context: Context) -> list[str]:
 
 
 def test_files(patch: Patch, rules: Rules) -> list[str]:
-    """Return the tests in the upstream's tree that a patch adds or changes.
-
-    Args:
-        patch: The patch.
-        rules: The upstream's rules.
-    """
+    """Return the tests in the upstream's tree that a patch adds or changes."""
     folders = (*rules.tests, *patch.upstream.tests)
     gone: dict[str, bool] = {}
     for file in patch.files:

@@ -88,12 +88,7 @@ class Seen:
         return text
 
     def count(self, side: str, kind: str) -> int:
-        """Return how many tests of a run ended in a way.
-
-        Args:
-            side: `base` or `patched`.
-            kind: `passed`, `failed` or `skipped`.
-        """
+        """Return how many tests of a run ended in a way."""
         return len(_list(_table(self.result.details, side), kind))
 
     def messages(self) -> Iterator[str]:
@@ -116,11 +111,7 @@ class Seen:
 
 
 def merged(sources: Iterable[Source]) -> tuple[Seen, ...]:
-    """Return what passed; the same said by two records is there once.
-
-    Args:
-        sources: The records.
-    """
+    """Return what passed; the same said by two records is there once."""
     found: dict[tuple[Hashable, ...], Seen] = {}
     for source in sources:
         for result in source.stages:
@@ -147,11 +138,7 @@ def _quoted(one: Seen) -> Iterator[Hashable]:
 
 
 def other_release(result: StageResult) -> str:
-    """Return the installed release that something ran over, where it is not the pin's.
-
-    Args:
-        result: The outcome.
-    """
+    """Return the installed release that something ran over, where it is not the pin's."""
     # The stage compares it with the pin, and says so at the end of its line.
     return str(result.details["over"]) if result.reason.endswith(_note(result) or "\0") else ""
 

@@ -48,11 +48,7 @@ def speed(context: Context) -> list[str]:
 
 
 def device(one: Seen) -> str:
-    """Name the hardware that something ran on.
-
-    Args:
-        one: What ran.
-    """
+    """Name the hardware that something ran on."""
     ceilings = one.table("ceilings").get("device")
     statement = one.source.record.statement
     machine = statement.predicate.contribbot.machine if statement else None

@@ -43,12 +43,7 @@ class Context:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table as one paragraph; nothing without rows.
-
-    Args:
-        head: Titles of the columns. A column with nothing in it is left out.
-        rows: Cells, as Markdown.
-    """
+    """Return a Markdown table as one paragraph; nothing without rows."""
     used = [place for place in range(len(head)) if any(row[place] for row in rows)]
     lines = [
         "| " + " | ".join(row[place] for place in used) + " |" for row in (head, *rows) if used

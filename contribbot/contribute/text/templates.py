@@ -18,15 +18,7 @@ _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 
 
 def rules_of(queue: Queue, upstream: str) -> Rules:
-    """Return what an upstream asks of a contribution.
-
-    Args:
-        queue: The queue, whose own rules come before ours.
-        upstream: The upstream's name.
-
-    Raises:
-        QueueError: There are no rules for it, or their file is invalid.
-    """
+    """Return what an upstream asks of a contribution."""
     known = upstreams.contributing(queue.folder)
     wanted = queue.folder / "upstreams" / "contributing" / f"{upstream}.toml"
     if upstream not in known:
@@ -44,17 +36,7 @@ def rules_of(queue: Queue, upstream: str) -> Rules:
 
 
 def template_of(queue: Queue, rules: Rules, version: str = "") -> Template:
-    """Return the template of an upstream's pull requests.
-
-    Args:
-        queue: The queue, whose own templates come before ours.
-        rules: The upstream's rules.
-        version: The version; empty: the one that is in force.
-
-    Raises:
-        UsageError: There is no such version.
-        QueueError: The rules name one that is not there, or its file is invalid.
-    """
+    """Return the template of an upstream's pull requests."""
     known = upstreams.templates(queue.folder, rules.upstream)
     wanted = version or rules.body.template
     if wanted not in known:
@@ -100,12 +82,7 @@ class Comparison:
 
 
 def compare_with_live(template: Template, live: str) -> Comparison:
-    """Compare a template's headings with those of the upstream's file as it is now.
-
-    Args:
-        template: Ours.
-        live: The text of the upstream's file.
-    """
+    """Compare a template's headings with those of the upstream's file as it is now."""
     ours, theirs = list(template.headings), headings(live)
     here = [one for one in ours if one in theirs]
     there = [one for one in theirs if one in ours]
@@ -120,9 +97,6 @@ def headings(text: str) -> list[str]:
     """Return the headings of a Markdown text, with their number signs.
 
     What stands in a comment or a fenced block is none.
-
-    Args:
-        text: Markdown.
     """
     found = []
     fenced = ""

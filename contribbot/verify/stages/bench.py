@@ -80,11 +80,7 @@ def _run(job: Job, entry: Bench) -> Finding:
 
 
 def _measured(job: Job, entry: Bench) -> Finding:
-    """Measure and judge.
-
-    Raises:
-        RunnerFaultError: The GPU does not do what it surely must.
-    """
+    """Measure and judge."""
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     blamed: dict[str, JsonValue] = {}
     if entry.target not in HOST_TARGETS:
@@ -143,16 +139,7 @@ def _threads(job: Job, entry: Bench) -> int:
 
 
 class _Spot:
-    """The folder and the place of one side.
-
-    Args:
-        job: The verification.
-        entry: The bench.
-        tree: The side's tree.
-
-    Raises:
-        OverlayError: The tree's files cannot be put over what is installed.
-    """
+    """The folder and the place of one side."""
 
     def __init__(self, job: Job, entry: Bench, tree: str) -> None:
         where = place(job, entry, tree)

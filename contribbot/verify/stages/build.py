@@ -60,13 +60,7 @@ def _products_are_there(result: StageResult) -> bool:
 
 
 def missing_for(job: Job, build: Build, target: str) -> str:
-    """Say what this machine lacks for a build, or nothing.
-
-    Args:
-        job: The verification.
-        build: The build.
-        target: The hardware.
-    """
+    """Say what this machine lacks for a build, or nothing."""
     if target not in job.machine.targets:
         return f"no {target} on this machine"
     if build.way == "full":

@@ -75,11 +75,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
 
 
 def toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]:
-    """Return what the record says of the compiler.
-
-    Args:
-        using: What compiles; None for Triton.
-    """
+    """Return what the record says of the compiler."""
     if isinstance(using, Toolchain):
         told: dict[str, JsonValue] = {
             "kind": using.kind,
@@ -92,13 +88,7 @@ def toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]
 
 
 def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking | None) -> str:
-    """Say what this machine lacks for a unit, or nothing.
-
-    Args:
-        job: The verification.
-        entry: The entry.
-        using: What compiles; None for Triton.
-    """
+    """Say what this machine lacks for a unit, or nothing."""
     if using is None:
         return triton_missing()
     if isinstance(using, Lacking):
@@ -136,15 +126,7 @@ def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | Non
 def compile_side(
     job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None, tree: str
 ) -> Compiled:
-    """Compile one side; runs in `children`.
-
-    Args:
-        job: The verification.
-        entry: The entry.
-        target: The target.
-        using: What compiles; None for Triton.
-        tree: The tree's id.
-    """
+    """Compile one side; runs in `children`."""
     with job.busy():
         exported = job.exported(tree)
         if not (exported / entry.source).is_file():

@@ -153,13 +153,7 @@ def _start(job: Job, recipe: HipifyRecipe, tree: str) -> Future[Side]:
 
 
 def look_at(job: Job, recipe: HipifyRecipe, tree: str) -> Side:
-    """Hipify a tree and look at what came of it; runs in `children`.
-
-    Args:
-        job: The verification, without `obstacle`.
-        recipe: Its upstream's.
-        tree: The tree's id.
-    """
+    """Hipify a tree and look at what came of it; runs in `children`."""
     macros = Macros(frozenset(recipe.defined), frozenset(recipe.undefined), recipe.cuda_only)
     with job.busy():
         made = hipified(job, tree, sources_of(job, tree))

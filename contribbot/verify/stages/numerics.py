@@ -40,11 +40,7 @@ class NumericsStage:
 
 
 def way_of(entry: Numerics) -> Way:
-    """Return how an entry is run: with its limits, and judged by its cells too.
-
-    Args:
-        entry: The entry.
-    """
+    """Return how an entry is run: with its limits, and judged by its cells too."""
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return Way(
@@ -62,14 +58,7 @@ def way_of(entry: Numerics) -> Way:
 def judge_cells(
     entry: Numerics, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
 ) -> Judgement:
-    """Judge an entry as a check, and see that its cells show what its tests claim.
-
-    Args:
-        entry: What was expected.
-        base: The run on the base tree.
-        patched: The run on the patched tree.
-        again: The base tree's second run; None: it was not asked for.
-    """
+    """Judge an entry as a check, and see that its cells show what its tests claim."""
     judgement = judge_check(entry, base, patched, again)
     if judgement.outcome is not Outcome.PASSED:
         return judgement
@@ -83,13 +72,7 @@ def judge_cells(
 
 
 def not_shown(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
-    """Say why green tests show nothing of numbers, or nothing.
-
-    Args:
-        entry: The entry.
-        base: The cells that were judged on the base.
-        patched: Those of the patched tree, whose tests passed.
-    """
+    """Say why green tests show nothing of numbers, or nothing."""
     if not patched:
         return f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
     judged = [one for cell in patched for one in cell.outputs if one.elements]

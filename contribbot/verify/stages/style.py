@@ -76,12 +76,7 @@ def _messages(job: Job) -> list[str]:
 
 
 def message_problems(message: str, rules: CommitRules) -> list[str]:
-    """Say what an upstream would object to in a commit's message.
-
-    Args:
-        message: The whole message.
-        rules: What the upstream asks of a commit.
-    """
+    """Say what an upstream would object to in a commit's message."""
     subject = message.partition("\n")[0]
     problems = []
     if 0 < rules.subject_max < len(subject):

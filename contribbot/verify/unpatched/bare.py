@@ -55,12 +55,7 @@ def is_red(entry: Stated) -> bool:
 
 
 def lost(bare: Bare, paths: Sequence[str]) -> Seen | None:
-    """Say which of some files a tree has lost, or None.
-
-    Args:
-        bare: The tree.
-        paths: The files, as the patch names them.
-    """
+    """Say which of some files a tree has lost, or None."""
     path = next((path for path in paths if path in bare.gone), None)
     if path is None:
         return None
@@ -68,12 +63,7 @@ def lost(bare: Bare, paths: Sequence[str]) -> Seen | None:
 
 
 def stated(entry: Stated, problem: str) -> Seen:
-    """Judge the one thing that is wrong with a tree.
-
-    Args:
-        entry: What fails.
-        problem: How.
-    """
+    """Judge the one thing that is wrong with a tree."""
     if re.search(entry.reason, problem):
         return Seen(Says.FAILS, problem)
     return Seen(Says.OTHER, f"fails for another reason than stated: {problem}")

@@ -27,13 +27,7 @@ _renames: Final[Memo[dict[str, str]]] = Memo()
 
 
 def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
-    """Return where the files of a tree went that another tree lacks; asked once a process.
-
-    Args:
-        store: Holds both.
-        old: A tree or commit.
-        new: A tree or commit.
-    """
+    """Return where the files of a tree went that another tree lacks; asked once a process."""
     return _renames.get(f"{store.path} {old} {new}", lambda: _find(store, old, new))
 
 
@@ -52,12 +46,7 @@ def _find(store: Store, old: str, new: str) -> dict[str, str]:
 
 
 def named_paths(patch: Patch, there: frozenset[str]) -> list[str]:
-    """Return the files of the tree that a patch touches or its entries name.
-
-    Args:
-        patch: The patch.
-        there: The files of the tree that it stands on.
-    """
+    """Return the files of the tree that a patch touches or its entries name."""
     spec = patch.spec
     named = [
         *spec.files,
@@ -70,12 +59,7 @@ def named_paths(patch: Patch, there: frozenset[str]) -> list[str]:
 
 
 def files_of(store: Store, tree: str) -> frozenset[str]:
-    """Return the paths of a tree's files.
-
-    Args:
-        store: Holds it.
-        tree: A tree or commit.
-    """
+    """Return the paths of a tree's files."""
     listed = store.git("ls-tree", "-r", "-z", "--name-only", tree).stdout
     return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}
 
@@ -85,10 +69,6 @@ def carried_over(patch: Patch, moved: Mapping[str, str]) -> PatchSpec:
 
     The sources that the patch touches are declared with the others: without the patch
     nothing touches them, and they are hipified all the same.
-
-    Args:
-        patch: The patch.
-        moved: The files that lie elsewhere there, old path and new.
     """
 
     def now(path: str) -> str:
@@ -128,19 +108,7 @@ def carried_over(patch: Patch, moved: Mapping[str, str]) -> PatchSpec:
 def with_tests(
     store: Store, patch: Patch, tree: str, *, before: str, after: str, scratch: Path
 ) -> str:
-    """Put the tests that a patch brings into a tree, and nothing else of it.
-
-    Args:
-        store: Holds the trees; gets the new one. Held with `exclusive()` by the caller.
-        patch: The patch.
-        tree: The tree.
-        before: The tree that the patch stands on.
-        after: The same with the patch.
-        scratch: A folder for temporary files.
-
-    Returns:
-        The new tree; the same where the patch brings no tests.
-    """
+    """Put the tests that a patch brings into a tree, and nothing else of it."""
     prefixes = tuple(f"{one}/" for one in patch.upstream.tests)
     brought = [
         change

@@ -21,22 +21,12 @@ from contribbot.verify.verdict import sentence, unlike_stated
 
 
 def ask_check(number: int, bare: Bare) -> Seen:
-    """Run a check on the tree.
-
-    Args:
-        number: Which of the patch's checks.
-        bare: The tree.
-    """
+    """Run a check on the tree."""
     return _ask(bare, bare.job.patch.spec.checks[number], Way())
 
 
 def ask_numerics(number: int, bare: Bare) -> Seen:
-    """Run a numerics entry on the tree.
-
-    Args:
-        number: Which of the patch's numerics entries.
-        bare: The tree.
-    """
+    """Run a numerics entry on the tree."""
     entry: Numerics = bare.job.patch.spec.numerics[number]
 
     def amiss(run: CheckRun) -> str:

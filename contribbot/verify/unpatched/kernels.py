@@ -23,11 +23,7 @@ from contribbot.verify.unpatched.bare import Bare, Seen, is_red, lost, stated
 
 
 def ask_hipify(bare: Bare) -> Seen:
-    """Ask what the upstream's own hipify step makes of the tree.
-
-    Args:
-        bare: The tree.
-    """
+    """Ask what the upstream's own hipify step makes of the tree."""
     job = bare.job
     spec, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
     if spec is None or recipe is None:
@@ -58,13 +54,7 @@ def _hipified(bare: Bare, spec: Hipify, side: Side) -> Seen:
 
 
 def ask_compile(number: int, target: str, bare: Bare) -> Seen:
-    """Ask whether a kernel compiles as the entry expects.
-
-    Args:
-        number: Which of the patch's compile entries.
-        target: The target.
-        bare: The tree.
-    """
+    """Ask whether a kernel compiles as the entry expects."""
     job = bare.job
     entry: Compile = job.patch.spec.compile[number]
     if absent := lost(bare, (entry.source,)):
@@ -83,25 +73,13 @@ def ask_compile(number: int, target: str, bare: Bare) -> Seen:
 
 
 def ask_build(number: int, target: str, bare: Bare) -> Seen:
-    """Ask whether something builds.
-
-    Args:
-        number: Which of the patch's build entries.
-        target: The hardware.
-        bare: The tree.
-    """
+    """Ask whether something builds."""
     build = bare.job.patch.spec.build[number]
     return lost(bare, build.sources) or built(bare, build, target)
 
 
 def built(bare: Bare, build: Build, target: str) -> Seen:
-    """Build something from the tree, once, and leave it where checks look for it.
-
-    Args:
-        bare: The tree.
-        build: What.
-        target: The hardware.
-    """
+    """Build something from the tree, once, and leave it where checks look for it."""
     return bare.built.get(f"{build.name} {target}", lambda: _make(bare.job, build, target, bare))
 
 

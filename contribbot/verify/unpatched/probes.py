@@ -37,11 +37,7 @@ class Probe:
 
 
 def probes(patch: Patch) -> list[Probe]:
-    """Return the fail-to-pass entries of a patch.
-
-    Args:
-        patch: The patch.
-    """
+    """Return the fail-to-pass entries of a patch."""
     spec = patch.spec
     hipify = [Probe("hipify", "any", {}, ask_hipify)] if spec.hipify and is_red(spec.hipify) else []
     return [*hipify, *_compiled(spec), *_run(spec)]

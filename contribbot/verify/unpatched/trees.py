@@ -43,17 +43,7 @@ class Made:
 
 
 def make_bare(job: Job, own: Pin, stack: Sequence[Patch]) -> Made:
-    """Make the trees, and give the job's patch the paths of the release.
-
-    Args:
-        job: A verification of the patch at the release, with what is below it there.
-        own: The pin that the patch stands on.
-        stack: What is below it there, lowest first.
-
-    Raises:
-        CannotTellError: A pin cannot be had, or what is below does not apply.
-        IntegrityError: A source gave something else than a pin names.
-    """
+    """Make the trees, and give the job's patch the paths of the release."""
     commit, own_commit = (_provided(job, pin) for pin in (job.patch.pin, own))
     patch, store = job.patch, job.store
     with store.exclusive():
