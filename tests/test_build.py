@@ -121,6 +121,7 @@ def test_a_damaged_product_is_built_again(toy: Toy, program: Program, harm: str)
     assert (victim / "extension.so").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_is_said_and_its_checks_wait(toy: Toy, program: Program) -> None:
     put_kernel_patch(toy, change={"csrc/area.cpp": BROKEN})
 

@@ -63,7 +63,11 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.parametrize("where", ELSEWHERE)
+@pytest.mark.parametrize(
+    "where",
+    ["a subprocess", "a spawned process",
+     *(pytest.param(one, marks=pytest.mark.slow) for one in ("a fork", "a thread"))],
+)  # fmt: skip
 def test_lines_are_seen_wherever_they_run(toy: Toy, program: Program, where: str) -> None:
     put(toy, (
         "import concurrent.futures, multiprocessing, os, subprocess, sys\n"

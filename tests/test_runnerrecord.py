@@ -31,6 +31,7 @@ def break_gpu(toy: Toy, program: Program) -> None:
     program.env |= {"PATH": path, "CUDA_VISIBLE_DEVICES": ""}
 
 
+@pytest.mark.slow
 def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
     toy: Toy, program: Program
 ) -> None:

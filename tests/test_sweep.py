@@ -118,6 +118,7 @@ def a_run(*kept: Kept) -> None:
 
 
 @pytest.mark.tool("g++")
+@pytest.mark.slow
 def test_verify_keeps_what_it_uses_and_lets_go_of_the_rest(toy: Toy, program: Program) -> None:
     put_kernel_patch(toy)
     assert program("verify", "area").code == 0

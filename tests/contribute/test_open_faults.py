@@ -187,6 +187,7 @@ def killed(trials: Trials, fault: Fault, number: int) -> None:
     assert trials.faults.struck
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
 def test_a_killed_process_leaves_what_the_next_run_resumes(trials: Trials, fault: Fault) -> None:
     # Before the first write nothing is lost: that is tried once.

@@ -246,6 +246,7 @@ def test_an_installed_wheel_brings_its_own_templates(
     assert (toy.queue / PATHS[1]).read_text().endswith("# of the wheel\n")
 
 
+@pytest.mark.slow
 def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) -> None:
     wheel = f"https://example.com/contribbot-0.1.0-py3-none-any.whl#sha256={'a' * 64}"
     path = toy.queue / ".github/contribbot-requirements.txt"
