@@ -25,10 +25,10 @@ from contribbot.model.evidence import (
 )
 from contribbot.model.machine import Gpu, Machine
 from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
-from contribbot.model.patch import Patch
+from contribbot.model.patch import Patch, units_of
 from contribbot.model.runners import Job, Plan
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.times import DEFAULTS, units_of
+from contribbot.runners.times import DEFAULTS
 from contribbot.verify.evidence import write_evidence
 
 SEED: Final = 6

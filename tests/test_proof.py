@@ -80,32 +80,28 @@ def test_lines_are_seen_wherever_they_run(toy: Toy, program: Program, where: str
     assert dig(ran.stages()["reproduce red"].details, "witness", PATH) == [10, 11]
 
 
-def test_a_skipped_subtest_is_not_green(toy: Toy, program: Program) -> None:
-    put(toy, (
-        "import pytest\nfrom toy.area import rectangle\n\n\ndef test_it(subtests):\n"
+NOT_GREEN = {
+    "skipped on one side": (
+        "def test_it(subtests):\n"
         "    found = rectangle(2, 3)\n    with subtests.test():\n"
         "        if found == 6:\n            pytest.skip('no')\n        assert found == 6\n"
-    ))  # fmt: skip
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.report().verdict == "incomplete", ran.out
-    assert ran.stages()["reproduce red"].details["cause"] == "skipped on one side"
-
-
-def test_a_session_that_is_aborted_in_the_last_teardown_is_not_green(
-    toy: Toy, program: Program
-) -> None:
-    put(toy, (
-        "import pytest\nfrom toy.area import rectangle\n\n\n@pytest.fixture\ndef end():\n"
+    ),
+    "broken": (
+        "@pytest.fixture\ndef end():\n"
         "    yield\n    if rectangle(2, 3) == 6:\n        pytest.exit('bye', returncode=0)\n\n\n"
         "def test_it(end):\n    assert rectangle(2, 3) == 6\n"
-    ))  # fmt: skip
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", NOT_GREEN, ids=["a skipped subtest", "an aborted teardown"])
+def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> None:
+    put(toy, f"import pytest\nfrom toy.area import rectangle\n\n\n{NOT_GREEN[cause]}")
 
     ran = program("verify", "area", "--json")
 
     assert ran.report().verdict == "incomplete", ran.out
-    assert ran.stages()["reproduce red"].details["cause"] == "broken"
+    assert ran.stages()["reproduce red"].details["cause"] == cause
 
 
 @pytest.mark.parametrize(

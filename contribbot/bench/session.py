@@ -104,9 +104,8 @@ class _Session:
             try:
                 listed.append(list(side.hear(Loaded).cases))
             except TroubleError as trouble:
-                stop = _stop("cannot be loaded", trouble)
                 # That says something of the file, and nothing of the patch.
-                raise _StopError(Verdict.UNAVAILABLE, stop.text, lasting=False) from trouble
+                raise _stop("cannot be loaded", trouble, Verdict.UNAVAILABLE) from trouble
         found = [[info for info in one if re.search(pattern, info.name)] for one in listed]
         _same(*found)
         if not found[0]:
@@ -236,8 +235,7 @@ def _meaning(trouble: TroubleError) -> tuple[Verdict, bool]:
     return Verdict.FAILED, trouble.kind == "error"
 
 
-def _stop(what: str, trouble: TroubleError) -> _StopError:
-    verdict, lasting = _meaning(trouble)
-    if trouble.kind == "missing":
-        return _StopError(verdict, trouble.text, lasting=lasting)
-    return _StopError(verdict, f"{what} on the {trouble.side}: {trouble.text}", lasting=lasting)
+def _stop(what: str, trouble: TroubleError, verdict: Verdict | None = None) -> _StopError:
+    meant, lasting = _meaning(trouble)
+    where = "" if trouble.kind == "missing" else f"{what} on the {trouble.side}: "
+    return _StopError(verdict or meant, where + trouble.text, lasting=lasting)

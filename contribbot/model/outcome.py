@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
@@ -20,6 +20,10 @@ class Outcome(enum.StrEnum):
     UNAVAILABLE = "unavailable"
     #: It was not asked for, or could not matter any more, for the reason given.
     SKIPPED = "skipped"
+
+
+#: Outcomes of what was really done.
+SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class Verdict(enum.StrEnum):

@@ -280,6 +280,23 @@ class Patch:
         return digest_of((*self.support, PatchFile("patch.toml:checks", stated.encode())))
 
 
+def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
+    """Return the work that a patch's verification is, as stage, label and target."""
+    spec = patch.spec
+    hipified = patch.upstream.hipify is not None or spec.hipify is not None
+    return (
+        ("source", "", "any"),
+        ("apply", "", "any"),
+        ("style", "", "any"),
+        *((("hipify", "", "any"),) if hipified else ()),
+        *(("compile", one.name, target) for one in spec.compile for target in one.targets),
+        *(("build", one.name, target) for one in spec.build for target in one.targets),
+        *(("reproduce", one.name, one.target) for one in spec.checks),
+        *(("numerics", one.name, one.target) for one in spec.numerics),
+        *(("bench", one.name, one.target) for one in spec.bench),
+    )
+
+
 def digest_of(files: tuple[PatchFile, ...]) -> str:
     """Return the SHA-256 over names and contents, in hexadecimal.
 

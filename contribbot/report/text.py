@@ -60,9 +60,9 @@ def verdict_line(report: PatchReport) -> str:
             if one.outcome is Outcome.UNAVAILABLE and not too_noisy(one)
         )
         shown = _where(report)
-        idle = not shown and any(went_red_to_green(one) for one in report.stages)
         what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
-        what += "; what went from red to green ran nothing that the patch adds" if idle else ""
+        if not shown and any(map(went_red_to_green, report.stages)):
+            what += "; what went from red to green ran nothing that the patch adds"
         text = f"{report.patch}: {what}"
         if missing:
             text += f"; unavailable: {', '.join(missing)}"

@@ -19,7 +19,7 @@ from contribbot.errors import ContribbotError
 from contribbot.files import write_atomically
 from contribbot.model.evidence import Details, RunOf, Statement
 from contribbot.model.jobdone import JobDone, PatchDone
-from contribbot.model.outcome import HOST_TARGETS, ON_HARDWARE, Outcome
+from contribbot.model.outcome import HOST_TARGETS, ON_HARDWARE, SEEN
 from contribbot.model.runners import Job, is_version
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import JOB_FILE, LIMITS, RefusedArtifactError
@@ -221,7 +221,7 @@ def _another_machine(details: Details, job: Job) -> str:
     if job.target and amd and job.target not in amd:
         return f"it was made on {', '.join(amd)}, and {job.target} was asked"
     for one in details.stages:
-        if one.stage not in _RAN or one.outcome not in {Outcome.PASSED, Outcome.FAILED}:
+        if one.stage not in _RAN or one.outcome not in SEEN:
             continue
         if one.target not in details.machine.targets:
             return f"it says what ran on {one.target}, and its machine has none"

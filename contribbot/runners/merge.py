@@ -10,7 +10,7 @@ from contribbot.files import write_atomically
 from contribbot.locks import lock
 from contribbot.model.actions import RecordEnd
 from contribbot.model.evidence import Details
-from contribbot.model.outcome import Outcome, StageResult
+from contribbot.model.outcome import SEEN, Outcome, StageResult
 from contribbot.model.report import PatchReport
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
@@ -18,7 +18,6 @@ from contribbot.runners.answer import Answer
 from contribbot.verify.records import State, judge_record
 
 _LOCK: Final = "collect.lock"
-_SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 _MANY: Final = 3
 
 
@@ -84,7 +83,7 @@ def _worse(old: Details, new: Details) -> str:
     lost = [
         "/".join(part for part in key if part)
         for key, outcome in before.items()
-        if outcome in _SEEN and after.get(key) not in _SEEN
+        if outcome in SEEN and after.get(key) not in SEEN
     ]
     if not lost:
         return ""

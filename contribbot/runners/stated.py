@@ -7,11 +7,9 @@ from collections.abc import Collection
 from typing import Final
 
 from contribbot.model.evidence import Details
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.model.patch import Patch
-from contribbot.runners.times import units_of
+from contribbot.model.outcome import SEEN, Outcome, StageResult
+from contribbot.model.patch import Patch, units_of
 
-_SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 _RED_TO_GREEN: Final = "fail-to-pass"
 
 #: Stage, label and target of one piece of work.
@@ -27,7 +25,7 @@ def unstated(patch: Patch, details: Details, asked: Collection[str]) -> str:
     for one in details.stages:
         unit = _unit(one)
         # Where lines or kernels are watched, the stage finds out for itself.
-        if one.outcome in _SEEN and unit not in units and one.stage != "witness":
+        if one.outcome in SEEN and unit not in units and one.stage != "witness":
             return f"it has an outcome of {_name(unit)}, which the patch does not state"
         claimed, red = one.details.get("expect") == _RED_TO_GREEN, unit in reds
         if one.outcome is Outcome.PASSED and claimed is not red:

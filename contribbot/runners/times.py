@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from contribbot.model.outcome import HOST_TARGETS, Outcome
-from contribbot.model.patch import Patch
+from contribbot.model.outcome import HOST_TARGETS, SEEN
+from contribbot.model.patch import Patch, units_of
 from contribbot.runners.seen import Facts
 
 #: Seconds of a unit of a stage of which no record tells. Of the order that this
@@ -24,23 +24,6 @@ Basis = Literal["records", "other records", "default"]
 _ORDER: Final[tuple[Basis, ...]] = ("records", "other records", "default")
 
 
-def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
-    """Return the work that a patch's verification is, as stage, label and target."""
-    spec = patch.spec
-    hipified = patch.upstream.hipify is not None or spec.hipify is not None
-    return (
-        ("source", "", "any"),
-        ("apply", "", "any"),
-        ("style", "", "any"),
-        *((("hipify", "", "any"),) if hipified else ()),
-        *(("compile", one.name, target) for one in spec.compile for target in one.targets),
-        *(("build", one.name, target) for one in spec.build for target in one.targets),
-        *(("reproduce", one.name, one.target) for one in spec.checks),
-        *(("numerics", one.name, one.target) for one in spec.numerics),
-        *(("bench", one.name, one.target) for one in spec.bench),
-    )
-
-
 class Times:
     """Estimates from records: the longest that a unit took, else what others took."""
 
@@ -50,7 +33,7 @@ class Times:
         self._stage: dict[str, list[float]] = {}
         for one in facts:
             for seen in one.seen:
-                if seen.outcome not in {Outcome.PASSED, Outcome.FAILED}:
+                if seen.outcome not in SEEN:
                     continue
                 if seen.seconds > _LONGEST:
                     continue

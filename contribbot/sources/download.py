@@ -69,11 +69,11 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             finally:
                 part.unlink(missing_ok=True)
         _sync_folder(folder)
-        return _of_release(spec, final)
+        return final
 
 
 def _of_release(spec: ReleaseSource, path: Path) -> Path:
-    """Return a file whose digest is right, if it is of the release that the pin names."""
+    """Return a file of the cache, which goes by digests, if it is of the pin's release."""
     try:
         if path.suffix == ".whl":
             name, version, *_ = parse_wheel_filename(path.name)

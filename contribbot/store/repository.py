@@ -97,6 +97,11 @@ class Store:
         """Return the content of a blob."""
         return self.git("cat-file", "blob", object_id).stdout
 
+    def file(self, name: str) -> bytes | None:
+        """Return the content of a file, as `tree:path` or by its id; None where there is none."""
+        done = self.git("cat-file", "blob", name, accept=(0, 128))
+        return done.stdout if done.returncode == 0 else None
+
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the store for an import; other processes and threads wait.

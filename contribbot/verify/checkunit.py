@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -35,11 +36,11 @@ from contribbot.verify.places import (
     unplaceable,
 )
 from contribbot.verify.runnerfault import RunnerFaultError, lacked, told_by
-from contribbot.verify.verdict import Judgement, judge_check, needs_again, sentence
+from contribbot.verify.verdict import Judgement, confirmed, judge_check, needs_again, sentence
 
 _ACCELERATOR: Final = threading.Lock()
 
-Judge = Callable[[Check, CheckRun, CheckRun, CheckRun | None], Judgement]
+Judge = Callable[[Check, CheckRun, CheckRun], Judgement]
 More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
 
 
@@ -48,8 +49,7 @@ class Way:
     """How a stage runs its checks.
 
     Attributes:
-        judge: Says what the runs, on the base, on the patched tree and on the base again,
-            come to.
+        judge: Says what two runs, on the base and on the patched tree, come to.
         env: Variables for the check, beside its own.
         details: What the record keeps beside what it keeps of every check.
     """
@@ -68,8 +68,6 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
         "env": {**way.env},
         **place_inputs(job, check),
     }
-    if check.modules and not missing:
-        inputs["modules"] = {**versions(check.modules)}
     return Unit(
         target=check.target,
         inputs=inputs,
@@ -127,17 +125,15 @@ def absent_module(what: Needy) -> str:
 
 def _run(job: Job, check: Check, way: Way) -> Finding:
     try:
-        runs, preflight = _all(job, check, way)
+        judgement, runs, preflight = _judged(job, check, way)
     except OverlayError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
     base, patched, *again = runs
-    judgement = way.judge(check, base, patched, again[0] if again else None)
     outcome, reason = judgement.outcome, sentence(judgement)
     blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
     note = overlay_note(job)
-    kernels = kernel_details(check, base, patched)
     details: dict[str, JsonValue] = {
         "file": check.file,
         "expect": check.expect,
@@ -153,7 +149,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "executed": {path: list(lines) for path, lines in patched.executed.items()},
         "witness": _witness(job, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
-        **kernels,
+        **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
         **({"runner_fault": blamed.model_dump()} if blamed else {}),
         **way.details(base, patched),
@@ -169,51 +165,56 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
 
 def _witness(job: Job, patched: CheckRun) -> dict[str, JsonValue]:
     """Return the lines of the patch's own statements that ran, by file; not of its tests."""
-    return {
-        path: list(ran)
-        for path, statements in job.added_statements().items()
-        if (
-            ran := [
-                one.lines.start
-                for one in statements
-                if not set(one.lines).isdisjoint(patched.executed.get(path, ()))
-            ]
-        )
-    }
+    found: dict[str, JsonValue] = {}
+    for path, statements in job.added_statements().items():
+        ran = set(patched.executed.get(path, ()))
+        lines: list[JsonValue] = [
+            one.lines.start for one in statements if not ran.isdisjoint(one.lines)
+        ]
+        if lines:
+            found[path] = lines
+    return found
 
 
-def _all(job: Job, check: Check, way: Way) -> tuple[list[CheckRun], dict[str, JsonValue]]:
+def _judged(
+    job: Job, check: Check, way: Way
+) -> tuple[Judgement, list[CheckRun], dict[str, JsonValue]]:
     """Run a check on the base and on the patched tree, and where it matters on the base again.
 
     All are witnessed, so that tracing cannot make the difference. On an
     accelerator they run one after the other and alone: a fault on one side must
     not reach the other, nor another check. Return the pre-flight's details too.
     """
+    trees, preflight = job.trees, {}
+    on_host = check.target in HOST_TARGETS
+    with contextlib.nullcontext() if on_host else _ACCELERATOR:
+        if on_host:
+            runs = _side_by_side(job, check, way)
+        else:
+            preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
+            runs = [_accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)]
+        judgement = way.judge(check, *runs)
+        if needs_again(judgement):
+            one = _alone if on_host else _accelerated
+            runs.append(one(job, check, way, trees.base))
+            judgement = confirmed(judgement, runs[0], runs[-1])
+    return judgement, runs, preflight
+
+
+def _side_by_side(job: Job, check: Check, way: Way) -> list[CheckRun]:
     trees = job.trees
-    if check.target in HOST_TARGETS:
-        on_base, on_patched = (
-            _start(job, check, way, tree) for tree in (trees.base, trees.patched)
-        )
-        base, patched = on_base.result(), on_patched.result()
-        if patched.starved and not base.starved:
-            # They ran side by side: what the base had taken is free now.
-            patched = _start(job, check, way, trees.patched).result()
-        runs = [base, patched]
-        if needs_again(check, way.judge(check, base, patched, None)):
-            runs.append(_start(job, check, way, trees.base).result())
-        return runs, {}
-    with _ACCELERATOR:
-        preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
-        runs = [_accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)]
-        if needs_again(check, way.judge(check, runs[0], runs[1], None)):
-            runs.append(_accelerated(job, check, way, trees.base))
-    return runs, preflight
+    both = [_start(job, check, way, tree) for tree in (trees.base, trees.patched)]
+    base, patched = (one.result() for one in both)
+    if patched.starved and not base.starved:
+        # They ran side by side: what the base had taken is free now.
+        patched = _alone(job, check, way, trees.patched)
+    return [base, patched]
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree, on an accelerator alone."""
     if check.target in HOST_TARGETS:
-        return _start(job, check, way, tree).result()
+        return _alone(job, check, way, tree)
     with _ACCELERATOR:
         job.preflights.before(check.target, job.machine, job.fresh_folder)
         return _accelerated(job, check, way, tree)
@@ -221,13 +222,17 @@ def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 
 def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; after what could be the runner's fault, see whose it is."""
-    run = _start(job, check, way, tree).result()
+    run = _alone(job, check, way, tree)
     if run.suspicion is not None and not lacked(run):
         side = {job.trees.base: "base", job.trees.patched: "patched tree"}.get(tree, "release")
         seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
         job.preflights.after(seen, check.target, job.machine, job.fresh_folder)
         run.cleared = True
     return run
+
+
+def _alone(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    return _start(job, check, way, tree).result()
 
 
 def _start(job: Job, check: Check, way: Way, tree: str) -> Future[CheckRun]:
@@ -252,7 +257,6 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     if meddled and run.trouble is None:
         # What other checks saw from then on is not the tree: this run decides nothing.
         run.trouble, run.told = Trouble.MEDDLED, f"wrote into the tree: {meddled}"
-        run.transient = True
     return run
 
 

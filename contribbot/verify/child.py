@@ -231,10 +231,10 @@ def main() -> None:
         from contribbot.verify.kernelwatch import KernelWatch  # noqa: PLC0415  where asked for
 
         plugins.append(KernelWatch(kernels, reporter.write))
-    path = os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)
-    ours = [*path, *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
-    os.environ["PYTHONPATH"] = os.pathsep.join(ours)
+    own = filter(None, [os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.hardware.disk import is_full
 from contribbot.numerics.records import CellRecord
-from contribbot.verify.childrun import PASSING, CheckRun, Failure, Trouble
+from contribbot.verify.childrun import CheckRun, Failure, Trouble
 from contribbot.verify.kernels import Kernels
 from contribbot.verify.scrub import Scrub
 from contribbot.verify.witnessed import IMPORTING, Witnessed
@@ -42,7 +42,7 @@ def read_report(
     run = CheckRun(seconds=done.seconds, limit=limit)
     told = _Told()
     if report.is_file() and report.stat().st_size > _LARGEST:
-        run.trouble, run.told, run.transient = Trouble.UNREADABLE, "reported too much", True
+        run.trouble, run.told = Trouble.UNREADABLE, "reported too much"
         return run
     text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
     try:
@@ -56,7 +56,6 @@ def read_report(
     run.status = told.status
     filled = _filled(run, done, told, report.parent)
     run.trouble, run.told = _trouble(run, done, told, limit=limit, filled=filled) or (None, "")
-    run.transient = run.trouble in PASSING
     run.executed = executed_lines(report.parent, witnessed)
     return run
 

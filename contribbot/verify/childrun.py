@@ -82,7 +82,6 @@ class CheckRun:
     status: int | None = None
     trouble: Trouble | None = None
     told: str = ""
-    transient: bool = False
     command: str = ""
     seconds: float = 0.0
     limit: float = 0.0
@@ -93,6 +92,11 @@ class CheckRun:
     kernels: Kernels = field(default_factory=Kernels)
     suspicion: RunnerFault | None = None
     cleared: bool = False
+
+    @property
+    def transient(self) -> bool:
+        """Whether it may be different the next time."""
+        return self.trouble in PASSING or any(failure.fault for failure in self.failed)
 
     @property
     def starved(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 from contribbot.errors import ExitCode, UsageError
 from contribbot.hardware.probe import this_machine
 from contribbot.hardware.runner import container_of, run_of
-from contribbot.model.outcome import Outcome, Verdict, unavailable_here
+from contribbot.model.outcome import SEEN, Outcome, Verdict, unavailable_here
 from contribbot.model.report import PatchReport, unmet
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
@@ -106,9 +106,7 @@ def _is_about(known: Record, report: PatchReport) -> bool:
 
 
 def _all_remembered(report: PatchReport) -> bool:
-    return all(
-        one.cached for one in report.stages if one.outcome in {Outcome.PASSED, Outcome.FAILED}
-    )
+    return all(one.cached for one in report.stages if one.outcome in SEEN)
 
 
 @contextmanager

@@ -160,10 +160,9 @@ class Job:
             is_test = any(path.startswith(f"{prefix}/") for prefix in self.patch.upstream.tests)
             if path.endswith(".py") and not is_test:
                 before, after = (
-                    self.store.git("cat-file", "blob", f"{tree}:{path}", accept=(0, 128)).stdout
-                    for tree in (trees.base, trees.patched)
+                    self.store.file(f"{tree}:{path}") for tree in (trees.base, trees.patched)
                 )
-                found[path] = new_statements(before, after, added[path])
+                found[path] = new_statements(before or b"", after or b"", added[path])
         return found
 
     def _exported(self, tree: str) -> _Export:

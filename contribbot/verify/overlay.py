@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.errors import CommandError
 from contribbot.store.repository import Store
 from contribbot.store.trees import Change, changes
 
@@ -119,9 +118,9 @@ def _place(
     store: Store, installed: Path, target: Path, path: str, *, pin: str, change: Change | None
 ) -> bool:
     """Write one touched file as the tree has it, and say whether it had to be merged."""
-    original = _blob(store, f"{pin}:{path}")
+    original = store.file(f"{pin}:{path}")
     there = installed.read_bytes() if installed.is_file() else None
-    wanted = original if change is None else _blob(store, change.blob)
+    wanted = original if change is None else store.file(change.blob)
     if there != original and change is None:
         wanted = there
     elif there != original:
@@ -131,15 +130,6 @@ def _place(
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(wanted)
     return there != original and change is not None
-
-
-def _blob(store: Store, name: str) -> bytes | None:
-    if not name.strip("0"):
-        return None
-    try:
-        return store.git("cat-file", "blob", name).stdout
-    except CommandError:
-        return None
 
 
 def _merge(

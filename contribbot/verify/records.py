@@ -6,7 +6,6 @@ import enum
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from pydantic import ValidationError
 
@@ -22,14 +21,18 @@ from contribbot.model.evidence import (
 )
 from contribbot.model.history import RetiredEvent
 from contribbot.model.machine import Machine
-from contribbot.model.outcome import ON_HARDWARE, Outcome, StageResult, judge, open_targets
-from contribbot.model.patch import PatchSpec
+from contribbot.model.outcome import (
+    ON_HARDWARE,
+    SEEN,
+    Outcome,
+    StageResult,
+    judge,
+    open_targets,
+    went_red_to_green,
+)
+from contribbot.model.patch import units_of
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
-
-#: Stages whose outcomes are named after the entries of `patch.toml`.
-_TABLES: Final = ("reproduce", "numerics", "bench", "compile", "build")
-_RAN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
 
 
 class State(enum.StrEnum):
@@ -109,15 +112,7 @@ def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[S
         return State.FOREIGN, f"its place is {details.patch}/{details.machine.slug}.json"
     if details.upstream != queue.specs[details.patch].upstream:
         return State.FOREIGN, f"about a patch for {details.upstream}"
-    if changed := _changed(queue, details):
-        return State.STALE, changed
-    made_up = _entries(details) - _stated(queue.specs[details.patch])
-    told = f"{details.verdict} on {details.machine.slug}"
-    return (
-        (State.TAMPERED, "it has entries that the patch does not state")
-        if made_up
-        else (State.FRESH, told)
-    )
+    return _compared(queue, details)
 
 
 def _of_no_patch(queue: Queue, path: Path, name: str) -> tuple[State, str]:
@@ -139,16 +134,18 @@ def _contradiction(statement: Statement, seal: str) -> str:
     passed = [
         one for one in details.stages if one.outcome is Outcome.PASSED and "expect" in one.details
     ]
-    red = all(_went_red_to_green(one) for one in passed if one.details["expect"] == "fail-to-pass")
     told = (
-        (red, "a check that went from red to green did not fail on the base"),
+        (
+            all(_runs_say_so(one) for one in passed if went_red_to_green(one)),
+            "a check that went from red to green did not fail on the base",
+        ),
         (not any(map(_failed_all_the_same, passed)), "a check that passed did fail"),
         (details.started <= details.finished, "it ended before it started"),
         (
             all(
                 one.target in details.machine.targets
                 for one in details.stages
-                if one.stage in ON_HARDWARE and one.outcome in _RAN
+                if one.stage in ON_HARDWARE and one.outcome in SEEN
             ),
             "something ran on hardware that its machine does not have",
         ),
@@ -187,7 +184,7 @@ def _contradiction(statement: Statement, seal: str) -> str:
     return next((problem for holds, problem in told if not holds), "")
 
 
-def _went_red_to_green(result: StageResult) -> bool:
+def _runs_say_so(result: StageResult) -> bool:
     """Say whether the runs of a passed fail-to-pass check are what that means."""
     base, patched = result.details.get("base"), result.details.get("patched")
     if not isinstance(base, dict) or not isinstance(patched, dict):
@@ -208,13 +205,13 @@ def _failed_all_the_same(result: StageResult) -> bool:
     return patched or (base and stays)
 
 
-def _changed(queue: Queue, details: Details) -> str:
-    """Say what has changed in the queue since a record was made, or nothing."""
+def _compared(queue: Queue, details: Details) -> tuple[State, str]:
+    """Tell what a record is worth by what the queue says of its patch now."""
     try:
         patch = queue.patch(details.patch)
         below = {name: queue.patch(name).digest for name in queue.below(patch.name)}
     except ContribbotError as error:
-        return f"the patch cannot be read now: {error.message}"
+        return State.STALE, f"the patch cannot be read now: {error.message}"
     told = (
         (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
         (
@@ -225,27 +222,13 @@ def _changed(queue: Queue, details: Details) -> str:
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
         (details.below == below, "what it depends on has changed since"),
     )
-    return next((problem for holds, problem in told if not holds), "")
-
-
-def _entries(details: Details) -> set[tuple[str, str]]:
-    """Return the stages and names of what ran."""
-    return {
-        (one.stage, str(one.details["check"]))
-        for one in details.stages
-        if one.stage in _TABLES and "check" in one.details
-    }
-
-
-def _stated(spec: PatchSpec) -> set[tuple[str, str]]:
-    """Return the stages and names of what a patch states."""
-    return {
-        *(("reproduce", entry.name) for entry in spec.checks),
-        *(("numerics", entry.name) for entry in spec.numerics),
-        *(("bench", entry.name) for entry in spec.bench),
-        *(("compile", entry.name) for entry in spec.compile),
-        *(("build", entry.name) for entry in spec.build),
-    }
+    if changed := next((problem for holds, problem in told if not holds), ""):
+        return State.STALE, changed
+    stated = {(stage, label) for stage, label, _ in units_of(patch)}
+    named = [one for one in details.stages if "check" in one.details and one.stage != "witness"]
+    if not stated.issuperset((one.stage, str(one.details["check"])) for one in named):
+        return State.TAMPERED, "it has entries that the patch does not state"
+    return State.FRESH, f"{details.verdict} on {details.machine.slug}"
 
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:

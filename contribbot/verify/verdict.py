@@ -73,32 +73,40 @@ class Judgement:
 def judge_check(
     check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
 ) -> Judgement:
-    """Judge a check by its runs."""
+    """Judge a check by its runs; `again` is the base's second one, where it was asked for."""
+    first = _judge_two(check, base, patched)
+    return first if again is None else confirmed(first, base, again)
+
+
+def _judge_two(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
     sides = (("base", base, patched), ("patched tree", patched, base))
     for side, run, other in sides:
         if run.trouble is not None:
             return _troubled(side, run, other)
-    found = (
-        _machine_fault(check, base, patched) or _on_base(check, base) or _on_patched(base, patched)
-    )
-    if (found is None or found.cause is Cause.FAILS_PATCHED) and again is not None:
-        differ = sorted(
-            test
-            for test in {**base.outcomes, **again.outcomes}
-            if base.outcomes.get(test) != again.outcomes.get(test)
-        )
-        if again.trouble is not None or differ:
-            return Judgement(Cause.FLAKY, "base", again.told or differ[0])
-    if found is not None:
-        return found
     red = check.expect == "fail-to-pass"
-    return Judgement(Cause.RED_TO_GREEN if red else Cause.GREEN_ON_BOTH, told=_count(patched))
+    return (
+        _machine_fault(check, base, patched)
+        or _on_base(check, base)
+        or _on_patched(base, patched)
+        or Judgement(Cause.RED_TO_GREEN if red else Cause.GREEN_ON_BOTH, told=_count(patched))
+    )
 
 
-def needs_again(check: Check, first: Judgement) -> bool:
+def needs_again(first: Judgement) -> bool:
     """Say whether what the first two runs came to stands only if the base does the same again."""
-    red_to_green = check.expect == "fail-to-pass" and first.outcome is Outcome.PASSED
-    return red_to_green or first.cause is Cause.FAILS_PATCHED
+    return first.cause in {Cause.RED_TO_GREEN, Cause.FAILS_PATCHED}
+
+
+def confirmed(first: Judgement, base: CheckRun, again: CheckRun) -> Judgement:
+    """Return what the first two runs came to, if the base does the same again."""
+    differ = sorted(
+        test
+        for test in {**base.outcomes, **again.outcomes}
+        if base.outcomes.get(test) != again.outcomes.get(test)
+    )
+    if again.trouble is not None or differ:
+        return Judgement(Cause.FLAKY, "base", again.told or differ[0])
+    return first
 
 
 def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
@@ -122,10 +130,7 @@ def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> Judgement
     """
     for side, run in (("base", base), ("patched tree", patched)):
         for failure in run.failed:
-            if not failure.fault:
-                continue
-            run.transient = True
-            if run.cleared and _own(check, failure, base, patched):
+            if not failure.fault or (run.cleared and _own(check, failure, base, patched)):
                 continue
             what = "ran out of memory" if failure.fault == "memory" else "lost its device"
             said = f"this machine {what}: {_name(failure)}"

@@ -38,8 +38,9 @@ def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[
     Comments, docstrings, blank lines, other spellings of the same, and what the compiler
     drops are none.
     """
-    before, after = _statements(base), _statements(patched)
-    unused = _unused_constants(patched)
+    module = _parse(patched)
+    before, after = list(_walk(_parse(base), ())), list(_walk(module, ()))
+    unused = _unused_constants(module)
     same = difflib.SequenceMatcher(
         None, [one.key for one in before], [one.key for one in after], autojunk=False
     ).get_matching_blocks()
@@ -54,12 +55,16 @@ def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[
     return [one for one in new if not lines.isdisjoint(one.lines)] or new
 
 
-def _unused_constants(source: bytes) -> set[int]:
-    """Return the lines of a module's constants that nothing in the module reads."""
+def _parse(source: bytes) -> ast.Module:
+    """Return the syntax tree of a file; of one that does not compile, an empty one."""
     try:
-        module = ast.parse(source)
+        return ast.parse(source)
     except (SyntaxError, ValueError):
-        return set()
+        return ast.Module([], [])
+
+
+def _unused_constants(module: ast.Module) -> set[int]:
+    """Return the lines of a module's constants that nothing in the module reads."""
     names = [node for node in ast.walk(module) if isinstance(node, ast.Name)]
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     return {
@@ -69,13 +74,6 @@ def _unused_constants(source: bytes) -> set[int]:
         and not any(isinstance(node, ast.Call | ast.Name) for node in ast.walk(statement.value))
         and all(isinstance(one, ast.Name) and one.id not in read for one in statement.targets)
     }
-
-
-def _statements(source: bytes) -> list[Statement]:
-    try:
-        return list(_walk(ast.parse(source), ()))
-    except (SyntaxError, ValueError):
-        return []
 
 
 def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[Statement]:

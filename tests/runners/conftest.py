@@ -30,10 +30,10 @@ from contribbot.model.evidence import (
 )
 from contribbot.model.machine import Gpu, Machine
 from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.patch import units_of
 from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.plan import make_plan
-from contribbot.runners.times import units_of
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import github, proved
 from tests.toy import Toy

@@ -44,7 +44,7 @@ def way_of(entry: Numerics) -> Way:
     floor: JsonValue = dict(entry.floor) if isinstance(entry.floor, dict) else entry.floor
     limits: dict[str, JsonValue] = {"fudge": entry.fudge, "floor": floor}
     return Way(
-        judge=lambda _check, base, patched, again: judge_cells(entry, base, patched, again),
+        judge=lambda _check, base, patched: judge_cells(entry, base, patched),
         env={VARIABLE: json.dumps(limits)},
         details=lambda base, patched: {
             **limits,
@@ -55,11 +55,9 @@ def way_of(entry: Numerics) -> Way:
     )
 
 
-def judge_cells(
-    entry: Numerics, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
-) -> Judgement:
+def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement:
     """Judge an entry as a check, and see that its cells show what its tests claim."""
-    judgement = judge_check(entry, base, patched, again)
+    judgement = judge_check(entry, base, patched)
     if judgement.outcome is not Outcome.PASSED:
         return judgement
     problem = not_shown(entry, base.cells, patched.cells)

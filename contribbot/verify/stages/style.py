@@ -23,7 +23,6 @@ _OURS: Final = sys.stdlib_module_names | {
 }  # fmt: skip
 _COMPILED: Final = frozenset({".pyc", ".pyo"})
 _LINK: Final = "120000"
-_CRLF: Final = ("-c", "core.whitespace=cr-at-eol")
 _WHITESPACE: Final = re.compile(rb"^(?P<where>[^\n]+?:\d+): (?P<what>[^\n]+)\.$", re.MULTILINE)
 
 
@@ -90,26 +89,31 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
 
 def _whitespace(job: Job, changed: list[Change]) -> list[str]:
     """Ask git; a file whose lines end in CR and LF may keep that."""
+    problems = _checked(job)
+    if not problems:
+        return []
     dos = [change.path for change in changed if _ends_in_crlf(job, change.path)]
-    rest = [f":(exclude,literal){path}" for path in dos]
-    problems = []
-    for rules, paths in (((), [".", *rest]), (_CRLF, [f":(literal){path}" for path in dos])):
-        if not paths:
-            continue
-        done = job.store.git(
-            *rules, "diff-tree", "--check", "--no-color", job.trees.base, job.trees.patched,
-            "--", *paths, accept=(0, 2),
-        )  # fmt: skip
-        problems += [
-            f"{found['where'].decode('utf-8', 'replace')}: "
-            f"{found['what'].decode('utf-8', 'replace')}"
-            for found in _WHITESPACE.finditer(done.stdout)
-        ]
-    return problems
+    if not dos:
+        return problems
+    rest = _checked(job, "--", ".", *(f":(exclude,literal){path}" for path in dos))
+    kept = ("-c", "core.whitespace=cr-at-eol")
+    return rest + _checked(job, "--", *(f":(literal){path}" for path in dos), rules=kept)
+
+
+def _checked(job: Job, *paths: str, rules: tuple[str, ...] = ()) -> list[str]:
+    """Return what git objects to in the change of some paths, or of all."""
+    done = job.store.git(
+        *rules, "diff-tree", "--check", "--no-color", job.trees.base, job.trees.patched, *paths,
+        accept=(0, 2),
+    )  # fmt: skip
+    return [
+        f"{found['where'].decode('utf-8', 'replace')}: {found['what'].decode('utf-8', 'replace')}"
+        for found in _WHITESPACE.finditer(done.stdout)
+    ]
 
 
 def _ends_in_crlf(job: Job, path: str) -> bool:
-    before = job.store.git("cat-file", "blob", f"{job.trees.base}:{path}", accept=(0, 128)).stdout
+    before = job.store.file(f"{job.trees.base}:{path}") or b""
     return b"\n" in before and before.count(b"\r\n") == before.count(b"\n")
 
 
@@ -128,17 +132,12 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
             inside = posixpath.normpath(posixpath.join(path.parent, target))
             if inside.startswith(("/", "../")) or inside == "..":
                 problems.append(f"{path}: a link out of the tree, to {target}")
-        for root in roots:
-            if path.is_relative_to(root):
-                top = path.relative_to(root).parts[0]
-                if top.partition(".")[0] in _OURS and not _was_there(job, root / top):
-                    problems.append(f"{path}: hides the {top} of what judges it")
+        for root in filter(path.is_relative_to, roots):
+            top = path.relative_to(root).parts[0]
+            ours = top.partition(".")[0] in _OURS
+            if ours and job.store.resolve(f"{job.trees.base}:{root / top}") is None:
+                problems.append(f"{path}: hides the {top} of what judges it")
     return problems
-
-
-def _was_there(job: Job, path: PurePosixPath) -> bool:
-    done = job.store.git("ls-tree", job.trees.base, "--", str(path))
-    return bool(done.stdout)
 
 
 def _declared(job: Job, changed: list[Change]) -> list[str]:
