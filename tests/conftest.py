@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, TextIO
 
 import pytest
 
+from contribbot import process
 from contribbot.cli.main import main
 from contribbot.hardware.probe import this_machine
 from contribbot.model.pin import Pin, SdistSource
@@ -238,6 +239,16 @@ def program(toy: Toy) -> Iterator[Program]:
     for child in program.children:
         with child:
             child.kill()
+
+
+@pytest.fixture
+def unsandboxed() -> Iterator[None]:
+    """Let the checks of a test share files, where bubblewrap would keep them apart."""
+    process.no_sandbox.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_SANDBOX", "off")
+        yield
+    process.no_sandbox.cache_clear()
 
 
 @pytest.fixture(scope="session")

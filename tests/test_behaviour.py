@@ -313,6 +313,7 @@ def test_area():
 
 
 @pytest.mark.parametrize("crashes", ["once", "always"])
+@pytest.mark.usefixtures("unsandboxed")
 def test_a_crash_is_believed_when_it_comes_back(toy: Toy, tmp_path: Path, crashes: str) -> None:
     text = CRASHES_ONCE if crashes == "once" else CRASHES_ONCE.replace("mark.touch()", "pass")
     named = f'env = {{ CHECK_MARK = "{tmp_path / "mark"}" }}'

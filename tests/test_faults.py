@@ -19,7 +19,6 @@ from contribbot.verify.slots import Slots
 from tests.conftest import Program, dig
 from tests.gputoy import HEAD
 from tests.smalldisk import small_disk
-from tests.test_bench import assert_gone
 from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
 
@@ -84,6 +83,7 @@ def test_a_device_that_is_missed_without_being_asked_for_is_not_the_machines_fau
         assert not outcome.cached
 
 
+@pytest.mark.usefixtures("unsandboxed")
 def test_memory_that_lacks_once_is_tried_again_without_the_base_beside_it(
     toy: Toy, program: Program
 ) -> None:
@@ -169,29 +169,6 @@ def test_a_record_shortens_what_many_failures_say(toy: Toy, program: Program) ->
     assert len(str(failed)) < 150_000
 
 
-def test_nothing_that_a_check_started_outlives_a_killed_contribbot(
-    toy: Toy, program: Program, tmp_path: Path
-) -> None:
-    marker = tmp_path / "pids"
-    put(
-        toy,
-        "import os, pathlib, subprocess, time\n\n\ndef test_red():\n"
-        "    helper = subprocess.Popen(['sleep', '600'])\n"
-        f"    with open({str(marker)!r}, 'a') as file:\n"
-        "        file.write(f'{os.getpid()} {helper.pid} ')\n"
-        "    time.sleep(60)\n",
-    )
-    running = program.start("verify", "area", "--jobs", "2")
-    for _ in range(600):
-        if marker.is_file() and marker.read_text().count(" ") == 4:
-            break
-        time.sleep(0.05)
-    running.kill()
-    running.communicate()
-    for pid in marker.read_text().split():
-        assert_gone(int(pid))
-
-
 EATS = HEAD + (
     "def test_red():\n"
     "    if {side}:\n"
@@ -210,6 +187,7 @@ EATS = HEAD + (
         pytest.param("True", 3, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("unsandboxed")
 def test_what_the_kernel_kills_for_memory_is_the_patchs_on_the_patched_tree_alone(
     toy: Toy,
     program: Program,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.smalldisk import small_disk
+from tests.test_bench import assert_gone
 from tests.toy import git, one_check
 
 if TYPE_CHECKING:
@@ -21,65 +23,70 @@ if TYPE_CHECKING:
 
 #: Slow enough to be met in the middle, and telling that it has started.
 SLOW = """\
-import os, pathlib, time
+import os, pathlib, subprocess, time
 from toy.area import rectangle
 
 
 def test_it():
-    pathlib.Path({marker!r}).write_text(str(os.getpid()))
-    time.sleep(60)
+    helper = subprocess.Popen(["sleep", "600"])
+    pathlib.Path(os.environ["TMPDIR"], "started").touch()
+    {wait}
     assert rectangle(2, 3) == 6
 """
+SLEEP = "time.sleep(60)"
+NATIVE = "__import__('re').match(r'(a+)+$', 'a' * 60 + 'b')"
 
 
-def slow_queue(toy: Toy, marker: Path) -> None:
-    """A queue whose only check sleeps, after it has written its process id."""
-    toy.put_patch(checks=one_check(), check_files={"test_red.py": SLOW.format(marker=str(marker))})
+def slow_queue(toy: Toy, wait: str = SLEEP) -> None:
+    """A queue whose only check waits, after it has told so."""
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": SLOW.format(wait=wait)})
     toy.put_queue(["area"])
 
 
-def wait_for(marker: Path) -> int:
-    """Return what a check wrote into its marker."""
+def wait_for(runs: Path, *, started: int = 1) -> None:
+    """Wait until so many checks have told that they have started."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if marker.is_file() and (text := marker.read_text()):
-            return int(text)
+        if len(list(runs.rglob("tmp/started"))) >= started:
+            assert len(at_work(runs)) >= 2 * started
+            return
         time.sleep(0.02)
     raise AssertionError("the check did not start")
 
 
-def is_alive(pid: int) -> bool:
-    """Say whether a process runs (a zombie does not)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+def at_work(folder: Path) -> list[int]:
+    """Return the processes that work in a folder, in whatever namespace they are."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        # Gone meanwhile.
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink().is_relative_to(folder):
+                found.append(int(entry.name))
+    return found
 
 
-def assert_dead(pid: int) -> None:
-    """Wait for a process to end, for a few seconds at most."""
+def assert_dead(runs: Path) -> None:
+    """Wait for what checks have started to end, for a few seconds at most."""
     deadline = time.monotonic() + 10
-    while is_alive(pid) and time.monotonic() < deadline:
+    while at_work(runs) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not is_alive(pid), "a check outlived contribbot"
+    assert at_work(runs) == [], "a check outlived contribbot"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_all_and_leaves_nothing(
     toy: Toy, program: Program, tmp_path: Path, number: signal.Signals
 ) -> None:
-    marker = tmp_path / "marker"
-    slow_queue(toy, marker)
+    slow_queue(toy)
     running = program.start("verify", "area")
-    pid = wait_for(marker)
+    wait_for(tmp_path / "cache/runs")
 
     running.send_signal(number)
     _, err = running.communicate(timeout=20)
 
     assert running.returncode == 130
     assert err.splitlines() == ["interrupted"]
-    assert_dead(pid)
+    assert_dead(tmp_path / "cache/runs")
     assert list((tmp_path / "cache/runs").iterdir()) == []
     assert not (toy.queue / "evidence").exists()
 
@@ -87,15 +94,14 @@ def test_ctrl_c_ends_all_and_leaves_nothing(
 def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
-    marker = tmp_path / "marker"
-    slow_queue(toy, marker)
-    running = program.start("verify", "area")
-    pid = wait_for(marker)
+    slow_queue(toy)
+    running = program.start("verify", "area", "--jobs", "2")
+    wait_for(tmp_path / "cache/runs", started=2)
 
     running.kill()
     running.communicate()
 
-    assert_dead(pid)
+    assert_dead(tmp_path / "cache/runs")
     toy.put_patch()
     ran = program("verify", "area")
     assert ran.code == 0, ran.err
@@ -105,19 +111,14 @@ def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
 def test_after_sigkill_a_check_that_hangs_in_native_code_dies(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:
-    marker = tmp_path / "marker"
-    hanging = SLOW.replace("time.sleep(60)", "__import__('re').match(r'(a+)+$', 'a' * 60 + 'b')")
-    toy.put_patch(
-        checks=one_check(), check_files={"test_red.py": hanging.format(marker=str(marker))}
-    )
-    toy.put_queue(["area"])
+    slow_queue(toy, NATIVE)
     running = program.start("verify", "area")
-    pid = wait_for(marker)
+    wait_for(tmp_path / "cache/runs")
 
     running.kill()
     running.communicate()
 
-    assert_dead(pid)
+    assert_dead(tmp_path / "cache/runs")
 
 
 def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_path: Path) -> None:
@@ -130,12 +131,14 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
     queue.write_text(queue.read_text().replace(toy.upstream.as_uri(), "ssh://localhost/toy"))
     program.env["GIT_SSH"] = str(ssh)
     running = program.start("verify", "area")
-    pid = wait_for(marker)
+    deadline = time.monotonic() + 60
+    while not marker.is_file() and time.monotonic() < deadline:
+        time.sleep(0.02)
 
     running.kill()
     running.communicate()
 
-    assert_dead(pid)
+    assert_gone(int(marker.read_text()))
 
 
 def test_deep_folders_are_cleaned_up(toy: Toy, program: Program, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def put(toy: Toy, text: str, *, more: str = "") -> None:
     toy.put_queue(["area"])
 
 
+@pytest.mark.usefixtures("unsandboxed")
 def test_what_changes_from_run_to_run_is_flaky(toy: Toy, program: Program, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     put(toy, (
@@ -188,6 +189,7 @@ def test_what_is_installed_is_part_of_what_an_outcome_depends_on(
     assert checkunit.installed_digest.__wrapped__() != before
 
 
+@pytest.mark.usefixtures("unsandboxed")
 def test_the_newest_verdict_is_what_counts(toy: Toy, program: Program, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     put(toy, (

@@ -337,6 +337,7 @@ def test_a_check_cannot_tell_which_side_it_is_on(toy: Toy, program: Program) -> 
     assert sides[0] == sides[1]
 
 
+@pytest.mark.usefixtures("unsandboxed")
 def test_a_check_that_writes_into_the_tree_proves_nothing(toy: Toy, program: Program) -> None:
     meddling = (
         "import os, pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"

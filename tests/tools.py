@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = {
+    "bwrap": "bubblewrap",
     "clang++-19": "clang-19",
     "curl": "curl",
     "g++": "g++",

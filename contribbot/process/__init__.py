@@ -17,10 +17,11 @@ from contribbot.process.children import (
 )
 from contribbot.process.environment import accelerator_environment, clean_environment, own_path
 from contribbot.process.run import Completed, feed, run
+from contribbot.process.sandbox import no_sandbox
 from contribbot.process.supervise import Supervised, supervise
 
 __all__ = [
     "Completed", "Supervised", "accelerator_environment", "check_stopping", "clean_environment",
-    "describe", "feed", "no_space", "own_path", "remove_tree", "resume", "run", "signal_name",
-    "stop", "supervise",
+    "describe", "feed", "no_sandbox", "no_space", "own_path", "remove_tree", "resume", "run",
+    "signal_name", "stop", "supervise",
 ]  # fmt: skip

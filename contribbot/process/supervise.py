@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.process.children import kill_group, lifeline, reap, start, tether, tracked
+from contribbot.process.sandbox import sandboxed
 
 #: The variable that tells what a program has started, also where that left its group.
 _FAMILY: Final = "CONTRIBBOT_FAMILY"
 _PROC: Final = Path("/proc")
 #: What the kernel needs at most from one to the other.
 _EXEC_SECONDS: Final = 0.02
+#: bubblewrap's exit status for a program that a signal ended, less the signal's number.
+_BY_SIGNAL: Final = 128
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ def supervise(
     timeout: float,
     max_output: int = 16 * 2**20,
     tethered: bool = False,
+    sandbox: Path | None = None,
 ) -> Supervised:
     """Run a program that is not trusted to end well, and end it when it must.
+
+    With `sandbox` it can write to that folder alone (see `sandbox.sandboxed`).
 
     The program gets, as a file descriptor named by the variable
     `CONTRIBBOT_LIFELINE`, the reading end of a pipe whose other end dies with this
@@ -65,11 +71,13 @@ def supervise(
     started = time.monotonic()
     deadline = started + timeout
     # A compiler cache's server may serve another build, too; that ends by itself.
-    mark = {} if tethered else {_FAMILY: uuid.uuid4().hex}
+    # What is in a sandbox ends with it.
+    mark = {} if tethered or sandbox else {_FAMILY: uuid.uuid4().hex}
+    command = sandboxed(argv, folder=sandbox, env=env) if sandbox else argv
     starved_before = _killed_for_memory()
     with lifeline() as descriptor:
         child = start(
-            tether(argv, descriptor) if tethered else argv,
+            tether(command, descriptor) if tethered else command,
             cwd=cwd, env={**env, "CONTRIBBOT_LIFELINE": str(descriptor), **mark},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             pass_fds=(descriptor,),
@@ -83,6 +91,8 @@ def supervise(
             for variable, family in mark.items():
                 _kill_family(f"{variable}={family}".encode())
     returncode = child.returncode if ended_at_last else -signal.SIGKILL
+    if sandbox and returncode > _BY_SIGNAL:
+        returncode = _BY_SIGNAL - returncode
     killed = ended == "ended" and returncode == -signal.SIGKILL
     return Supervised(
         returncode=returncode,

@@ -69,6 +69,7 @@ def run_check(
             },
         ),
         timeout=check.timeout,
+        sandbox=None if process.no_sandbox() else folder,
     )
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)

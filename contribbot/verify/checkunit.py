@@ -66,6 +66,7 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
         "check": check.model_dump_json(),
         "checks": job.patch.checks_digest,
         "env": {**way.env},
+        "sandbox": process.no_sandbox(),
         **place_inputs(job, check),
     }
     return Unit(
@@ -140,6 +141,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "cause": judgement.cause,
         "stated_reason": check.reason,
         "threads": job.threads,
+        "sandbox": process.no_sandbox() or "bubblewrap",
         "accelerator": {**process.accelerator_environment()},
         "modules": {**versions(check.modules)},
         **overlay_details(job),

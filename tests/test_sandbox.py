@@ -1,0 +1,145 @@
+"""What a check can do in its sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from contribbot import process
+from contribbot.process import sandbox
+from tests.conftest import dig
+from tests.toy import one_check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Program
+    from tests.toy import Toy
+
+
+@pytest.fixture
+def bubblewrap() -> None:
+    """Skip where namespaces are forbidden, as in many containers."""
+    if why := process.no_sandbox():
+        pytest.skip(why)
+
+
+def supervised(folder: Path, code: str, *, timeout: float = 30) -> process.Supervised:
+    return process.supervise(
+        ["sh", "-c", code], cwd=folder, env=process.clean_environment({"FOLDER": str(folder)}),
+        timeout=timeout, sandbox=folder,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run's folder, with another run's beside it."""
+    (tmp_path / "runs/another").mkdir(parents=True)
+    (tmp_path / "runs/own").mkdir()
+    (tmp_path / "outside").touch()
+    return tmp_path / "runs/own"
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize(
+    ("code", "works"),
+    [
+        ("touch $FOLDER/file", True),
+        ("touch /tmp/file && touch /var/tmp/file && touch /dev/shm/file", True),
+        ("echo > /dev/null && test -e /dev/urandom", True),
+        ("touch $FOLDER/../file; test -e /tmp/left || touch /tmp/left", True),
+        ("ls $FOLDER/../another", False),
+        ("ls $FOLDER/../../outside", False),
+        ("touch /etc/contribbot-test", False),
+        ("mount -o remount,rw,bind / && touch /etc/contribbot-test", False),
+        ("kill -0 $PARENT", False),
+        ("ls /run/*", False),
+    ],
+)
+def test_what_a_program_sees_and_can_write(folder: Path, code: str, works: bool) -> None:
+    done = supervised(folder, code.replace("$PARENT", str(os.getpid())))
+    assert (done.returncode == 0) is works, done.output
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.usefixtures("bubblewrap")
+def test_what_one_run_leaves_no_other_finds(folder: Path) -> None:
+    code = "test ! -e /tmp/left && touch /tmp/left; exit $?"
+    assert [supervised(folder, code).returncode for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.usefixtures("bubblewrap")
+def test_there_is_no_network_but_its_own(folder: Path) -> None:
+    reach = "python3 -c 'import socket, sys; socket.create_connection((\"127.0.0.1\", {}), 5)'"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = supervised(folder, reach.format(server.getsockname()[1]))
+        assert b"refused" in done.output
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize(
+    ("code", "status"), [("exit 3", 3), ("kill -SEGV $$", -signal.SIGSEGV), ("kill $$", -15)]
+)
+def test_how_a_program_ended_is_told_as_without_one(folder: Path, code: str, status: int) -> None:
+    assert supervised(folder, code).returncode == status
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.usefixtures("bubblewrap")
+def test_what_a_program_leaves_running_ends_with_it(folder: Path) -> None:
+    done = supervised(folder, "setsid sleep 607 & sleep 0.2")
+    assert (done.returncode, done.timed_out) == (0, False)
+    late = supervised(folder, "setsid sleep 607 & sleep 607", timeout=0.5)
+    assert late.timed_out
+    assert process.run(["sh", "-c", "pgrep -f 'sleep 60[7]'; true"]).stdout == b""
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.usefixtures("bubblewrap")
+def test_a_record_says_that_its_checks_ran_in_a_sandbox(toy: Toy, program: Program) -> None:
+    text = (
+        "import os, pathlib\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        "    assert not pathlib.Path('/tmp/contribbot-left').exists()\n"
+        "    pathlib.Path('/tmp/contribbot-left').touch()\n"
+        "    assert rectangle(2, 3) == 6\n"
+    )
+    toy.put_patch(checks=one_check(), check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 0, ran.out
+    assert dig(ran.stages()["reproduce red"].details, "sandbox") == "bubblewrap"
+
+
+@pytest.mark.parametrize(
+    ("program_text", "said"),
+    [
+        (None, "bubblewrap is not installed"),
+        ("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n", "No permissions"),
+    ],
+)
+def test_why_there_is_none_is_told(tmp_path: Path, program_text: str | None, said: str) -> None:
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    if program_text:
+        (fake / "bwrap").write_text(program_text)
+        (fake / "bwrap").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(fake))
+        assert said in sandbox.no_sandbox.__wrapped__()
+
+
+@pytest.mark.usefixtures("unsandboxed")
+def test_without_a_sandbox_the_record_says_why(toy: Toy, program: Program) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    details = program("verify", "area", "--json").stages()["reproduce red"].details
+    assert details["sandbox"] == "CONTRIBBOT_SANDBOX=off"
