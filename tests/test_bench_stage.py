@@ -120,7 +120,7 @@ def test_hardware_and_modules_that_are_not_here_leave_it_open(toy: Toy, program:
 
     put(toy, 0.5, more='requires = ["cpu", "python:no_such_module_here"]')
     seen = program("verify", "area", "--json").stages()["bench squares"]
-    assert seen.reason == "squares: the Python module no_such_module_here is not installed"
+    assert seen.reason == "squares: Python modules that are not installed: no_such_module_here"
 
 
 @pytest.mark.slow

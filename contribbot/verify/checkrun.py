@@ -16,7 +16,8 @@ from contribbot.model.check import Check
 from contribbot.model.outcome import HOST_TARGETS
 from contribbot.model.patch import PatchFile
 from contribbot.verify.childreport import read_report
-from contribbot.verify.childrun import CheckRun
+from contribbot.verify.childrun import CheckRun, Trouble
+from contribbot.verify.missing import missing_modules
 from contribbot.verify.places import Place
 from contribbot.verify.runnerfault import suspicion
 from contribbot.verify.scrub import Scrub
@@ -42,6 +43,7 @@ def run_check(
     on_host = check.target in HOST_TARGETS
     checks = lay_out(folder, support)
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    sandbox = None if process.no_sandbox() else folder
     lines = folder / "coverage.ini"
     lines.write_text(_coverage(folder, place.witnessed), encoding="utf-8")
     argv = [
@@ -69,13 +71,18 @@ def run_check(
             },
         ),
         timeout=check.timeout,
-        sandbox=None if process.no_sandbox() else folder,
+        sandbox=sandbox,
     )
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = suspicion(run, text)
+    if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
+        env = child_environment(
+            place, {**check.env, **env}, threads=threads, folder=folder, more={}
+        )
+        run.missing = missing_modules(check.file, cwd=checks, env=env, sandbox=sandbox)
     _keep_log(run, text, logs)
     return run
 

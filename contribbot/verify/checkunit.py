@@ -36,7 +36,14 @@ from contribbot.verify.places import (
     unplaceable,
 )
 from contribbot.verify.runnerfault import RunnerFaultError, lacked, told_by
-from contribbot.verify.verdict import Judgement, confirmed, judge_check, needs_again, sentence
+from contribbot.verify.verdict import (
+    Cause,
+    Judgement,
+    confirmed,
+    judge_check,
+    needs_again,
+    sentence,
+)
 
 _ACCELERATOR: Final = threading.Lock()
 
@@ -112,16 +119,15 @@ def missing_here(job: Job, what: Needy) -> str:
     """Say what this machine lacks for something, or nothing."""
     if what.target not in job.machine.targets:
         return f"no {what.target} on this machine"
-    absent = absent_module(what)
-    return f"the Python module {absent} is not installed" if absent else ""
+    absent = absent_modules(what)
+    if not absent:
+        return ""
+    return f"Python modules that are not installed: {', '.join(absent)}"
 
 
-def absent_module(what: Needy) -> str:
-    """Return a module that something needs and that is not installed, or nothing."""
-    for module in what.modules:
-        if importlib.util.find_spec(module.partition(".")[0]) is None:
-            return module
-    return ""
+def absent_modules(what: Needy) -> list[str]:
+    """Return the modules that something needs and that are not installed."""
+    return [one for one in what.modules if importlib.util.find_spec(one.partition(".")[0]) is None]
 
 
 def _run(job: Job, check: Check, way: Way) -> Finding:
@@ -133,6 +139,10 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
     base, patched, *again = runs
     outcome, reason = judgement.outcome, sentence(judgement)
+    if judgement.cause is Cause.BROKEN and (
+        more := max((run.missing[1:] for run in runs), key=len)
+    ):
+        reason += f"; missing, too: {', '.join(more)}"
     blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
     note = overlay_note(job)
     details: dict[str, JsonValue] = {

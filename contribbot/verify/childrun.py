@@ -71,8 +71,9 @@ class CheckRun:
 
     `partly` are tests of which a part was skipped. `trouble` says why the run as a whole shows
     nothing, `told` puts it into words. `executed` are the lines that ran under tests, by tree
-    path, of those that the patch adds. `suspicion` is what could be the runner's doing;
-    `cleared`: a known-good kernel ran well after that, so that it is not.
+    path, of those that the patch adds. `missing` are the modules that a broken check lacks.
+    `suspicion` is what could be the runner's doing; `cleared`: a known-good kernel ran well after
+    that, so that it is not.
     """
 
     passed: list[str] = field(default_factory=list)
@@ -90,6 +91,7 @@ class CheckRun:
     executed: dict[str, list[int]] = field(default_factory=dict)
     cells: list[CellRecord] = field(default_factory=list)
     kernels: Kernels = field(default_factory=Kernels)
+    missing: tuple[str, ...] = ()
     suspicion: RunnerFault | None = None
     cleared: bool = False
 
@@ -135,5 +137,6 @@ class CheckRun:
             "seconds": round(self.seconds, 3),
             "log_sha256": self.log,
             "log_tail": self.tail,
+            **({"missing": list(self.missing)} if self.missing else {}),
             **({"suspected": self.suspicion.model_dump()} if self.suspicion else {}),
         }

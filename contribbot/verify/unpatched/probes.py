@@ -12,7 +12,7 @@ from contribbot import process
 from contribbot.compiling.hip import toolchain
 from contribbot.model.check import Check
 from contribbot.model.patch import Patch, PatchSpec
-from contribbot.verify.checkunit import absent_module, versions
+from contribbot.verify.checkunit import absent_modules, versions
 from contribbot.verify.stages.compile import toolchain_details
 from contribbot.verify.unpatched.bare import Bare, Seen, is_red
 from contribbot.verify.unpatched.checks import ask_check, ask_numerics
@@ -70,6 +70,6 @@ def _run(spec: PatchSpec) -> Iterator[Probe]:
 
 def _needs(check: Check) -> dict[str, JsonValue]:
     return {
-        "modules": {} if absent_module(check) else {**versions(check.modules)},
+        "modules": {} if absent_modules(check) else {**versions(check.modules)},
         "accelerator": {**process.accelerator_environment()},
     }
