@@ -49,13 +49,19 @@ ELSEWHERE = {
         "    assert int(out) == 6\n"
     ),
     "a spawned process": (
-        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
-        "        assert pool.apply(area.rectangle, (2, 3)) == 6\n"
+        "    spawn = multiprocessing.get_context('spawn')\n"
+        "    with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:\n"
+        "        assert pool.submit(area.rectangle, 2, 3).result() == 6\n"
     ),
     "a fork": (
         "    child = os.fork()\n"
         "    if not child:\n        os._exit(area.rectangle(2, 3))\n"
         "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6\n"
+    ),
+    "torch.compile": (
+        "    import torch\n"
+        "    compiled = torch.compile(area.rectangle, backend='eager', fullgraph=True)\n"
+        "    assert int(compiled(torch.tensor(2), torch.tensor(3))) == 6\n"
     ),
     "a thread": (
         "    with concurrent.futures.ThreadPoolExecutor(1) as pool:\n"
@@ -66,9 +72,11 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize(
     "where",
-    ["a subprocess", "a spawned process",
-     *(pytest.param(one, marks=pytest.mark.slow) for one in ("a fork", "a thread"))],
-)  # fmt: skip
+    [
+        pytest.param(where, marks=pytest.mark.slow if number > 1 else ())
+        for number, where in enumerate(ELSEWHERE)
+    ],
+)
 def test_lines_are_seen_wherever_they_run(toy: Toy, program: Program, where: str) -> None:
     put(toy, (
         "import concurrent.futures, multiprocessing, os, subprocess, sys\n"

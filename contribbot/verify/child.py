@@ -15,6 +15,7 @@ to do; it takes them away, so that the check does not see them:
 from __future__ import annotations
 
 import errno
+import fnmatch
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.process.lifeline import guard_group
+from contribbot.verify.jitlines import watch
 from contribbot.verify.witnessed import IMPORTING, TESTING
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Reporter:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
         self._coverage: coverage.Coverage | None = None
+        self._testing = False
 
     def write(self, event: str, **fields: object) -> None:
         """Add one line, and make sure that it is out."""
@@ -78,6 +81,17 @@ class Reporter:
         self._coverage = coverage.Coverage(config_file=configuration, messages=False)
         # A patch may not excuse its own lines with a comment.
         self._coverage.clear_exclude()
+        included = self._coverage.get_option("run:include")
+        assert isinstance(included, list)  # noqa: S101  the parent wrote it
+        files = re.compile("|".join(map(fnmatch.translate, included)))
+        known: set[tuple[str, int]] = set()
+
+        def saw(file: str, line: int) -> None:
+            if self._testing and files.match(file) and (file, line) not in known:
+                known.add((file, line))
+                self.write("line", file=file, line=line)
+
+        watch(saw)
         self._coverage.start()
         self._coverage.switch_context(IMPORTING)
 
@@ -87,6 +101,7 @@ class Reporter:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test starts, so that a crash has a name."""
+        self._testing = True
         if self._coverage is not None:
             self._coverage.switch_context(TESTING)
         self.write("start", test=_short(nodeid))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -56,16 +56,21 @@ def read_report(
     run.status = told.status
     filled = _filled(run, done, told, report.parent)
     run.trouble, run.told = _trouble(run, done, told, limit=limit, filled=filled) or (None, "")
-    run.executed = executed_lines(report.parent, witnessed)
+    run.executed = executed_lines(report.parent, witnessed, told.compiled)
     return run
 
 
-def executed_lines(folder: Path, witnessed: Mapping[str, Witnessed]) -> dict[str, list[int]]:
+def executed_lines(
+    folder: Path, witnessed: Mapping[str, Witnessed], compiled: Collection[tuple[str, int]] = ()
+) -> dict[str, list[int]]:
     """Return the lines that a patch adds and that ran under the tests of a run, by tree path."""
     from coverage import CoverageData  # noqa: PLC0415  start-up time
     from coverage.exceptions import CoverageException  # noqa: PLC0415  start-up time
 
     found: dict[str, set[int]] = {file.path: set() for file in witnessed.values()}
+    for runs, line in compiled:
+        if runs in witnessed and line in witnessed[runs].lines:
+            found[witnessed[runs].path].add(witnessed[runs].lines[line])
     for path in folder.glob("lines.*"):
         # A process that was killed leaves half a file, or none.
         with contextlib.suppress(CoverageException, sqlite3.Error):
@@ -88,6 +93,7 @@ class _Told:
         current: The test that started last.
         uncollected: Why a file could not be collected, or empty.
         stopped: Whether the session was stopped from inside.
+        compiled: Lines that a compiler took over, by the file that runs.
         status: pytest's exit status, when the end was reached.
     """
 
@@ -96,6 +102,7 @@ class _Told:
     current: str = ""
     uncollected: str = ""
     stopped: bool = False
+    compiled: set[tuple[str, int]] = field(default_factory=set)
     status: int | None = None
 
     def ended(self, done: process.Supervised) -> bool:
@@ -117,6 +124,8 @@ def _take(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: Scrub)
         told.uncollected = last.removeprefix("E ").strip()
     elif kind in {"cell", "kernels"}:
         _take_seen(run, {name: value for name, value in event.items() if name != "event"}, scrub)
+    elif kind == "line":
+        told.compiled.add((str(event["file"]), int(str(event["line"]))))
     elif kind == "stopped":
         told.stopped = True
     elif kind == "end":
