@@ -9,8 +9,7 @@ import pytest
 
 from contribbot.bench import byte_count
 from contribbot.bench.child import kind_of
-from contribbot.bench.stats import spread
-from contribbot.bench.verdict import CaseResult, Claim, Measurements, Verdict, judge_case
+from contribbot.bench.verdict import CaseResult, Claim, Measurements, Verdict, judge_case, spread
 from contribbot.bench.wire import CaseInfo
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.report.bench import bench_lines
@@ -55,8 +54,8 @@ def judged(
     ratios: list[float], at_least: float, *, memory: tuple[int, int] | None = None,
     at_most: float | None = None,
 ) -> CaseResult:  # fmt: skip
-    case = CaseResult(INFO, base=Measurements(seconds=ratios), patched=Measurements())
-    case.patched.seconds = [1.0] * len(ratios)
+    case = CaseResult(INFO, Measurements([[ratio] for ratio in ratios]))
+    case.patched.seconds = [[1.0]] * len(ratios)
     if memory:
         case.base.memory, case.patched.memory = memory
     judge_case(case, Claim(at_least, at_most, 9))
@@ -70,7 +69,7 @@ def test_a_claim_is_judged_by_the_interval() -> None:
     assert judged(ratios, 1.05).verdict is Verdict.UNDECIDED
     assert judged(ratios, 1.06).verdict is Verdict.FAILED
     assert judged(ratios, 0.98).text.startswith(
-        "too noisy to tell: 0.950 to 1.050 against a claim of 0.98 after 9 rounds; run it again"
+        "too noisy to tell: 0.950 to 1.050 against a claim of 0.98 after 9 pairs of processes;"
     )
     assert judged(ratios, 0.9).text == "0.990x (0.950 to 1.050, noise)"
     assert judged([2.0] * 9, 1.3).text == "2.000x (2.000 to 2.000)"

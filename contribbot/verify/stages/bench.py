@@ -94,7 +94,8 @@ def _measured(job: Job, entry: Bench) -> Finding:
     sides = base.side("base"), patched.side("patched tree")
     with job.quiet():
         started = time.monotonic()
-        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout)
+        cores = job.machine.cores
+        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=cores)
         seconds = time.monotonic() - started
         outcome, reason, lasting = conclude(result, claim)
         if blamed:
