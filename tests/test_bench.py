@@ -275,22 +275,21 @@ def test_a_crash_fails_and_names_case_and_side(sides: Sides) -> None:
     assert len(result.cases[0].ratios) == 3
 
 
-def test_a_crash_is_seen_though_something_keeps_the_channel_open(sides: Sides) -> None:
-    sides.put(
-        """
-        def run():
-            if os.fork() == 0:
-                time.sleep(600)
-            os.kill(os.getpid(), 11)
-
-        def cases():
-            yield bench.Case("forking", prepare=tuple, run=run)
-        """
-    )
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("os.fork() and os.kill(os.getpid(), 11) or time.sleep(600)", "crashed: SIGSEGV"),
+        ("os._exit(0)", "ended early with exit status 0"),
+        ("[os.write(1, b'x' * 2**20) for _ in range(10**9)]", "wrote too much output"),
+    ],
+)
+def test_a_child_that_ends_is_noticed(sides: Sides, run: str, said: str) -> None:
+    # What it has started may keep its channel open.
+    sides.put(f"def cases():\n    yield bench.Case('ending', tuple, lambda: {run})")
 
     _, outcome, reason, _ = sides.measure()
 
-    assert (outcome, reason) == (Outcome.FAILED, "forking: on the base: crashed: SIGSEGV")
+    assert (outcome, reason) == (Outcome.FAILED, f"ending: on the base: {said}")
 
 
 @pytest.mark.slow
@@ -300,20 +299,6 @@ def test_a_log_that_is_gone_is_no_trouble(sides: Sides) -> None:
     _, outcome, reason, _ = sides.measure()
 
     assert outcome is Outcome.PASSED, reason
-
-
-def test_an_early_exit_fails(sides: Sides) -> None:
-    sides.put(
-        """
-        def cases():
-            yield bench.Case("leaving", prepare=tuple, run=lambda: os._exit(0))
-        """
-    )
-
-    _, outcome, reason, _ = sides.measure()
-
-    assert outcome is Outcome.FAILED
-    assert reason == "leaving: on the base: ended early with exit status 0"
 
 
 def test_a_hang_ends_with_the_timeout_and_leaves_nothing_behind(sides: Sides) -> None:
@@ -366,24 +351,6 @@ def test_what_a_file_prints_goes_to_the_log_and_disturbs_nothing(sides: Sides) -
     written = (sides.root / "base/log").read_bytes()
     assert b"not from me" in written
     assert b"loud" in written
-
-
-def test_a_flood_of_output_is_ended(sides: Sides) -> None:
-    sides.put(
-        """
-        def run():
-            while True:
-                os.write(1, b"x" * 2**20)
-
-        def cases():
-            yield bench.Case("flood", prepare=tuple, run=run)
-        """
-    )
-
-    _, outcome, reason, _ = sides.measure()
-
-    assert outcome is Outcome.FAILED
-    assert reason == "flood: on the base: wrote too much output"
 
 
 RAISING = """
@@ -501,6 +468,7 @@ def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides)
     [
         ("import tree.deep", "cannot be loaded on the base: ModuleNotFoundError"),
         ("raise ValueError('at import')", "cannot be loaded on the base: ValueError: at import"),
+        ("from tree import feature", "cannot be loaded on the base: ImportError: cannot"),
         ("x = 1", "cannot be loaded on the base: AttributeError: bench_it.py defines no function"),
         ("def cases():\n    yield 3", "cannot be loaded on the base: TypeError: cases() gave a"),
         ("def cases():\n    return iter(())", "no case: the file has none"),
@@ -518,53 +486,23 @@ def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides)
          "cannot be loaded on the base: ValueError: cases() gave more than 1000 cases"),
         ("def cases():\n    yield bench.Case('a', lambda: [1], work)",
          "a: fails on both sides: TypeError: prepare() gave a list, not a tuple"),
+        ("def cases():\n    yield bench.Case('b', tuple, work)",
+         "no case matches '^a': the file has b"),
+        ("def cases():\n    yield bench.Case('a', tuple, work, device='cuda')",
+         "a: fails on both sides: ValueError: it computes on cuda, and the bench is for cpu"),
+        ("def cases():\n    yield bench.Case('a', tuple, lambda: work(9))",
+         "a: memory_at_most: memory is measured on a GPU only"),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_compared_fails(sides: Sides, body: str, said: str) -> None:
-    sides.put(body)
+    sides.put(body, patched="feature = 1")
 
-    _, outcome, reason, _ = sides.measure()
+    _, outcome, reason, _ = sides.measure(cases="^a" if "'b'" in body else "", memory=2.0)
 
     # What cannot be loaded says nothing of the patch.
     broken = said.startswith("cannot be loaded")
     assert outcome is (Outcome.UNAVAILABLE if broken else Outcome.FAILED)
     assert reason.startswith(said), reason
-
-
-def test_a_side_that_lacks_the_feature_is_named(sides: Sides) -> None:
-    sides.put("from tree import feature\n" + ONE, patched="feature = 1")
-
-    _, outcome, reason, _ = sides.measure()
-
-    assert outcome is Outcome.UNAVAILABLE
-    assert reason.startswith("cannot be loaded on the base: ImportError: cannot import name 'fea")
-    assert "Traceback" in sides.log("base")
-
-
-def test_no_matching_case_fails_and_lists_what_there_is(sides: Sides) -> None:
-    sides.put(ONE)
-
-    _, outcome, reason, _ = sides.measure(cases="fp16 .*")
-
-    assert (outcome, reason) == (Outcome.FAILED, "no case matches 'fp16 .*': the file has work")
-
-
-def test_a_gpu_case_in_a_bench_for_the_processor_is_refused(sides: Sides) -> None:
-    sides.put("def cases():\n    yield bench.Case('a', tuple, work, device='cuda')")
-
-    _, outcome, reason, _ = sides.measure()
-
-    assert outcome is Outcome.FAILED
-    assert "ValueError: it computes on cuda, and the bench is for cpu" in reason
-
-
-def test_memory_is_claimed_on_a_gpu_only(sides: Sides) -> None:
-    sides.put(ONE)
-
-    _, outcome, reason, _ = sides.measure(memory=2.0)
-
-    assert outcome is Outcome.FAILED
-    assert reason == "work: memory_at_most: memory is measured on a GPU only"
 
 
 @pytest.mark.slow

@@ -134,37 +134,21 @@ class _Pair:
                 troubles.append(trouble)
         if not troubles:
             return answers[0], answers[1]
-        last, kinds = troubles[-1], {trouble.kind for trouble in troubles}
-        if len(troubles) == 1:
-            case.settle(Verdict.FAILED, f"fails on the {last.side} only: {last.text}")
-            if (
-                kinds == {"memory"}
-                and last.side == self.patched.side.name
-                and self._fits(case, answer, do, more)
-            ):
-                case.settle(
-                    Verdict.UNAVAILABLE,
-                    f"the two sides do not fit into memory at the same time: {last.text}",
-                    lasting=False,
-                )
-        elif kinds == {"memory"}:
-            text = f"not enough memory on this machine: {last.text}"
-            case.settle(Verdict.UNAVAILABLE, text, lasting=False)
-        else:
-            case.settle(Verdict.FAILED, f"fails on both sides: {last.text}")
-        if troubles[0].kind == "uncomparable" and troubles[0].side == self.base.side.name:
+        last, both = troubles[-1], len(troubles) == 2  # noqa: PLR2004  the sides
+        where = "both sides" if both else f"the {last.side} only"
+        case.settle(Verdict.FAILED, f"fails on {where}: {last.text}")
+        if all(trouble.kind == "memory" for trouble in troubles):
+            what = "not enough memory on this machine" if both else ""
+            if last.side == self.patched.side.name and not both:
+                self.release()
+                with contextlib.suppress(TroubleError):
+                    self.patched.ask(answer, do, case=case.info.name, **more)
+                    what = "the two sides do not fit into memory at the same time"
+            if what:
+                case.settle(Verdict.UNAVAILABLE, f"{what}: {last.text}", lasting=False)
+        elif troubles[0].kind == "uncomparable" and troubles[0].side == self.base.side.name:
             case.settle(Verdict.UNAVAILABLE, troubles[0].text)
         return None
-
-    def _fits(
-        self, case: CaseResult, answer: type[AnswerT], do: str, more: dict[str, object]
-    ) -> bool:
-        """Say whether the patched tree has enough memory without the base's inputs beside it."""
-        self.release()
-        with contextlib.suppress(TroubleError):
-            self.patched.ask(answer, do, case=case.info.name, **more)
-            return True
-        return False
 
     def release(self) -> None:
         """Let the inputs of both go."""
