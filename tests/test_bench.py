@@ -663,6 +663,7 @@ def test_pairs_load_side_by_side_and_are_measured_in_turns(sides: Sides) -> None
     result = measure("bench_it.py", "", Claim(0.01, None, 6), sides.sides(), timeout=60, cores=8)
 
     assert len(only(result).ratios) == 6
+    assert "load7" not in (sides.root / "notes").read_text()  # nothing is left to be measured
     order = [name for name, _ in itertools.groupby((sides.root / "notes").read_text().split())]
     assert order[:2] == ["load0", "run0"]
     assert sorted(dict.fromkeys(order[2 : order.index("run1")])) == [

@@ -79,7 +79,7 @@ def measure(
     try:
         session.compare(result, cases)
         if not result.failed:  # nothing else can save it
-            session.time([case for case in result.cases if case.verdict is Verdict.UNDECIDED])
+            session.time(_undecided(result.cases))
     except (_StopError, TroubleError) as error:
         stop = _stop("between cases", error) if isinstance(error, TroubleError) else error
         result.trouble, result.verdict, result.lasting = stop.text, stop.verdict, stop.lasting
@@ -229,10 +229,11 @@ class _Session:
                             self._rounds(pair, case)
                         pair.release()
             number, took = pairs.stop, time.monotonic() - started
-            cases = [case for case in cases if case.verdict is Verdict.UNDECIDED]
+            cases = _undecided(cases)
             if number % PAIRS == 0:
                 for case in cases:
                     judge_case(case, self._claim)
+                cases = _undecided(cases)
 
     def _rounds(self, pair: _Pair, case: CaseResult) -> None:
         """Measure in turns; who goes first changes from round to round and from pair to pair."""
@@ -249,6 +250,10 @@ class _Session:
         for (_, side, seconds), made in zip(sides, prepared, strict=True):
             side.seconds.append(seconds)
             side.memory, side.sets = made.memory, made.sets
+
+
+def _undecided(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    return [case for case in cases if case.verdict is Verdict.UNDECIDED]
 
 
 def _wanted(listed: tuple[Sequence[CaseInfo], Sequence[CaseInfo]], pattern: str) -> list[CaseInfo]:
