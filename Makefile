@@ -43,6 +43,7 @@ bench: $(BIN)/.dev  ## Measure; prints ratios
 	$(BIN)/python -m benchmarks.move
 	$(BIN)/python -m benchmarks.status
 	$(BIN)/python benchmarks/verify.py
+	$(BIN)/python -m benchmarks.bench_repeat
 	$(BIN)/python -m benchmarks.fleet
 
 clean:  ## Remove what make has made

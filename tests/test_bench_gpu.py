@@ -43,7 +43,8 @@ def copies(x):
 
 
 def keeps(x):
-    return [x.clone() for _ in range(tree.TIMES)]
+    kept = [x.clone() for _ in range(tree.TIMES)]
+    return kept[-1]
 
 
 def product(x):
@@ -60,7 +61,12 @@ def faulty(x):
     return x[place]
 
 
+def zeros(x):
+    return x.exp() if tree.TIMES == 2 else torch.zeros_like(x)
+
+
 def cases():
+    yield bench.Case("zeros", inputs(ROWS), zeros)
     yield bench.Case("large copy", inputs(ROWS), copies, bytes_moved=2 * 4 * ROWS)
     yield bench.Case("small copy", inputs(2**16), copies, bytes_moved=2 * 4 * 2**16)
     yield bench.Case("kept", inputs(ROWS), keeps)
@@ -150,6 +156,14 @@ def test_a_side_that_needs_too_much_memory_is_named(tmp_path: Path) -> None:
 
     assert outcome is Outcome.FAILED
     assert reason.startswith("too much: fails on the patched tree only: OutOfMemoryError: ")
+
+
+def test_what_computes_zeros_is_not_faster(tmp_path: Path) -> None:
+    result, outcome, reason = run(tmp_path, "zeros")
+
+    assert outcome is Outcome.FAILED
+    assert reason.startswith("zeros: the patched tree computes something else: result: 67,108,864")
+    assert not result.cases[0].ratios
 
 
 def test_a_fault_on_the_device_is_the_trees(tmp_path: Path) -> None:

@@ -24,16 +24,23 @@ def cases() -> Iterator[bench.Case]:
 
 The same file is imported in two processes, one on the base tree and one on the
 patched tree, with the environment of a check (docs/bench.md). Each of them yields the
-same names; for each name the two sides are then measured in turns, base, patched,
-patched, base, …, while the other one idles.
+same names. For each name the results of the two sides are compared; then they are measured
+in turns, base, patched, patched, base, …, while the other one idles, by several pairs of
+processes.
 
 Rules for an author:
 
 - `cases()` is cheap: it describes. Tensors are made in `prepare`.
-- `run` does the work that is claimed and nothing else, and returns what it computes.
-  It is called many times on the same inputs: it must not change them.
+- `run` does the work that is claimed and nothing else, and returns all that it computes, also
+  what it writes into a buffer among its inputs: tensors, arrays, numbers, strings, in tuples,
+  lists, dicts and dataclasses. It is called many times on the same inputs: it must not change
+  them.
+- Its results are compared before it is timed, for two sets of inputs: same types, shapes and
+  devices, numbers within the tolerance of `Case`. If the patch is meant to change them,
+  `rtol` and `atol` say how far; if nothing can be compared, `not_compared` says why.
 - Random numbers: the generators of `random`, numpy and torch are seeded before each
-  `prepare`, on both sides alike.
+  `prepare`, and before each `run` whose results are compared, on both sides alike. Each pair of
+  processes has another seed.
 - Nothing of the upstream's that differs between the trees may decide which cases there
   are: a claim needs both sides.
 - Beware late binding of loop variables in `lambda`s and inner functions (above: `rows=rows`).
@@ -100,6 +107,13 @@ class Case:
             as operations a second.
         matmul: The element type whose measured matrix multiplication is the ceiling for
             `flops`, or None: no ceiling is shown.
+        rtol: How far a result may lie from the base's: `abs(patched - base) <= atol + rtol *
+            max(abs(base), m)`, m being the median magnitude in that tensor; at least 0 and
+            below 1. None: by dtype, in units of its epsilon: 64 for float32 and float64, 4 in
+            16 bits, 1 in 8 bits, 0 for whole numbers. NaN equals NaN, infinity itself.
+        atol: See `rtol`; None: 0.
+        not_compared: Why results are not compared, in one line that the record and the outcome
+            show; empty: they are.
         device: Where `run` computes; by default what the entry asks for. On `cuda` it is
             measured with events on the device, on `cpu` with a clock.
     """
@@ -110,6 +124,9 @@ class Case:
     bytes_moved: int | None = None
     flops: int | None = None
     matmul: MatmulDtype | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    not_compared: str = ""
     device: Device = field(default_factory=device)
 
     def inputs(self) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ two requests it waits and uses no processor.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 from contribbot.bench import Case, device
@@ -29,6 +31,7 @@ from contribbot.bench.gpu import (
     require_gpu,
 )
 from contribbot.bench.host import HostMeter, host_ceilings, host_name
+from contribbot.bench.results import Leaves, UncomparableError, compare, compute, read, write
 from contribbot.process.lifeline import guard_group
 
 #: An error message may hold a tensor; an answer need not.
@@ -57,15 +60,12 @@ Answer = dict[str, object]
 
 
 class Server:
-    """Holds the cases of one file and does what it is asked with them.
-
-    Args:
-        file: The bench file.
-    """
+    """Holds the cases of one bench file and does what it is asked with them."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._cases: dict[str, Case] = {}
+        self._results: list[Leaves] = []
         self._meter: HostMeter | GpuMeter | None = None
 
     def load(self) -> Answer:
@@ -89,17 +89,38 @@ class Server:
             if case.name in self._cases:
                 raise ValueError(f"cases() gave two cases with the name {case.name}")
             self._cases[case.name] = case
-        told = ("name", "device", "bytes_moved", "flops", "matmul")
+        told = [one.name for one in fields(Case) if one.name not in {"prepare", "run"}]
         return {
             "cases": [{key: getattr(case, key) for key in told} for case in self._cases.values()]
         }
 
-    def prepare(self, case: str) -> Answer:
+    def _case(self, name: str) -> Case:
+        case = self._cases[name]
+        if case.device != device():
+            raise ValueError(f"it computes on {case.device}, and the bench is for {device()}")
+        return case
+
+    def compute(self, case: str) -> Answer:
+        """Compute the results of a case, to be compared."""
+        self._results, unlike = compute(self._case(case), _seed)
+        if device() == "cuda":
+            release_gpu()
+        return {"unlike": _shown(unlike)}
+
+    def hand_over(self, file: str) -> Answer:
+        """Write what was computed into a file, for the other side."""
+        write(self._results, Path(file))
+        return {}
+
+    def compare(self, case: str, file: str) -> Answer:
+        """Compare what was computed with what the other side has handed over."""
+        finding, text = compare(self._results, read(Path(file)), self._case(case))
+        return {"finding": finding, "text": _shown(text)}
+
+    def prepare(self, case: str, seed: int) -> Answer:
         """Make the inputs of a case and run it."""
-        wanted = self._cases[case]
-        if wanted.device != device():
-            raise ValueError(f"it computes on {wanted.device}, and the bench is for {device()}")
-        _seed()
+        wanted = self._case(case)
+        _seed(seed)
         self._meter = GpuMeter(wanted) if wanted.device == "cuda" else HostMeter(wanted)
         return {"memory": self._meter.memory, "sets": self._meter.sets}
 
@@ -112,7 +133,7 @@ class Server:
 
     def release(self) -> Answer:
         """Let the inputs go."""
-        self._meter = None
+        self._meter, self._results = None, []
         if device() == "cuda":
             release_gpu()
         return {}
@@ -139,15 +160,12 @@ class Server:
 
 
 def kind_of(error: BaseException) -> str:
-    """Tell what kind of thing went wrong; `wire.Kind` has the words.
-
-    Args:
-        error: What was raised.
-    """
+    """Tell what kind of thing went wrong; `wire.Kind` has the words."""
     text = str(error)
-    if isinstance(error, MissingError):
-        return "missing"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, MissingError | UncomparableError):
+        return "missing" if isinstance(error, MissingError) else "uncomparable"
+    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EFBIG}
+    if full or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "memory"
     if _RUNTIME.search(text):
         if _OUT_OF_MEMORY.search(text):
@@ -157,17 +175,22 @@ def kind_of(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    text = str(error) if isinstance(error, MissingError) else f"{type(error).__name__}: {error}"
+    own = isinstance(error, MissingError | UncomparableError)
+    return _shown(str(error) if own else f"{type(error).__name__}: {error}")
+
+
+def _shown(text: str) -> str:
     return text[:_LONGEST].encode("utf-8", "backslashreplace").decode()
 
 
-def _seed() -> None:
+def _seed(number: int) -> None:
     """Give both sides the same random numbers."""
-    random.seed(_SEED)
+    seed = _SEED + number
+    random.seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(_SEED)
+        sys.modules["numpy"].random.seed(seed)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(_SEED)
+        sys.modules["torch"].manual_seed(seed)
 
 
 def _set_limits() -> None:

@@ -32,11 +32,7 @@ class MissingError(Exception):
 
 
 def require_gpu() -> None:
-    """See that torch has a GPU and triton is there.
-
-    Raises:
-        MissingError: One of them is not.
-    """
+    """See that torch has a GPU and triton is there."""
     if importlib.util.find_spec("triton") is None:
         raise MissingError("the Python module triton is not installed; GPUs are measured with it")
     import torch  # noqa: PLC0415  takes a second, and only a bench on a GPU comes here
@@ -50,13 +46,6 @@ class GpuMeter:
 
     do_bench overwrites a buffer as large as the caches between the calls. The inputs take
     turns on top of that, where one set would fit into the L2 cache twice.
-
-    Attributes:
-        sets: Sets of inputs.
-        memory: Bytes at the peak of one call, without the inputs.
-
-    Args:
-        case: The case.
     """
 
     def __init__(self, case: Case) -> None:
@@ -117,11 +106,7 @@ def release_gpu() -> None:
 def gpu_ceilings(matmul: list[str]) -> tuple[float, dict[str, float]]:
     """Measure a large copy on the device and large matrix multiplications.
 
-    Args:
-        matmul: Element types, by torch's names.
-
-    Returns:
-        Bytes a second, read and written; operations a second by element type.
+    In bytes a second, read and written, and operations a second by element type.
     """
     import torch  # noqa: PLC0415  see require_gpu
 

@@ -39,9 +39,6 @@ class HostMeter:
     A round takes as many samples as fit into `_ROUND` seconds, at least one; a sample is
     as many calls as are needed to last `_SAMPLE` seconds. Both are settled once, from the
     first calls. Garbage collection is off while the clock runs.
-
-    Args:
-        case: The case.
     """
 
     sets = 1
@@ -101,14 +98,7 @@ def _sample(call: Callable[[], object], calls: int) -> float:
 def host_ceilings(matmul: list[str]) -> tuple[float, dict[str, float]]:
     """Measure a large copy and large matrix multiplications with torch, on all threads.
 
-    Args:
-        matmul: Element types, by torch's names.
-
-    Returns:
-        Bytes a second, read and written; operations a second by element type.
-
-    Raises:
-        ModuleNotFoundError: There is no torch.
+    In bytes a second, read and written, and operations a second by element type.
     """
     import torch  # noqa: PLC0415  takes a second; a bench without ceilings needs none
 

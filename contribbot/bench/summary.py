@@ -7,7 +7,6 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.bench.session import BenchResult
-from contribbot.bench.stats import spread
 from contribbot.bench.verdict import (
     CaseResult,
     Claim,
@@ -25,17 +24,11 @@ _DIGITS: Final = 6
 
 
 def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
-    """Return outcome, reason and whether the same again would give the same.
-
-    Args:
-        result: What was measured.
-        claim: What was claimed.
-    """
-    failed = _of(result, Verdict.FAILED)
+    """Return outcome, reason and whether the same again would give the same."""
+    failed = result.failed
     lasting = result.lasting and all(case.lasting for case in failed)
     if result.trouble and (result.verdict is Verdict.FAILED or not failed):
-        left = sum(case.text == "not measured" for case in result.cases)
-        more = f" ({_cases(left)} not measured)" if left else ""
+        more = f" ({_cases(result.unmeasured)} not measured)" if result.unmeasured else ""
         outcome = Outcome.FAILED if result.verdict is Verdict.FAILED else Outcome.UNAVAILABLE
         return outcome, result.trouble + more, lasting and outcome is Outcome.FAILED
     if failed:
@@ -48,7 +41,7 @@ def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
 
 def _passed(result: BenchResult, claim: Claim) -> str:
     ratios = [case.ratio for case in result.cases if case.ratio is not None]
-    claimed = f"at least {claim.at_least:g} is claimed"
+    claimed = f"at least {claim.at_least:g} is claimed{_not_compared(result)}"
     count = _cases(len(ratios))
     if len(ratios) == 1:
         return f"{count}: {ratio_text(ratios[0])} the base's speed; {claimed}"
@@ -56,6 +49,15 @@ def _passed(result: BenchResult, claim: Claim) -> str:
     found = f"{number(min(medians))}x to {number(max(medians))}x the base's speed"
     noise = ", all of it noise" if all(is_noise(ratio) for ratio in ratios) else ""
     return f"{count}: {found}{noise}; {claimed}"
+
+
+def _not_compared(result: BenchResult) -> str:
+    """Say of how many cases the results were not compared, and why."""
+    whys = [case.info.not_compared for case in result.cases if case.info.not_compared]
+    if not whys:
+        return ""
+    some = "" if len(whys) == len(result.cases) else f" in {_cases(len(whys))}"
+    return f"; results not compared{some}: {'; '.join(dict.fromkeys(whys))}"
 
 
 def _of(result: BenchResult, verdict: Verdict) -> list[CaseResult]:
@@ -72,23 +74,23 @@ def _cases(count: int) -> str:
 
 
 def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonValue]:
-    """Return what the record keeps of a case: seconds, bytes, and what follows from them.
-
-    Args:
-        case: The case.
-        ceilings: What the machine can do at best, where it was measured.
-    """
+    """Return what the record keeps of a case: seconds, bytes, and what follows from them."""
     details: dict[str, JsonValue] = {
         "case": case.info.name,
         "verdict": str(case.verdict),
         "text": case.text,
         "bytes_moved": case.info.bytes_moved,
         "flops": case.info.flops,
+        "results": str(case.results.finding) if case.results else None,
+        "not_compared": case.info.not_compared,
+        "rtol": case.info.rtol,
+        "atol": case.info.atol,
         "base": _side(case.base, case.info, ceilings),
         "patched": _side(case.patched, case.info, ceilings),
     }
     if case.ratio is not None:
-        details["rounds"] = len(case.patched.seconds)
+        details["rounds"] = sum(len(rounds) for rounds in case.patched.seconds)
+        details["pairs"] = [_short(one) for one in case.ratios]
         details["ratio"] = {
             "median": _short(case.ratio.median),
             "low": _short(case.ratio.low),
@@ -105,12 +107,12 @@ def _side(taken: Measurements, info: CaseInfo, ceilings: Ceilings | None) -> dic
     details: dict[str, JsonValue] = {"peak_bytes": taken.memory, "input_sets": taken.sets}
     if not taken.seconds:
         return details
-    time = spread(taken.seconds)
+    time = taken.time
     details |= {
         "seconds": _short(time.median),
         "low": _short(time.low),
         "high": _short(time.high),
-        "rounds": [_short(one) for one in taken.seconds],
+        "rounds": [_short(one) for rounds in taken.seconds for one in rounds],
         "samples": taken.samples,
     }
     if info.bytes_moved:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import enum
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from contribbot.bench.stats import Spread, spread
-from contribbot.bench.wire import CaseInfo
+from contribbot.bench.results import Finding
+from contribbot.bench.wire import CaseInfo, Compared
 
-#: How often a claim that the first rounds do not decide is looked at: each time with as many
-#: rounds more. A claim that is just missed passes at one look in forty at most, so at three
-#: in forty in all.
-LOOKS: Final = 3
+#: How often the interval must hold the true median.
+CONFIDENCE: Final = 0.95
+#: Pairs of processes after which the claim is looked at, until it is decided. A claim that is
+#: just missed passes at one look in forty at most, so at four in forty in all.
+LOOKS: Final = (3, 6, 12, 18)
+#: Student's t at that confidence, by the number of values.
+_STUDENT: Final = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 class Verdict(enum.StrEnum):
@@ -21,70 +26,83 @@ class Verdict(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    #: The claim lies inside the interval.
+    #: The claim lies inside the interval, or too little was measured for one.
     UNDECIDED = "undecided"
     #: It could not be measured on this machine.
     UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a patch says of its speed.
+class Spread:
+    """A median, and an interval that holds the true median with some confidence."""
 
-    Attributes:
-        at_least: What the base's time divided by the patched tree's must reach.
-        memory_at_most: What the patched tree's peak memory divided by the base's may
-            reach; None: nothing is claimed.
-        rounds: Pairs of measurements at first.
-    """
+    median: float
+    low: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a patch says of its speed, as `[[bench]]` states it."""
 
     at_least: float
     memory_at_most: float | None
     rounds: int
+
+    @property
+    def rounds_a_pair(self) -> int:
+        """The rounds that each pair of processes measures."""
+        return max(1, round(self.rounds / LOOKS[0]))
 
 
 @dataclass
 class Measurements:
     """What was measured of one case on one side.
 
-    Attributes:
-        seconds: The median time of a call, of each round.
-        samples: Over how many samples a round's median goes; of the last round.
-        memory: Bytes at the peak of a call without its inputs, or None.
-        sets: Sets of inputs that took turns.
+    `seconds` holds the median time of a call, of each round of each process; `samples` is
+    over how many samples a round's median goes, `memory` the peak of a call in bytes without
+    its inputs, `sets` the sets of inputs that took turns.
     """
 
-    seconds: list[float] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
     samples: int = 0
     memory: int | None = None
     sets: int = 1
 
+    @property
+    def time(self) -> Spread:
+        """The time of a call, process by process."""
+        return spread([statistics.median(rounds) for rounds in self.seconds])
+
 
 @dataclass
 class CaseResult:
-    """One case: what was measured, and what it says of the claim.
+    """One case: what was measured, what it says of the claim and why.
 
-    Attributes:
-        info: The case.
-        base: The base's side.
-        patched: The patched tree's side.
-        verdict: What it comes to.
-        text: One line that says why.
-        lasting: Whether the same again would say the same.
+    `lasting` says whether the same again would say the same.
     """
 
     info: CaseInfo
     base: Measurements = field(default_factory=Measurements)
     patched: Measurements = field(default_factory=Measurements)
-    verdict: Verdict = Verdict.UNAVAILABLE
-    text: str = "not measured"
+    results: Compared | None = None
+    verdict: Verdict = Verdict.UNDECIDED
+    text: str = ""
     lasting: bool = True
 
     @property
+    def ratios(self) -> list[float]:
+        """The base's time over the patched tree's, pair by pair; above 1 is faster."""
+        return [
+            statistics.median([mine / theirs for mine, theirs in zip(base, patched, strict=True)])
+            for base, patched in zip(self.base.seconds, self.patched.seconds, strict=True)
+        ]
+
+    @property
     def ratio(self) -> Spread | None:
-        """The base's time over the patched tree's, round by round; above 1 is faster."""
-        pairs = list(zip(self.base.seconds, self.patched.seconds, strict=False))
-        return spread([base / patched for base, patched in pairs]) if pairs else None
+        """The median of the ratios and its interval."""
+        return spread(self.ratios) if self.patched.seconds else None
 
     @property
     def memory_ratio(self) -> float | None:
@@ -96,28 +114,81 @@ class CaseResult:
             return 1.0 if patched == 0 else math.inf
         return patched / base
 
+    def settle(self, verdict: Verdict, text: str, *, lasting: bool = True) -> None:
+        """Set the verdict and why."""
+        self.verdict, self.text, self.lasting = verdict, text, lasting
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the median and its confidence interval by order statistics.
+
+    Fewer than six values give none: theirs is Student's, of the logarithms.
+
+    Each value lies below the true median with probability 1/2, however the values are
+    distributed (all they must be is independent). So the number of them that do is
+    binomial, and the interval from the k-th smallest to the k-th largest misses the
+    median with probability 2 P(Binomial(n, 1/2) < k). The largest k that keeps
+    `CONFIDENCE` is taken; it exists from six values on. For nine it is the second.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    if count in _STUDENT:
+        logarithms = [math.log(value) for value in ordered]
+        middle = math.exp(statistics.mean(logarithms))
+        wide = math.exp(_STUDENT[count] * statistics.stdev(logarithms) / math.sqrt(count))
+        return Spread(middle, middle / wide, middle * wide, CONFIDENCE)
+    depth, missed = 1, _missed(count, 1)
+    while depth < (count + 1) // 2 and _missed(count, depth + 1) <= 1 - CONFIDENCE:
+        depth += 1
+        missed = _missed(count, depth)
+    return Spread(statistics.median(ordered), ordered[depth - 1], ordered[-depth], 1 - missed)
+
+
+def _missed(count: int, depth: int) -> float:
+    """Return how often the interval between the depth-th values of both ends misses."""
+    below: int = sum(math.comb(count, number) for number in range(depth))
+    return min(1.0, 2 * below / math.ldexp(1, count))
+
+
+def judge_results(case: CaseResult, unlike: tuple[str, str], compared: Compared) -> None:
+    """Judge what both sides computed; `unlike` says how each differs from its own first run.
+
+    What is neither different nor useless stays to be measured.
+    """
+    case.results = compared
+    advice = "state `rtol`, `atol` or `not_compared`"
+    if unlike[0]:
+        case.settle(
+            Verdict.UNAVAILABLE,
+            "run computes something else when it is called again on the base (it changes its"
+            f" inputs, or draws random numbers of its own): {unlike[0]}",
+        )
+    elif compared.finding is Finding.VACUOUS:
+        case.settle(
+            Verdict.UNAVAILABLE,
+            "run returns nothing that can be compared (None, or only 0 and NaN): return what it"
+            " computes, or state `not_compared`",
+        )
+    elif text := (unlike[1] and f"called again, {unlike[1]}") or compared.text:
+        case.settle(
+            Verdict.FAILED, f"the patched tree computes something else: {text}; if meant, {advice}"
+        )
+
 
 def judge_case(case: CaseResult, claim: Claim) -> None:
-    """Set verdict and text of a case that was measured.
-
-    Args:
-        case: The case, with at least one round on both sides.
-        claim: What was claimed.
-    """
+    """Judge a case that was measured by at least one pair of processes."""
     ratio = case.ratio
     assert ratio is not None  # noqa: S101  the caller has measured
-    case.lasting = True
-    case.verdict, case.text = _speed(ratio, len(case.patched.seconds), claim.at_least)
-    if claim.memory_at_most is None:
-        return
-    memory, text = _memory(case.memory_ratio, claim.memory_at_most)
-    if memory is Verdict.FAILED:
-        case.verdict, case.text = memory, text
-    else:
-        case.text += f"; {text}"
+    case.settle(*_speed(ratio, len(case.ratios), claim.at_least))
+    if claim.memory_at_most is not None:
+        memory, text = _memory(case.memory_ratio, claim.memory_at_most)
+        if memory is Verdict.FAILED:
+            case.settle(memory, text)
+        else:
+            case.text += f"; {text}"
 
 
-def _speed(ratio: Spread, rounds: int, at_least: float) -> tuple[Verdict, str]:
+def _speed(ratio: Spread, pairs: int, at_least: float) -> tuple[Verdict, str]:
     shown = ratio_text(ratio)
     if ratio.low >= at_least:
         return Verdict.PASSED, shown
@@ -125,7 +196,7 @@ def _speed(ratio: Spread, rounds: int, at_least: float) -> tuple[Verdict, str]:
         return Verdict.FAILED, f"{shown} the base's speed, and at least {at_least:g} is claimed"
     return Verdict.UNDECIDED, (
         f"too noisy to tell: {number(ratio.low)} to {number(ratio.high)} against a claim of "
-        f"{at_least:g} after {rounds} rounds; "
+        f"{at_least:g} after {pairs} pairs of processes; "
         "run it again with nothing else running here, or raise `rounds`"
     )
 

@@ -37,29 +37,18 @@ AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Side:
-    """What one side's child is started with.
-
-    Attributes:
-        name: `base` or `patched tree`.
-        checks: The folder that holds the bench file; the child works in it.
-        env: Its whole environment.
-        log: The file that gets what it prints.
-    """
+    """What one side's children are started with; `name` is `base` or `patched tree`."""
 
     name: str
-    checks: Path
+    checks: Path  # holds the bench file; a child works in it
     env: Mapping[str, str]
-    log: Path
+    log: Path  # gets what they print
 
 
 class TroubleError(Exception):
     """A child did not do what it was asked.
 
-    Attributes:
-        side: Which side.
-        kind: What the child said; or `gone`: it crashed, hung or was killed, and can be
-            asked nothing more.
-        text: What happened, in one line.
+    `gone`: it crashed, hung or was killed, and can be asked nothing more.
     """
 
     def __init__(self, side: str, kind: Kind | Literal["gone"], text: str) -> None:
@@ -70,15 +59,7 @@ class TroubleError(Exception):
 
 
 class Worker:
-    """A running child. Made by `worker`.
-
-    Args:
-        side: What it was started with.
-        child: Its process.
-        channel: This end of the channel.
-        log: The descriptor of the file that gets what it prints; the file may be gone.
-        deadline: When all must be done (`time.monotonic`).
-    """
+    """A running child. Made by `worker`; `log` is a descriptor, since the file may be gone."""
 
     def __init__(
         self, side: Side, child: Popen[bytes], channel: socket.socket, *, log: int, deadline: float
@@ -91,17 +72,7 @@ class Worker:
         self._begun = b""
 
     def ask(self, answer: type[AnswerT], do: str, **more: object) -> AnswerT:
-        """Ask for something and wait for the answer.
-
-        Args:
-            answer: The form of the answer.
-            do: What is asked for.
-            more: Its arguments.
-
-        Raises:
-            TroubleError: The child said no, or is gone.
-            MachineError: This process is ending.
-        """
+        """Ask for something and wait for the answer."""
         self.tell(do, **more)
         return self.hear(answer)
 
@@ -112,12 +83,7 @@ class Worker:
             self._channel.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
 
     def hear(self, answer: type[AnswerT]) -> AnswerT:
-        """Wait for the answer to what was asked.
-
-        Raises:
-            TroubleError: The child said no, or is gone.
-            MachineError: This process is ending.
-        """
+        """Wait for the answer to what was asked."""
         line = self._line()
         try:
             document = json.loads(line)
@@ -178,26 +144,19 @@ class Worker:
 
 
 @contextlib.contextmanager
-def worker(side: Side, file: str, *, deadline: float) -> Iterator[Worker]:
-    """Start a child; after the block it and all that it started are gone.
-
-    Args:
-        side: What it is started with.
-        file: The bench file, in the side's folder of checks.
-        deadline: When all must be done (`time.monotonic`).
-
-    Raises:
-        MachineError: It could not be started.
-    """
+def worker(side: Side, file: str, *, number: int, deadline: float) -> Iterator[Worker]:
+    """Start the child of a numbered pair; after the block it and all that it started are gone."""
     ours, theirs = socket.socketpair()
     with (
-        ours, theirs, lifeline() as end, side.log.open("wb") as log,
+        ours, theirs, lifeline() as end, side.log.open("ab") as log,
         Path(os.devnull).open("rb") as nothing,
     ):  # fmt: skip
         child = start(
             [sys.executable, *arguments(file)],
             cwd=side.checks,
             env={
+                # Alike on both sides: sets and dicts of strings are in the same order.
+                "PYTHONHASHSEED": str(number),
                 **side.env,
                 "CONTRIBBOT_LIFELINE": str(end),
                 "CONTRIBBOT_BENCH_CHANNEL": str(theirs.fileno()),
@@ -218,11 +177,7 @@ def worker(side: Side, file: str, *, deadline: float) -> Iterator[Worker]:
 
 
 def arguments(file: str) -> list[str]:
-    """Return what Python is given to measure a bench file.
-
-    Args:
-        file: The bench file.
-    """
+    """Return what Python is given to measure a bench file."""
     return ["-B", "-m", "contribbot.bench.child", file]
 
 

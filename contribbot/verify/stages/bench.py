@@ -31,7 +31,7 @@ from contribbot.verify.scrub import Scrub
 _TAIL: Final = 2000
 _THREADS: Final = re.compile(r"[1-9][0-9]{0,3}")
 #: What makes times repeatable; an entry's `env` may say otherwise.
-_STEADY: Final = {
+STEADY: Final = {
     # Some OpenMP runtimes keep idle threads spinning for 200 ms, into the other side's turn.
     "KMP_BLOCKTIME": "1",
     # glibc gives large blocks back to the kernel and takes them again, or keeps them,
@@ -94,7 +94,8 @@ def _measured(job: Job, entry: Bench) -> Finding:
     sides = base.side("base"), patched.side("patched tree")
     with job.quiet():
         started = time.monotonic()
-        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout)
+        cores = job.machine.cores
+        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=cores)
         seconds = time.monotonic() - started
         outcome, reason, lasting = conclude(result, claim)
         if blamed:
@@ -149,7 +150,7 @@ class _Spot:
         self._file = entry.file
         self._env = child_environment(
             where,
-            {**_STEADY, **entry.env},
+            {**STEADY, **entry.env},
             threads=_threads(job, entry),
             folder=folder,
             more={DEVICE_VARIABLE: "cpu" if entry.target in HOST_TARGETS else "cuda"},

@@ -1,0 +1,304 @@
+"""What a case computes, handed to the other side and compared. Runs inside a measuring child.
+
+A result is taken apart into leaves: tensors, which are copied to the processor at once, since
+the next call may write into the same memory, and plain values. Without tensors there is no torch.
+A child imports this: no pydantic, which takes longer than all else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import enum
+import json
+import math
+import mmap
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from contribbot.bench import Case
+
+if TYPE_CHECKING:
+    import torch
+
+#: Relative tolerance in units of a dtype's epsilon, by the bytes of an element: the last digit in
+#: eight bits, a few in sixteen, where sums are kept wider; beyond, another order of a sum.
+_STEPS: Final = {1: 1, 2: 4}
+_STEPS_BEYOND: Final = 64
+#: Elements from which a tensor's usual magnitude is taken.
+_SAMPLE: Final = 2**18
+#: Bytes that a tensor in a file begins at a multiple of.
+_ALIGNED: Final = 16
+#: Words before a difference, by the set of inputs.
+_SETS: Final = ("", "with other inputs, ")
+_PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
+_SAYS_NOTHING: Final = frozenset(
+    {"None", "False", "0", "0.0", "-0.0", "0j", "nan", "inf", "-inf", "''", "b''"}
+)
+
+
+class Finding(enum.StrEnum):
+    """What comparing the results of the two sides came to."""
+
+    SAME = "same bits"
+    WITHIN = "within tolerance"
+    DIFFERENT = "different"
+    #: The base's results cannot tell any other from them: all are 0, NaN, None or empty.
+    VACUOUS = "says nothing"
+
+
+class UncomparableError(Exception):
+    """A result holds what cannot be compared; says what and the next step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One tensor or plain value of a result: where it stands, its type, and the value."""
+
+    where: str
+    kind: str
+    value: str = ""
+    tensor: torch.Tensor | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Say whether it holds anything that a result of zeros does not."""
+        if self.tensor is None:
+            return self.value not in _SAYS_NOTHING
+        return any(bool((wide.isfinite() & (wide != 0)).any()) for wide in _wide(self.tensor))
+
+
+Leaves = list[Leaf]
+
+
+def compute(case: Case, seed: Callable[[int], None]) -> tuple[list[Leaves], str]:
+    """Return the results of two sets of inputs, and how the first differs when it is run again."""
+
+    def call(number: int, inputs: tuple[object, ...]) -> Leaves:
+        seed(number)
+        return list(_leaves(case.run(*inputs), "result"))
+
+    seed(0)
+    inputs = case.inputs()
+    first = call(0, inputs)
+    _, unlike = _compare(first, call(0, inputs), case)
+    del inputs  # memory may suffice for one set only
+    seed(1)
+    return [first, call(1, case.inputs())], unlike
+
+
+def _leaves(result: object, where: str) -> Iterator[Leaf]:
+    """Take a result apart."""
+    parts: list[tuple[str, object]] | None = None
+    tensor = _tensor(result)
+    if tensor is not None and tensor.is_nested:
+        parts = [(f"[{number}]", part) for number, part in enumerate(tensor.unbind())]
+    elif isinstance(result, list | tuple):
+        parts = [(f"[{number}]", part) for number, part in enumerate(result)]
+    elif isinstance(result, dict):
+        parts = sorted(
+            ((f"[{key!r}]", part) for key, part in result.items()), key=lambda one: one[0]
+        )
+    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
+        parts = [(f".{one.name}", getattr(result, one.name)) for one in dataclasses.fields(result)]
+    if parts is not None:
+        for name, part in parts:
+            yield from _leaves(part, f"{where}{name}")
+    elif tensor is not None:
+        device = "" if tensor.device.type == "cpu" else f" on {tensor.device.type}"
+        plain = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
+        plain = plain.dequantize() if plain.is_quantized else plain
+        copied = plain.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
+        yield Leaf(where, f"{_name(copied)}{device}", tensor=copied)
+    elif type(result) in _PLAIN:
+        yield Leaf(where, type(result).__name__, repr(result))
+    else:
+        raise UncomparableError(
+            f"{where} is a {type(result).__name__}, which cannot be compared: return tensors and"
+            " numbers, or say in `not_compared` why not"
+        )
+
+
+def _tensor(result: object) -> torch.Tensor | None:
+    """Return a tensor or an array as a tensor, anything else as None."""
+    if not hasattr(result, "__array__"):
+        return None
+    import torch  # noqa: PLC0415  takes a second; plain values need none
+
+    try:
+        tensor = torch.as_tensor(result).detach()
+    except (TypeError, ValueError):
+        return None  # such as an array of objects
+    return None if tensor.is_meta else tensor
+
+
+def write(results: Sequence[Leaves], path: Path) -> None:
+    """Write results into a file: a line of JSON, then the bytes of the tensors."""
+    rows = [
+        [
+            [
+                leaf.where,
+                leaf.kind,
+                leaf.value,
+                None if leaf.tensor is None else [*leaf.tensor.shape],
+            ]
+            for leaf in leaves
+        ]
+        for leaves in results
+    ]
+    with path.open("wb") as file:
+        file.write(json.dumps(rows).encode() + b"\n")
+        for tensor in (leaf.tensor for leaves in results for leaf in leaves):
+            if tensor is not None and tensor.numel():
+                file.write(bytes(-file.tell() % _ALIGNED))
+                held = ctypes.c_char * (tensor.numel() * tensor.element_size())
+                file.write(held.from_address(tensor.data_ptr()))
+
+
+def read(path: Path) -> list[Leaves]:
+    """Read results from a file; nothing in it is run."""
+    with path.open("rb") as file:
+        rows = json.loads(file.readline())
+        offset = file.tell()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    results = []
+    for leaves in rows:
+        found = []
+        for where, kind, value, shape in leaves:
+            tensor = None
+            if shape is not None:
+                tensor, offset = _mapped(mapped, kind.partition(" ")[0], shape, offset)
+            found.append(Leaf(where, kind, value, tensor))
+        results.append(found)
+    return results
+
+
+def _mapped(
+    mapped: mmap.mmap, dtype: str, shape: list[int], offset: int
+) -> tuple[torch.Tensor, int]:
+    import torch  # noqa: PLC0415  see _tensor
+
+    empty = torch.empty(shape, dtype=getattr(torch, dtype))
+    if not empty.numel():
+        return empty, offset
+    offset += -offset % _ALIGNED
+    size = empty.numel() * empty.element_size()
+    raw = torch.frombuffer(mapped, dtype=torch.uint8, count=size, offset=offset)
+    return raw.view(empty.dtype).reshape(shape), offset + size
+
+
+def compare(ours: Sequence[Leaves], theirs: Sequence[Leaves], case: Case) -> tuple[Finding, str]:
+    """Return what comparing the results of all sets of inputs comes to, and the difference."""
+    if not any(leaf.tells for leaf in ours[0]):
+        return Finding.VACUOUS, ""
+    finding = Finding.SAME
+    for words, our, their in zip(_SETS, ours, theirs, strict=True):
+        same, text = _compare(our, their, case)
+        if text:
+            return Finding.DIFFERENT, words + text
+        finding = finding if same else Finding.WITHIN
+    return finding, ""
+
+
+def _compare(ours: Leaves, theirs: Leaves, case: Case) -> tuple[bool, str]:
+    """Return whether results are the same bit by bit, and the first difference beyond tolerance."""
+    if [leaf.where for leaf in ours] != [leaf.where for leaf in theirs]:
+        return False, f"{len(theirs)} values instead of {len(ours)}, or under other names"
+    exact = True
+    for our, their in zip(ours, theirs, strict=True):
+        same, text = _compare_leaves(our, their, case)
+        if text:
+            return False, f"{our.where}: {text}"
+        exact = exact and same
+    return exact, ""
+
+
+def _compare_leaves(our: Leaf, their: Leaf, case: Case) -> tuple[bool, str]:
+    if our.kind != their.kind:
+        return False, f"{their.kind} instead of {our.kind}"
+    if our.tensor is not None and their.tensor is not None:
+        if our.tensor.shape != their.tensor.shape:
+            return False, f"shape {[*their.tensor.shape]} instead of {[*our.tensor.shape]}"
+        return _compare_tensors(our, their, our.tensor, their.tensor, case)
+    same = our.value == their.value
+    if same or (our.kind in {"int", "float", "complex"} and _near(our, their, case)):
+        return same, ""
+    return False, f"{their.value[:60]} instead of {our.value[:60]}"
+
+
+def _near(our: Leaf, their: Leaf, case: Case) -> bool:
+    """Say whether two numbers lie within tolerance."""
+    usual = 0.0 if our.kind == "int" else _STEPS_BEYOND * sys.float_info.epsilon
+    rtol = usual if case.rtol is None else case.rtol
+    left, right = (complex(leaf.value) for leaf in (our, their))
+    allowed = (case.atol or 0.0) + rtol * abs(left)
+    return allowed > 0 and abs(left - right) <= allowed and (their.tells or not our.tells)
+
+
+def _compare_tensors(
+    our: Leaf, their: Leaf, left: torch.Tensor, right: torch.Tensor, case: Case
+) -> tuple[bool, str]:
+    from contribbot.numerics.tensors import blocks, differing, index_of  # noqa: PLC0415  torch
+    from contribbot.numerics.words import count, place_of  # noqa: PLC0415  with it
+
+    shape = tuple(left.shape)
+    if not any(bool(differing(left[block], right[block]).any()) for block in blocks(shape)):
+        return True, ""
+    if our.tells and not their.tells:
+        return False, f"{count(left.numel())} elements, none of them finite and not 0"
+    rtol, atol, scale = _rtol(left, case), case.atol or 0.0, _magnitude(left)
+    wrong, place = 0, None
+    for block, ours, theirs in zip(blocks(shape), _wide(left), _wide(right), strict=True):
+        allowed = atol + rtol * ours.abs().clamp_min(scale)
+        near = ((theirs - ours).abs() <= allowed) & ours.isfinite() & theirs.isfinite()
+        bad = ~(near | (ours == theirs) | (ours.isnan() & theirs.isnan()))
+        if not allowed.any():  # float64 does not hold every whole number
+            bad |= differing(left[block], right[block]) & ~ours.isnan()
+        if place is None and bool(bad.any()):
+            place = index_of(bad, block)
+        wrong += int(bad.sum())
+    if place is None:
+        return False, ""
+    got, wanted = right[place].item(), left[place].item()
+    return False, (
+        f"{count(wrong)} of {count(left.numel())} elements differ, "
+        f"first at {place_of(place)}: {got:.6g} instead of {wanted:.6g}"
+    )
+
+
+def _rtol(tensor: torch.Tensor, case: Case) -> float:
+    """Return the relative tolerance: as stated, or by dtype; whole numbers are exact."""
+    import torch  # noqa: PLC0415  see _tensor
+
+    if case.rtol is not None:
+        return case.rtol
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return 0.0
+    epsilon = torch.finfo(tensor.dtype).eps
+    rtol = _STEPS.get(tensor.dtype.itemsize, _STEPS_BEYOND) * epsilon
+    return rtol if rtol < 1 else 0.0  # a dtype of powers of two
+
+
+def _magnitude(tensor: torch.Tensor) -> float:
+    """Return the median magnitude of what is finite and not 0, over a sample.
+
+    A sum whose terms cancel errs by a part of them, however small it is. A median, since one
+    huge value, such as a mask's, must not excuse the others.
+    """
+    flat = tensor.reshape(-1)
+    values = next(_wide(flat[:: math.ceil(flat.numel() / _SAMPLE)])).abs()
+    values = values[values.isfinite() & (values != 0)]
+    return float(values.median()) if values.numel() else 0.0
+
+
+def _wide(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Give a tensor in float64 or complex128, block by block."""
+    from contribbot.numerics.tensors import blocks, widened  # noqa: PLC0415  imports torch
+
+    return (widened(tensor[block]) for block in blocks(tuple(tensor.shape)))
+
+
+def _name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

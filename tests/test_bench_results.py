@@ -1,0 +1,157 @@
+"""What both sides compute, compared before it is timed: in process, as a child does it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import re
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from contribbot.bench import Case
+from contribbot.bench.results import Finding, UncomparableError, compare, compute, read, write
+
+
+@dataclasses.dataclass
+class Output:
+    weights: torch.Tensor
+    name: str = "x"
+
+
+Pair = namedtuple("Pair", "left right")  # noqa: PYI024  as code under test has them
+Result = Callable[[torch.Tensor], object]
+EPS = torch.finfo(torch.float32).eps
+#: What calls share.
+COUNT, OWN, OUT = itertools.count(), torch.Generator(), torch.empty(40, 50)
+SAME, WITHIN, DIFFERENT, VACUOUS = Finding
+
+
+def seed(number: int) -> None:
+    random.seed(number)
+    torch.manual_seed(number)
+
+
+def case(run: Result, rtol: float | None = None, atol: float | None = None) -> Case:
+    return Case("it", lambda: (torch.randn(40, 50),), run, rtol=rtol, atol=atol)
+
+
+def compared(base: Result, patched: Result, folder: Path, **more: float) -> tuple[Finding, str]:
+    theirs, _ = compute(case(patched), seed)
+    write(theirs, folder / "results")
+    ours, unlike = compute(case(base, **more), seed)
+    assert not unlike
+    return compare(ours, read(folder / "results"), case(base, **more))
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    """One huge value, as masks have them."""
+    return torch.where(torch.arange(50) == 7, torch.finfo(x.dtype).min, x)
+
+
+def with_nan(x: torch.Tensor, column: int = 0) -> torch.Tensor:
+    return x.masked_fill(torch.arange(50) == column, float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "finding", "said"),
+    [
+        (torch.exp, torch.exp, SAME, ""),
+        (torch.exp, lambda x: x.exp() * (1 + 4 * EPS), WITHIN, ""),
+        # The same sum in another order: elements that cancel are far off by themselves.
+        (lambda x: x.sum(0), lambda x: x.flip(0).cumsum(0)[-1], WITHIN, ""),
+        (torch.exp, torch.zeros_like, DIFFERENT, "result: 2,000 elements, none of them finite"),
+        (lambda x: x * 1e-30, torch.zeros_like, DIFFERENT, "none of them finite and not 0"),
+        (lambda _: 0.5, lambda _: 0.0, DIFFERENT, "result: 0.0 instead of 0.5"),
+        (torch.exp, lambda x: x.exp() * 1.001, DIFFERENT, "2,000 of 2,000 elements differ, first"),
+        (masked, lambda x: masked(x * 1.01), DIFFERENT, "1,960 of 2,000 elements differ"),
+        (with_nan, with_nan, SAME, ""),
+        (with_nan, lambda x: with_nan(x, 1), DIFFERENT, "80 of 2,000 elements differ"),
+        (lambda x: x / 0, torch.exp, VACUOUS, ""),
+        (lambda x: x * float("nan"), torch.exp, VACUOUS, ""),
+        (torch.zeros_like, torch.zeros_like, VACUOUS, ""),
+        (lambda _: None, lambda _: None, VACUOUS, ""),
+        (lambda x: (x[:0], [], 0.0), lambda x: (x[:0], [], 0.0), VACUOUS, ""),
+        (torch.exp, lambda x: x.exp().half(), DIFFERENT, "float16 instead of float32"),
+        (torch.exp, lambda x: x.exp().t(), DIFFERENT, "shape [50, 40] instead of [40, 50]"),
+        (torch.exp, lambda x: x.exp().t().contiguous().t(), SAME, ""),
+        (torch.exp, lambda x: x.exp().tolist(), DIFFERENT, "2000 values instead of 1"),
+        (lambda x: x.exp().int(), lambda x: x.exp().int() + 1, DIFFERENT, "2,000 of 2,000"),
+        (lambda x: x.long() + 2**60, lambda x: x.long() + 2**60 + 1, DIFFERENT, "2,000 of"),
+        (lambda x: x > 0, lambda x: x >= 0, SAME, ""),
+        (lambda x: x.half(), lambda x: (x.half() * 1.001), WITHIN, ""),
+        (lambda x: x.to(torch.float8_e4m3fn), lambda x: (x * 1.001).to(torch.float8_e4m3fn),
+         WITHIN, ""),
+        (lambda x: torch.complex(x, x), lambda x: torch.complex(x, -x), DIFFERENT, "j instead of "),
+        (lambda x: torch.complex(x, x).conj(), lambda x: torch.complex(x, -x), SAME, ""),
+        (Output, lambda x: Output(x, "y"), DIFFERENT, "result.name: 'y' instead"),
+        (lambda x: Pair(x, 3), lambda x: (x, 4), DIFFERENT, "result[1]: 4 instead of 3"),
+        (lambda x: {"b": 1, "a": x}, lambda x: {"a": x, "b": 1}, SAME, ""),
+        (lambda x: {"a": x}, lambda x: {"b": x}, DIFFERENT, "under other names"),
+        (lambda x: np.float32(x[0, 0]), lambda x: x[0, 0].numpy(), SAME, ""),
+        (lambda x: x.numpy() + 1, lambda x: x.numpy() + 2, DIFFERENT, "2,000 of 2,000 elements"),
+        (lambda x: x.relu().to_sparse(), lambda x: x.relu().to_sparse(), SAME, ""),
+        (lambda _: 0.1 + 0.2, lambda _: 0.3, WITHIN, ""),
+        (lambda _: "text", lambda _: "taxt", DIFFERENT, "'taxt' instead of 'text'"),
+        # The same random numbers on both sides; inputs of a second draw are others.
+        (lambda x: x + torch.rand(50), lambda x: x + torch.rand(50), SAME, ""),
+        (torch.exp, lambda x, first=[]: (first or first.append(x.exp()) or first)[0], DIFFERENT,
+         "with other inputs, result: 2,000 of 2,000 elements differ"),
+    ],
+)  # fmt: skip
+def test_two_results_are_compared(
+    base: Result, patched: Result, finding: Finding, said: str, tmp_path: Path
+) -> None:
+    found, text = compared(base, patched, tmp_path)
+    assert (found, said in text) == (finding, True), text
+
+
+@pytest.mark.parametrize(
+    ("more", "finding"),
+    [({}, DIFFERENT), ({"atol": 1.0}, WITHIN), ({"rtol": 0.9}, WITHIN), ({"atol": 0.5}, DIFFERENT)],
+)
+def test_the_author_states_how_far_results_may_differ(
+    more: dict[str, float], finding: Finding, tmp_path: Path
+) -> None:
+    def base(x: torch.Tensor) -> object:
+        return x.sign().int() * 2, 2
+
+    found, _ = compared(base, lambda x: (x.sign().int() * 3, 3), tmp_path, **more)
+    assert found is finding
+    # Nothing is 0 within any tolerance.
+    assert compared(base, lambda x: (x.int() * 0, 0), tmp_path, **more)[0] is DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (lambda x: x.mul_(0.5), "result: 2,000 of 2,000 elements differ"),
+        (lambda x: x.exp_().cos_(), "elements differ"),
+        (lambda x: x + next(COUNT), "elements differ"),
+        (lambda x: x + torch.rand(50, generator=OWN), "elements differ"),
+        (lambda x: x + torch.rand(50), ""),
+        (lambda x: torch.exp(x, out=OUT), ""),
+    ],
+)
+def test_a_second_call_with_the_same_inputs_gives_the_same(run: Result, said: str) -> None:
+    results, unlike = compute(case(run), seed)
+    assert bool(unlike) is bool(said)
+    assert said in unlike
+    # What the next call overwrites was kept.
+    first, other = (leaves[0].tensor for leaves in results)
+    assert first is not None
+    assert other is not None
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("result", "what"), [((1, {2}), "result[1] is a set"), (object(), "result is a object")]
+)
+def test_what_cannot_be_compared_is_named(result: object, what: str) -> None:
+    with pytest.raises(UncomparableError, match=re.escape(what) + ".*, which cannot be compared"):
+        compute(case(lambda _: result), seed)
