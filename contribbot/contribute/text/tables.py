@@ -81,9 +81,10 @@ def _base(context: Context) -> str:
         for one in _over(source)
     )
     laid = any(one.result.details.get("laid_over_base") for one in figures.of("reproduce"))
+    tests = ", with the tests that the change brings" if laid else ""
     return (
         f"Without the change: {patch.upstream.repository} at {code(patch.pin.tag)}{below}"
-        f"{', and the tests that it brings' if laid else ''}{f' ({over})' if over else ''}."
+        f"{tests}{f' ({over})' if over else ''}."
     )
 
 
