@@ -117,39 +117,15 @@ def test_what_it_depends_on_makes_it_run_again(toy: Toy, change: str) -> None:
     assert seen.started == ["check red"]
 
 
-ASKS_FOR_TEST = """\
+BOTH = """\
 import os
 from pathlib import Path
 
-TREE = Path(os.environ["CONTRIBBOT_TREE"])
 
-
-def test_added():
-    assert (TREE / "tests/test_area.py").is_file(), "no test of areas"
+def test_both():
+    text = (Path(os.environ["CONTRIBBOT_TREE"]) / "tests/test_area.py").read_text()
+    assert "# Both" in text and text.endswith("# Rectangles.\\n"), "no test"
 """
-
-
-@pytest.mark.parametrize("area", [FIXED, AREA], ids=["fixed", "not fixed"])
-def test_a_check_that_asks_for_the_patchs_own_test_decides_nothing(toy: Toy, area: str) -> None:
-    changes: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": FAIL_TO_PASS}
-    added = one_check(reason="no test of areas").replace('"red"', '"added"').replace(
-        "test_red.py", "test_added.py"
-    )  # fmt: skip
-    toy.put_patch(
-        patch=toy.format_patch(changes),
-        files=tuple(changes),
-        checks=CHECKS + added,
-        check_files={"test_red.py": FAIL_TO_PASS, "test_added.py": ASKS_FOR_TEST,
-                     "test_same.py": "def test_same(): pass\n"},
-    )  # fmt: skip
-    toy.put_queue(["area"])
-
-    answer = told(toy, release(toy, {"src/toy/area.py": area}))
-
-    red = "passes" if area == FIXED else "fails"
-    assert says(answer) == {"check red": red, "check added": "other"}
-    assert answer.entries[1].reason == "it asks for a test that the patch brings"
-    assert answer.verdict is (Need.SUPERSEDED if area == FIXED else Need.NEEDED)
 
 
 def test_a_test_that_release_and_patch_both_change_is_merged(toy: Toy) -> None:
@@ -162,23 +138,16 @@ def test_a_test_that_release_and_patch_both_change_is_merged(toy: Toy) -> None:
         "src/toy/area.py": FIXED,
         "tests/test_area.py": "# Areas.\n\n\n\n\n\n# The end.\n# Rectangles.\n",
     }
-    check = ASKS_FOR_TEST.replace(
-        'is_file(), "no test of areas"', 'read_text().endswith("# Rectangles.\\n"), "no test"'
-    )
     toy.put_patch(
         patch=toy.format_patch(changes),
         files=tuple(changes),
         checks=one_check(reason="no test"),
-        # Where the patch's test is, the release's own line is too.
-        check_files={
-            "test_red.py": check
-            + '    assert "# Both" in (TREE / "tests/test_area.py").read_text(), "no test"\n'
-        },
+        check_files={"test_red.py": BOTH},
     )
     toy.put_queue(["area"])
     pin = release(toy, {"tests/test_area.py": "# Areas. # Both\n\n\n\n\n\n# The end.\n"})
 
-    assert told(toy, pin).entries[0].reason == "it asks for a test that the patch brings"
+    assert says(told(toy, pin)) == {"check red": "passes"}
 
 
 NAMED = """\

@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.verify import checkunit
 from tests.conftest import dig
-from tests.toy import AREA, FIXED, git, one_check
+from tests.toy import AREA, FAIL_TO_PASS, FIXED, git, one_check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.toy import Toy
 
 PATH = "src/toy/area.py"
+SAME = '[[checks]]\nname = "same"\nfile = "test_same.py"\nexpect = "pass-to-pass"\n'
 
 
 def put(toy: Toy, text: str, *, more: str = "") -> None:
@@ -40,6 +41,51 @@ def test_what_changes_from_run_to_run_is_flaky(toy: Toy, program: Program, tmp_p
     red = ran.stages()["reproduce red"]
     assert (red.details["cause"], red.outcome) == ("flaky", "unavailable")
     assert not program("verify", "area", "--json").stages()["reproduce red"].cached
+
+
+ASKS = (
+    "import os, pathlib, runpy\n\n\ndef test_it():\n"
+    "    path = pathlib.Path(os.environ['CONTRIBBOT_TREE']) / '{path}'\n"
+    "    assert path.is_file(), 'no test'\n"
+)
+RUNS = f"{ASKS}    runpy.run_path(str(path))['test_rectangle']()\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "check", "verdict", "said"),
+    [
+        ("tests/test_area.py", RUNS, "refuted", "fails on the base for another reason than stated"),
+        ("tests/area/rectangles.py", ASKS, "refuted", "passes on the base, so it shows nothing"),
+        # Outside of the folders that the upstream's description names.
+        ("src/toy/test_area.py", RUNS, "refuted", "fails on the base for another reason"),
+        ("tests/test_area.py", RUNS.replace("no test", "a sum"), "proved", "1 test: fail on the"),
+    ],
+)
+def test_the_base_has_the_tests_that_the_patch_brings(
+    toy: Toy, program: Program, path: str, check: str, *, verdict: str, said: str
+) -> None:
+    own = FAIL_TO_PASS.replace("== 6", "== 6, 'a sum'")
+    toy.put_patch(
+        patch=toy.format_patch({PATH: FIXED, path: own}),
+        files=(PATH, path),
+        checks=one_check(reason="a sum" if verdict == "proved" else "no test") + SAME,
+        check_files={
+            "test_red.py": check.format(path=path),
+            # It runs what the patch adds, and cannot stand in for a red that does not.
+            "test_same.py": (
+                "from toy.area import rectangle\n\n\n"
+                "def test_same():\n    assert rectangle(2, 2) == 4\n"
+            ),
+        },
+    )
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    red = ran.stages()["reproduce red"]
+    assert (ran.report().verdict, red.details["laid_over_base"]) == (verdict, [path])
+    assert red.reason.startswith(f"red: {said}")
+    assert red.reason.endswith("laid over it)") == (check is ASKS)
 
 
 ELSEWHERE = {

@@ -58,6 +58,7 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
         "style": "passed",
         "reproduce layout": "passed",
         "reproduce unchanged": "passed",
+        "reproduce added-test": "passed",
         "reproduce registered": "passed",
         "reproduce aiter-gfx942": "unavailable",
         "numerics grid": "passed",

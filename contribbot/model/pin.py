@@ -34,6 +34,8 @@ WheelTags = Annotated[
 #: What stands for the release in the pattern of a tag, and what may stand around it.
 _VERSION: Final = "{version}"
 _TAG_AROUND: Final = re.compile(r"[A-Za-z0-9._+-]*")
+#: How pytest tells a test by its file's name.
+_TEST_NAME: Final = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
 class SdistSource(Model):
@@ -231,3 +233,9 @@ class Upstream(Model):
     compile: CompileRecipe = CompileRecipe()
     build: BuildRecipe | None = None
     release: ReleaseRecipe | None = Field(default=None, exclude=True)
+
+    def is_test(self, path: str) -> bool:
+        """Say whether a file of its tree is a test: by its folder, or by its name for pytest."""
+        return path.startswith(tuple(f"{one}/" for one in self.tests)) or bool(
+            _TEST_NAME.search(path)
+        )

@@ -38,6 +38,7 @@ _FLAGS: Final = (
 )
 #: Seconds; a large upstream over a slow line.
 _LS_TIMEOUT: Final = 120.0
+_RECHECK_TIMEOUT: Final = 15.0
 _FETCH_TIMEOUT: Final = 3600.0
 #: What servers say that know whole histories only.
 _NO_SHALLOW: Final = re.compile(r"dumb http|does not support.*shallow", re.IGNORECASE)
@@ -96,10 +97,29 @@ def _wrong(job: Job, shown: str, expected: str, got: str) -> IntegrityError:
     )
 
 
-def _ask(job: Job, url: str, shown: str) -> _Target:
+def refuse_moved(job: Job, commit: str) -> None:
+    """Refuse a commit that was fetched earlier by a tag alone, if the tag is another one now.
+
+    Where the remote cannot be asked, the commit stands.
+    """
+    url = remote_url(job)
+    shown = redact(url)
+    try:
+        now = _ask(job, url, shown, timeout=_RECHECK_TIMEOUT).commit
+    except SourceError as error:
+        log.info("%s: cannot see whether it was moved: %s", job.pin.title, error.message)
+        return
+    if now != commit:
+        raise IntegrityError(
+            f"{shown}: tag {job.pin.tag} was moved from {commit}, which the store holds, to {now}",
+            hint="find out why; then pin the commit: state `commit` with the tag in queue.toml",
+        )
+
+
+def _ask(job: Job, url: str, shown: str, *, timeout: float = _LS_TIMEOUT) -> _Target:
     """Ask the server which commit the tag is, before anything is downloaded."""
     tag = f"refs/tags/{job.pin.tag}"
-    said = _git(job, url, shown, "ls-remote", REMOTE, tag, f"{tag}^{{}}", timeout=_LS_TIMEOUT)
+    said = _git(job, url, shown, "ls-remote", REMOTE, tag, f"{tag}^{{}}", timeout=timeout)
     ids = {name: object_id for object_id, name in (line.split("\t") for line in said.splitlines())}
     # An annotated tag is an object of its own; `^{}` is the commit behind it.
     commit = ids.get(f"{tag}^{{}}") or ids.get(tag)

@@ -10,7 +10,7 @@ from typing import Final
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.model.pin import Pin, Upstream
 from contribbot.sources.base import Job, Progress, Provided, Silent, Source, ref_for
-from contribbot.sources.git import GitRemote
+from contribbot.sources.git import GitRemote, refuse_moved
 from contribbot.sources.installed import InstalledFiles
 from contribbot.sources.redact import one_line
 from contribbot.sources.sdist import SourceArchive
@@ -33,6 +33,11 @@ def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
 
     One call of git, nothing else.
     """
+    held = _held(pin, upstream, store)
+    return None if held is None else held[1]
+
+
+def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[Job, Provided] | None:
     # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
     said = store.git(
         "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/pins/{pin.tag}/",
@@ -46,14 +51,17 @@ def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
         if (ids := there.get(ref_for(pin, spec, upstream))) is not None:
             job = Job(pin, spec, upstream, store, Silent())
             detail = SOURCES[spec.kind].detail(job)
-            return Provided(spec.kind, ids[0], ids[1], detail, fresh=False)
+            return job, Provided(spec.kind, ids[0], ids[1], detail, fresh=False)
     return None
 
 
 def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:
     """Return the pin's tree, from the store or else from the first source that has it."""
-    found = find(pin, upstream, store)
-    if found is not None:
+    held = _held(pin, upstream, store)
+    if held is not None:
+        job, found = held
+        if found.kind == "git" and pin.commit is None:
+            refuse_moved(job, found.commit)
         return found
     failures: list[str] = []
     hints: list[str] = []

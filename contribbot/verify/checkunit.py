@@ -22,6 +22,7 @@ from contribbot import process
 from contribbot.hardware.disk import is_full
 from contribbot.model.check import Check, Needy
 from contribbot.model.outcome import HOST_TARGETS, Outcome
+from contribbot.store.trees import changes
 from contribbot.verify import builds
 from contribbot.verify.checkrun import run_check
 from contribbot.verify.childrun import CheckRun, Trouble
@@ -46,6 +47,7 @@ from contribbot.verify.verdict import (
 )
 
 _ACCELERATOR: Final = threading.Lock()
+_WITH_TESTS: Final = "with the patch's own tests laid over it"
 
 Judge = Callable[[Check, CheckRun, CheckRun], Judgement]
 More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
@@ -90,6 +92,7 @@ def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
         "base": job.trees.base,
+        "tested": job.trees.tested,
         "patched": job.trees.patched,
         "python_roots": list(job.patch.upstream.python_roots),
         "overlay": {**releases(job.patch.upstream.overlay)},
@@ -144,7 +147,9 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     ):
         reason += f"; missing, too: {', '.join(more)}"
     blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
-    note = overlay_note(job)
+    laid = [change.path for change in changes(job.store, job.trees.base, job.trees.tested)]
+    told = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
+    note = "; ".join(filter(None, (overlay_note(job), told)))
     details: dict[str, JsonValue] = {
         "file": check.file,
         "expect": check.expect,
@@ -155,6 +160,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "accelerator": {**process.accelerator_environment()},
         "modules": {**versions(check.modules)},
         **overlay_details(job),
+        "laid_over_base": [*laid],
         "base": base.summary(),
         "patched": patched.summary(),
         **({"again": again[0].summary()} if again else {}),

@@ -80,6 +80,7 @@ class Trees:
         pin_commit: The pinned commit in the store.
         base_commit: The pin with the dependencies on top.
         base: The base's tree.
+        tested: The base's tree with the tests of the patch over it: what runs on the base.
         patched_commit: The base with the patch on top.
         patched: The patched tree.
     """
@@ -87,6 +88,7 @@ class Trees:
     pin_commit: str = ""
     base_commit: str = ""
     base: str = ""
+    tested: str = ""
     patched_commit: str = ""
     patched: str = ""
 
@@ -142,7 +144,7 @@ class Job:
         return folder
 
     def exported(self, tree: str) -> Path:
-        """Return a folder that holds a tree, writing it the first time.
+        """Return a folder that holds a tree, writing it the first time; the base's with the tests.
 
         Its name does not say which side it is, so that no check can know.
         """
@@ -157,8 +159,7 @@ class Job:
         added = added_lines(self.store, trees.base, trees.patched)
         found = {}
         for path in sorted(added):
-            is_test = any(path.startswith(f"{prefix}/") for prefix in self.patch.upstream.tests)
-            if path.endswith(".py") and not is_test:
+            if path.endswith(".py") and not self.patch.upstream.is_test(path):
                 before, after = (
                     self.store.file(f"{tree}:{path}") for tree in (trees.base, trees.patched)
                 )
@@ -166,7 +167,8 @@ class Job:
         return found
 
     def _exported(self, tree: str) -> _Export:
-        return self._exports.get(tree, lambda: self._export(tree))
+        content = self.trees.tested if tree == self.trees.base else tree
+        return self._exports.get(tree, lambda: self._export(content))
 
     def _export(self, tree: str) -> _Export:
         folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))

@@ -51,7 +51,13 @@ def prove(root: Path, **files: str) -> Toy:
     """Prove a toy patch whose one check has these files."""
     toy = Toy(root / "toy")
     check_files = {"test_red.py": FAIL_TO_PASS, **files}
-    toy.put_patch(checks=one_check(more='env = { SIDE = "it\'s 1" }'), check_files=check_files)
+    changes: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": FAIL_TO_PASS}
+    toy.put_patch(
+        patch=toy.format_patch(changes),
+        files=tuple(changes),
+        checks=one_check(more='env = { SIDE = "it\'s 1" }'),
+        check_files=check_files,
+    )
     toy.put_queue(["area"])
     return verify(toy, root).toy
 
@@ -147,9 +153,15 @@ def test_patches_below_are_applied_first(toy: Toy, program: Program, tmp_path: P
     assert "assert 5 == (5 + 1)" in said
 
 
-def test_what_needs_contribbot_is_no_reproducer(tmp_path: Path) -> None:
-    files = {"test_red.py": "import contribbot.errors\n" + FAIL_TO_PASS}
-    queue = load_queue(prove(tmp_path, **files).queue)
+OWN = "import os, runpy\n" + FAIL_TO_PASS.replace(
+    "def test_flat", "def test_own():\n    runpy.run_path(os.environ['CONTRIBBOT_TREE'] + "
+    "'/tests/test_area.py')['test_rectangle']()\n\n\ndef test_flat",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["import contribbot.errors\n" + FAIL_TO_PASS, OWN])
+def test_what_needs_contribbot_or_the_own_test_is_no_reproducer(tmp_path: Path, text: str) -> None:
+    queue = load_queue(prove(tmp_path, **{"test_red.py": text}).queue)
     with pytest.raises(UsageError, match="no check fails on the base in plain pytest"):
         make_reproducer(queue, "area")
     with pytest.raises(UsageError, match="no check blue"):

@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -124,6 +125,22 @@ def test_a_moved_tag_is_refused_before_anything_is_fetched(kit: Kit, remote: Rem
         bring(kit, f"file://{remote.path}", commit=remote.parent)
     assert f"expected {remote.parent}, got {remote.commit}" in caught.value.message
     assert kit.nothing_landed()
+
+
+def test_a_tag_that_moved_since_it_was_fetched_is_an_error(kit: Kit, remote: Remote) -> None:
+    held = bring(kit, f"file://{remote.path}")
+    assert not bring(kit, f"file://{remote.path}").fresh
+    git(remote.path, "tag", "-f", "v1.0", remote.parent)
+
+    with pytest.raises(IntegrityError) as caught:
+        bring(kit, f"file://{remote.path}")
+    assert f"v1.0 was moved from {held.commit}" in caught.value.message
+    assert caught.value.message.endswith(f"to {remote.parent}")
+    assert "pin the commit" in caught.value.hint
+
+    assert bring(kit, f"file://{remote.path}", commit=remote.parent).commit == remote.parent
+    remote.path.rename(remote.path.with_name("gone"))
+    assert bring(kit, f"file://{remote.path}") == replace(held, fresh=False)
 
 
 def test_a_missing_tag_is_named(kit: Kit, remote: Remote) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Final
 
 from contribbot.model.patch import PatchFile
@@ -26,6 +28,12 @@ def needed_files(support: tuple[PatchFile, ...], start: str) -> tuple[PatchFile,
     # What is no Python file is read by name, which nobody can follow.
     data = [file for file in support if not file.name.endswith((".py", ".cpp", ".cu", ".hip"))]
     return (*found.values(), *data)
+
+
+def name_any(files: tuple[PatchFile, ...], paths: Iterable[str]) -> bool:
+    """Say whether one of some files names one of the upstream's files, by name without suffix."""
+    stems = [PurePosixPath(path).stem.encode() for path in paths]
+    return any(stem in file.content for file in files for stem in stems)
 
 
 def imported(content: bytes) -> list[str]:

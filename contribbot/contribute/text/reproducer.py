@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.contribute.text.checkfiles import needed_files, needs_contribbot
+from contribbot.contribute.text.checkfiles import name_any, needed_files, needs_contribbot
 from contribbot.contribute.text.faultreport import SCRIPT, fault_report, release_of
 from contribbot.contribute.text.figures import Figures, gather
-from contribbot.contribute.text.sections import about_the_test
 from contribbot.contribute.text.seen import Seen
 from contribbot.errors import UsageError
 from contribbot.files import write_atomically
@@ -113,18 +112,20 @@ def _chosen(figures: Figures, wanted: str) -> tuple[Seen, Check]:
                 hint="name one that goes from red to green",
             )
     else:
-        red = [one for one in red if not about_the_test(patch, one.name)]
         # Anybody has a processor.
         red.sort(key=lambda one: one.result.target != "cpu")
     for one in red:
         check = stated[one.name]
-        if not check.build and not needs_contribbot(needed_files(patch.support, check.file)):
+        files = needed_files(patch.support, check.file)
+        laid = one.result.details.get("laid_over_base")
+        own = isinstance(laid, list) and name_any(files, map(str, laid))
+        if not (check.build or own or needs_contribbot(files)):
             return one, check
     raise UsageError(
         f"{patch.name}: no check fails on the base in plain pytest",
-        hint="what does is a compile, a hipify step, or needs contribbot; name a check with --check"
+        hint="what does is a compile, a hipify step, needs contribbot, or runs the patch's own test"
         if not wanted
-        else "it needs a build or contribbot; name another with --check",
+        else "it needs a build, contribbot or the patch's own test; name another with --check",
     )
 
 

@@ -138,12 +138,11 @@ def breaking(context: Context) -> list[str]:
 def claims(context: Context) -> list[str]:
     """Return what the change was shown to do, a line each."""
     figures = context.figures
-    # A fault that is not there to be found, such as a missing file, is no claim.
     lines = [
         f"- {code(one.name)}: {one.count('base', 'failed')} tests fail without the change and "
         f"pass with it, on {one.result.target} ({one.labels})"
         for one in figures.of("reproduce")
-        if one.red and not about_the_test(figures.patch, one.name)
+        if one.red
     ]
     lines += [
         f"- {code(one.name)} compiled for {one.result.target}, not run there: "
@@ -164,12 +163,6 @@ def claims(context: Context) -> list[str]:
     left = len(lines) - _CLAIMS
     more = [f"- and {left} more, under Validation"] if left > 0 else []
     return ["\n".join([*lines[:_CLAIMS], *more])] if lines else []
-
-
-def about_the_test(patch: Patch, name: str) -> bool:
-    """Say whether a check fails on the base only for want of the patch's own test."""
-    reason = next((one.reason for one in patch.spec.checks if one.name == name), "")
-    return "does not exist" in reason or "has no test_" in reason
 
 
 def commands(context: Context) -> list[str]:

@@ -80,9 +80,11 @@ def _base(context: Context) -> str:
         for source in figures.sources
         for one in _over(source)
     )
+    laid = any(one.result.details.get("laid_over_base") for one in figures.of("reproduce"))
+    tests = ", with the tests that the change brings" if laid else ""
     return (
         f"Without the change: {patch.upstream.repository} at {code(patch.pin.tag)}{below}"
-        f"{f' ({over})' if over else ''}."
+        f"{tests}{f' ({over})' if over else ''}."
     )
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 from pydantic import JsonValue
 
 from contribbot.errors import QueueError
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.store.conflict import Conflict
+from contribbot.store.repository import Store
 from contribbot.store.series import Series, apply_series
+from contribbot.store.trees import changes
 from contribbot.verify.job import Finding, Job, Unit
+
+#: How `git merge-file` ends: with so many conflicts, which are settled, or refusing a binary.
+_MERGED: Final = range(128)
+_REFUSED: Final = 255
 
 
 class ApplyStage:
-    """Makes the base (the pin with the dependencies) and the patched tree in the store."""
+    """Makes the trees in the store: base (the pin with the dependencies), tested base, patched."""
 
     name = "apply"
     after = ("source",)
@@ -24,6 +33,7 @@ class ApplyStage:
         inputs: dict[str, JsonValue] = {
             "pin_commit": job.trees.pin_commit,
             "stack": [[patch.name, patch.digest] for patch in stack],
+            "tests": list(job.patch.upstream.tests),
         }
         return [
             Unit(
@@ -33,7 +43,10 @@ class ApplyStage:
                 # The outcome is remembered with the queue, the objects live in the cache.
                 usable=lambda result: (
                     result.outcome is not Outcome.PASSED
-                    or job.store.has(str(result.details["patched_commit"]))
+                    or all(
+                        job.store.has(str(result.details[name]))
+                        for name in ("patched_commit", "tested_tree")
+                    )
                 ),
             )
         ]
@@ -44,6 +57,7 @@ class ApplyStage:
         trees = job.trees
         trees.base_commit = str(details["base_commit"])
         trees.base = str(details["base_tree"])
+        trees.tested = str(details["tested_tree"])
         trees.patched_commit = str(details["patched_commit"])
         trees.patched = str(details["patched_tree"])
 
@@ -80,10 +94,15 @@ class ApplyStage:
             return _conflict(series.conflicts, "")
         base_tree = job.store.tree_of(base)
         patched_tree = series.applied[-1].tree
+        tested = with_tests(
+            job.store, job.patch, base_tree,
+            before=base_tree, after=patched_tree, scratch=job.fresh_folder(),
+        )  # fmt: skip
         adjustments = [item.phrase for one in series.applied for item in one.adjustments]
         details: dict[str, JsonValue] = {
             "base_commit": base,
             "base_tree": base_tree,
+            "tested_tree": tested,
             "patched_commit": series.commit,
             "patched_tree": patched_tree,
             "commits": [
@@ -123,3 +142,37 @@ def _conflict(conflicts: tuple[Conflict, ...], prefix: str) -> Finding:
         for one in conflicts
     ]
     return Finding(Outcome.FAILED, reason, {"conflicts": listed})
+
+
+def with_tests(
+    store: Store, patch: Patch, tree: str, *, before: str, after: str, scratch: Path
+) -> str:
+    """Lay the tests that a patch brings over a tree, and nothing else of it."""
+    brought = [
+        change
+        for change in changes(store, before, after)
+        if change.status != "D" and patch.upstream.is_test(change.path)
+    ]
+    if not brought:
+        return tree
+    index = {"GIT_INDEX_FILE": str(scratch / "index")}
+    store.git("read-tree", tree, env=index)
+    for change in brought:
+        blob = change.blob
+        sides = [store.resolve(f"{one}:{change.path}") for one in (tree, before)]
+        if None not in sides and sides[0] != sides[1]:
+            blob = _merged(store, [str(sides[0]), str(sides[1]), blob], scratch)
+        told = f"{change.mode},{blob},{change.path}"
+        store.git("update-index", "--add", "--cacheinfo", told, env=index)
+    return store.git("write-tree", env=index).stdout.decode().strip()
+
+
+def _merged(store: Store, blobs: list[str], scratch: Path) -> str:
+    """Carry a change of a test over to the release's; where both changed it, the patch's stays."""
+    sides = [scratch / f"side-{number}" for number in range(len(blobs))]
+    for side, blob in zip(sides, blobs, strict=True):
+        side.write_bytes(store.read(blob))
+    done = store.git("merge-file", "-p", "--theirs", *sides, accept=(*_MERGED, _REFUSED))
+    if done.returncode == _REFUSED:
+        return blobs[-1]
+    return store.git("hash-object", "-w", "--stdin", stdin=done.stdout).stdout.decode().strip()

@@ -35,16 +35,14 @@ class Bare:
 
     Attributes:
         job: A verification whose base and patched tree are this one; its patch states
-            its entries with the paths of this tree.
+            its entries with the paths of this tree, and what runs finds its tests there.
         tree: The tree's id.
-        tested: The same with the tests that the patch brings; may be the same.
         gone: Files that entries name, and that this tree neither has nor has elsewhere.
         built: What was built for checks to load: why it is not there, or empty.
     """
 
     job: Job
     tree: str
-    tested: str
     gone: frozenset[str]
     built: Memo[Seen] = field(default_factory=Memo)
 

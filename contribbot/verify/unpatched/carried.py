@@ -1,7 +1,4 @@
-"""What a patch's entries name, as another release of its upstream has it.
-
-Files move between releases, and the tests that a patch adds are in none.
-"""
+"""What a patch's entries name, as another release of its upstream has it: files move."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Final
 
 from contribbot.model.patch import Patch, PatchSpec
 from contribbot.store.repository import Store
-from contribbot.store.trees import changes
 from contribbot.verify.hipified import is_source
 from contribbot.verify.memo import Memo
 
@@ -20,9 +16,6 @@ from contribbot.verify.memo import Memo
 _ALIKE: Final = 50
 #: What is one as well where the file's name stayed and no other file is as much alike.
 _SAME_NAME: Final = 25
-#: How `git merge-file` ends: with so many conflicts, which are settled, or refusing a binary.
-_MERGED: Final = range(128)
-_REFUSED: Final = 255
 _renames: Final[Memo[dict[str, str]]] = Memo()
 
 
@@ -103,38 +96,3 @@ def carried_over(patch: Patch, moved: Mapping[str, str]) -> PatchSpec:
         ),
     }
     return spec.model_copy(update=update)
-
-
-def with_tests(
-    store: Store, patch: Patch, tree: str, *, before: str, after: str, scratch: Path
-) -> str:
-    """Put the tests that a patch brings into a tree, and nothing else of it."""
-    prefixes = tuple(f"{one}/" for one in patch.upstream.tests)
-    brought = [
-        change
-        for change in changes(store, before, after)
-        if change.path.startswith(prefixes) and change.status != "D"
-    ]
-    if not prefixes or not brought:
-        return tree
-    index = {"GIT_INDEX_FILE": str(scratch / "index")}
-    store.git("read-tree", tree, env=index)
-    for change in brought:
-        blob = change.blob
-        sides = [store.resolve(f"{one}:{change.path}") for one in (tree, before)]
-        if None not in sides and sides[0] != sides[1]:
-            blob = _merged(store, [str(sides[0]), str(sides[1]), blob], scratch)
-        told = f"{change.mode},{blob},{change.path}"
-        store.git("update-index", "--add", "--cacheinfo", told, env=index)
-    return store.git("write-tree", env=index).stdout.decode().strip()
-
-
-def _merged(store: Store, blobs: list[str], scratch: Path) -> str:
-    """Carry a change of a test over to the release's; where both changed it, the patch's stays."""
-    sides = [scratch / f"side-{number}" for number in range(len(blobs))]
-    for side, blob in zip(sides, blobs, strict=True):
-        side.write_bytes(store.read(blob))
-    done = store.git("merge-file", "-p", "--theirs", *sides, accept=(*_MERGED, _REFUSED))
-    if done.returncode == _REFUSED:
-        return blobs[-1]
-    return store.git("hash-object", "-w", "--stdin", stdin=done.stdout).stdout.decode().strip()

@@ -38,27 +38,16 @@ def ask_numerics(number: int, bare: Bare) -> Seen:
 def _ask(
     bare: Bare, check: Check, way: Way, amiss: Callable[[CheckRun], str] = lambda _run: ""
 ) -> Seen:
-    """Run a check on the tree; where it fails, with the patch's own tests in the tree as well.
-
-    A check may ask for a test that the patch brings. No release has it, so that the
-    failure says nothing of what the release does.
-    """
+    """Run a check on the tree."""
     job = bare.job
     if missing := _unready(bare, check):
         return missing
     try:
-        seen = _judge(check, run_one(job, check, way, bare.tree), amiss)
-        if seen.says is Says.FAILS and bare.tested != bare.tree:
-            again = _judge(check, run_one(job, check, way, bare.tested), amiss)
-            if again.transient:
-                return again
-            if again.says is not Says.FAILS:
-                return Seen(Says.OTHER, "it asks for a test that the patch brings", log=seen.log)
+        return _judge(check, run_one(job, check, way, bare.tree), amiss)
     except OverlayError as error:
         return Seen(Says.CANNOT, str(error))
     except RunnerFaultError as error:
         return Seen(Says.CANNOT, str(error), transient=True)
-    return seen
 
 
 def _unready(bare: Bare, check: Check) -> Seen | None:

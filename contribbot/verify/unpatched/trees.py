@@ -11,14 +11,9 @@ from contribbot.model.pin import Pin
 from contribbot.sources import provide
 from contribbot.store.series import apply_series
 from contribbot.verify.job import Job
+from contribbot.verify.stages.apply import with_tests
 from contribbot.verify.unpatched.bare import Bare
-from contribbot.verify.unpatched.carried import (
-    carried_over,
-    files_of,
-    named_paths,
-    renames,
-    with_tests,
-)
+from contribbot.verify.unpatched.carried import carried_over, files_of, named_paths, renames
 
 
 class CannotTellError(Exception):
@@ -60,8 +55,8 @@ def make_bare(job: Job, own: Pin, stack: Sequence[Patch]) -> Made:
     job.patch = replace(patch, spec=carried_over(patch, moved))
     trees = job.trees
     trees.pin_commit, trees.base_commit, trees.patched_commit = commit, base, base
-    trees.base = trees.patched = tree
-    bare = Bare(job, tree, tested, frozenset(left) - moved.keys())
+    trees.base, trees.tested, trees.patched = tree, tested, tree
+    bare = Bare(job, tree, frozenset(left) - moved.keys())
     return Made(bare, commit, own_commit, moved)
 
 

@@ -1,8 +1,8 @@
 """vLLM's group quantisation operators on a CPU, with the contract of the C++ code enforced.
 
 This is no GPU: it refuses what the C++ code refuses or could not compute, remembers what it
-was given, and computes the right numbers. Only operators that the tree's bindings define for
-ROCm are there.
+was given, and computes the right numbers. Only operators that a ROCm build has are there: the
+tree's bindings define and implement them, and its CMakeLists.txt lists their sources.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from golden import E4M3FN, E4M3FNUZ, EPS, INT8, Target, quantize
+from rocm_sources import implemented, require_clear, stable_sources, tree
 from vllm_on_rocm import GPU, library, open_vllm
 
 #: The FP8 type of the GPU that this machine is said to have.
@@ -127,8 +128,19 @@ _KERNELS = {
     "per_token_group_quant_int8": _int8,
 }
 
+#: A file for FP8 and one for INT8 in 0.22.0, one for both in 0.33.0.
+_SOURCES = [
+    path.relative_to(tree()).as_posix()
+    for path in tree().glob("csrc/**/w8a8/*/per_token_group_quant.cu")
+]
+if not _SOURCES:
+    raise RuntimeError("no per_token_group_quant.cu in the tree")
+_compiled = all(stable_sources().count(source) == 1 for source in _SOURCES)
+
 open_vllm()
 _library = library("_C", "IMPL")
 for _name, _kernel in _KERNELS.items():
-    if hasattr(torch.ops._C, _name):  # noqa: SLF001  vLLM's own namespace
+    require_clear(_name)
+    defined = hasattr(torch.ops._C, _name)  # noqa: SLF001  vLLM's own namespace
+    if defined and _compiled and _name in implemented():
         _library.impl(_name, _kernel, "CPU")  # type: ignore[no-untyped-call]  # torch does not annotate it
