@@ -80,6 +80,7 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
         "cells": 4, "failed": 0, "elements": 66, "mismatches": 0, "non_finite": 0,
     }  # fmt: skip
     assert dig(details, "totals", "base", "failed") == 4
+    by = str(details["judged_by_sha256"])
     cells = dig(details, "cells", "base")
     assert isinstance(cells, list)
     first = CellRecord.model_validate(cells[0])
@@ -100,6 +101,9 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
 
     again = verified(program)
     assert again.cached
+    mean = ran(toy, program, JUDGED.replace("mean=3.0", "mean=2.0"), entry())
+    assert len(by) == 64
+    assert by not in str(mean.details["judged_by_sha256"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,6 +51,7 @@ def way_of(entry: Numerics) -> Way:
         details=lambda base, patched: {
             **limits,
             "why": entry.why,
+            "judged_by_sha256": _judged_by(patched.cells),
             "cells": {"base": _kept(base.cells), "patched": _kept(patched.cells)},
             "totals": {"base": _totals(base.cells), "patched": _totals(patched.cells)},
         },
@@ -208,10 +210,16 @@ def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
 
 
 def _shortened(cell: CellRecord) -> CellRecord:
-    if len(cell.outputs) <= MOST_OUTPUTS:
-        return cell
-    ranked = sorted(cell.outputs, key=lambda one: one.badness, reverse=True)
-    return cell.model_copy(update={"outputs": tuple(ranked[:MOST_OUTPUTS])})
+    """Return the worst results of a cell; what judged it is in one digest for all cells."""
+    ranked = sorted(cell.outputs, key=lambda output: output.badness, reverse=True)
+    outputs = tuple(ranked[:MOST_OUTPUTS]) if len(ranked) > MOST_OUTPUTS else cell.outputs
+    return cell.model_copy(update={"outputs": outputs, "digests": ()})
+
+
+def _judged_by(cells: Sequence[CellRecord]) -> str:
+    """Return the SHA-256 over the digests of all inputs and references."""
+    rows = [[cell.test, *(row.model_dump() for row in cell.digests)] for cell in cells]
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:
