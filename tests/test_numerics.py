@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import cmath
 import functools
 import importlib
-import math
 import subprocess
 import sys
 import types
@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from contribbot.numerics import LAYOUTS, CannotJudgeError, Draw, Grid, Limits, lay_out
+from contribbot.numerics import (
+    LAYOUTS,
+    CannotJudgeError,
+    Draw,
+    Grid,
+    Limits,
+    lay_out,
+    treewatch,
+)
 from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import Comparison, compare, compare_exact
 from contribbot.numerics.limits import VARIABLE
@@ -432,6 +440,7 @@ def drawing(cell: Cell, seed: int = 0) -> Draw:
 
 
 TREE = """\
+import cmath
 import torch
 SCALE = 1.0
 def half(x):
@@ -453,6 +462,11 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
     (tmp_path / "tree/halves.py").write_text(TREE)
     (tmp_path / "tree/late.py").write_text("import halves\nhalves.half(halves.torch.ones(3))\n")
     (tmp_path / "path").symlink_to(tmp_path / "tree")
+    # A compiled module of the tree, and a library with an operator of its own.
+    (tmp_path / "tree/libhalves.so").touch()
+    monkeypatch.setattr(cmath, "__file__", str(tmp_path / "tree/cmath.so"), raising=False)
+    monkeypatch.setattr(treewatch, "_TORCH", treewatch._TORCH - {"_test"})
+    monkeypatch.setattr(torch.ops, "loaded_libraries", {str(tmp_path / "path/libhalves.so")})
     monkeypatch.syspath_prepend(str(tmp_path / "path"))
     yield importlib.import_module("halves")
     for name in ("halves", "late"):
@@ -508,6 +522,12 @@ def in_place(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
             ("through numbers", "halves.py: as_list ran", lambda d, x, t: d.judge(
                 "y", lambda: t.half(x), reference=torch.tensor(t.as_list(x)).double(),
                 same_precision=soft(x))),
+            ("compiled", "y: cmath.sqrt ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=soft(x.double()) * t.cmath.sqrt(4).real,
+                same_precision=soft(x))),
+            ("operator", "y: torch._ops._test.leaky_relu ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=torch.ops._test.leaky_relu(x.double()),
+                same_precision=soft(x))),
             ("result at once", r"draw.judge\('y', lambda: …\)", lambda d, x, t: exactly(
                 d, x, t.half(x))),
             ("input written", "later: an input was written to", in_place),
@@ -554,6 +574,7 @@ def afterwards(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
             ("two results of a call", twice),
             ("no tree", lambda d, x, _: exactly(d, x, soft(x))),
             ("a constant", lambda d, x, t: exactly(d, x * t.SCALE, lambda: soft(x))),
+            ("torch's own", lambda d, x, _: exactly(d, x, torch.ops.aten._softmax(x, -1, False))),  # noqa: FBT003
             ("an import", lambda d, x, _: exactly(
                 d, x, soft(x), importlib.import_module("late").__name__)),
             ("own values", lambda d, x, t: exactly(d, x.mul_(3), lambda: t.half(x) * 2)),
@@ -574,13 +595,13 @@ def test_what_judges_is_known_before_the_result_is() -> None:
         except ZeroDivisionError:
             raised.update(draw._findings.record([0]))
 
-    whole = run(lambda d, x, _: exactly(d, x, soft(x)), math).record([0])
-    run(body, math)
+    whole = run(lambda d, x, _: exactly(d, x, soft(x)), pytest).record([0])
+    run(body, pytest)
 
     assert raised["digests"] == whole["digests"] != []
-    other = run(lambda d, x, _: exactly(d, x, soft(x.clone().mul_(2))), math).record([0])
+    other = run(lambda d, x, _: exactly(d, x, soft(x.clone().mul_(2))), pytest).record([0])
     assert other["digests"] == whole["digests"]
-    scaled = run(lambda d, x, _: exactly(d, x.mul_(2), lambda: soft(x)), math).record([0])
+    scaled = run(lambda d, x, _: exactly(d, x.mul_(2), lambda: soft(x)), pytest).record([0])
     assert scaled["digests"] != whole["digests"]
 
 

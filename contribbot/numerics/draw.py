@@ -148,9 +148,10 @@ class Draw:
             dtype: The dtype; None: that of the cell.
             layout: How it lies in memory, a name in `LAYOUTS`.
         """
-        placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
-        self._inputs.append(placed)
-        self._drawn.append(digest(placed))
+        with unwatched():
+            placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
+            self._inputs.append(placed)
+            self._drawn.append(digest(placed))
         return placed
 
     def judge(

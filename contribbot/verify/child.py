@@ -230,7 +230,8 @@ def main() -> None:
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     _set_limits()
     path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
-    folders = (os.environ["CONTRIBBOT_TREE"], *path)
+    built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
+    folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)
     reporter = Reporter(Path(os.environ.pop("CONTRIBBOT_REPORT")), folders)
     plugins: list[object] = [_Named(reporter)]
     if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
