@@ -92,18 +92,8 @@ def compare(
             f"max abs error {number(seen.max_abs)} at {place_of(seen.place)} is "
             f"{multiple(ratio, reference_abs, floor)}; allowed {times(limits.fudge)} times"
         )
-    return replace(
-        judged_by,
-        elements=reference.numel(),
-        mismatches=seen.mismatches,
-        non_finite=seen.non_finite,
-        place=seen.place,
-        max_abs=seen.max_abs,
-        max_rel=seen.max_rel,
-        largest=seen.largest,
-        ratio=ratio,
-        complaint=complaint,
-    )
+    seen_fields = {**vars(seen), "ratio": ratio, "complaint": complaint}
+    return replace(judged_by, elements=reference.numel(), **seen_fields)
 
 
 def compare_exact(
@@ -131,16 +121,9 @@ def compare_exact(
             f"{count(wrong)} of {count(expected.numel())} elements differ, "
             f"first at {place_of(first)}: {got} instead of {right}"
         )
-    return Comparison(
-        "exact", dtype, shape,
-        elements=expected.numel(),
-        mismatches=wrong,
-        non_finite=seen.non_finite,
-        place=seen.place if seen.non_finite else first,
-        max_abs=seen.max_abs,
-        max_rel=seen.max_rel,
-        complaint=complaint,
-    )  # fmt: skip
+    seen.mismatches, seen.place = wrong, seen.place if seen.non_finite else first
+    elements = expected.numel()
+    return Comparison("exact", dtype, shape, elements=elements, complaint=complaint, **vars(seen))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import Comparison
@@ -72,26 +73,18 @@ class Findings:
 def _merged(name: str, by_seed: Mapping[int, Comparison]) -> OutputRecord:
     worst = max(by_seed, key=lambda seed: by_seed[seed].badness)
     seen = by_seed[worst]
-    relative = [one.max_rel for one in by_seed.values() if one.max_rel is not None]
-    return OutputRecord(
-        name=name,
-        kind=seen.kind,
-        dtype=seen.dtype,
-        shape=seen.shape,
-        elements=sum(one.elements for one in by_seed.values()),
-        mismatches=sum(one.mismatches for one in by_seed.values()),
-        non_finite=sum(one.non_finite for one in by_seed.values()),
-        worst_seed=worst,
-        place=seen.place,
-        max_abs=seen.max_abs,
-        max_rel=max(relative, default=None),
-        reference_abs=seen.reference_abs,
-        floor=seen.floor,
-        allowed=seen.allowed,
-        largest=seen.largest,
-        ratio=seen.ratio,
-        vacuous=sum(one.vacuous for one in by_seed.values()),
-        complaint=seen.complaint,
+    every = by_seed.values()
+    return OutputRecord.model_validate(
+        {
+            **asdict(seen),
+            "name": name,
+            "elements": sum(one.elements for one in every),
+            "mismatches": sum(one.mismatches for one in every),
+            "non_finite": sum(one.non_finite for one in every),
+            "worst_seed": worst,
+            "max_rel": max((one.max_rel for one in every if one.max_rel is not None), default=None),
+            "vacuous": sum(one.vacuous for one in every),
+        }
     )
 
 

@@ -47,7 +47,7 @@ class OutputRecord(Model):
         reference_abs: The same-precision reference's own largest absolute error.
         floor: The absolute error that stands in for a smaller one of the reference.
         allowed: What the largest absolute error may be.
-        largest: The largest magnitude in the float64 reference; 0 for `exact`.
+        largest: The largest magnitude in the reference.
         ratio: The largest absolute error as a multiple of that of the reference, or of
             the floor where that is more; none for `exact`.
         vacuous: Seeds that show nothing: the result is empty, or zeros would pass.
