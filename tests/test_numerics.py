@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import cmath
+import functools
+import importlib
 import subprocess
 import sys
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from contribbot.numerics import LAYOUTS, CannotJudgeError, Draw, Grid, Limits, lay_out
+from contribbot.numerics import (
+    LAYOUTS,
+    CannotJudgeError,
+    Draw,
+    Grid,
+    Limits,
+    lay_out,
+    treewatch,
+)
 from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import Comparison, compare, compare_exact
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.merge import Findings
-from contribbot.numerics.tensors import blocks
+from contribbot.numerics.tensors import blocks, digest
+from contribbot.numerics.treewatch import TreeWatch
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)
 FLOATS = [torch.float16, torch.bfloat16, torch.float32]
@@ -79,9 +93,6 @@ def test_a_floor_stands_in_for_a_reference_that_happens_to_be_exact() -> None:
     assert judged(close, usual, exact).complaint == ""
     seen = judged(torch.ones(3) + 3e-6, usual, exact)
     assert "times the floor 1e-6 (same-precision reference: 0); allowed 2 times" in seen.complaint
-    none = compare(close, reference=exact, same_precision=usual, limits=Limits(2.0, 0.0))
-    assert "makes none, and the floor is 0" in none.complaint
-    assert none.ratio is None
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -146,12 +157,35 @@ def test_references_must_fit_each_other() -> None:
 
 def test_a_result_cannot_judge_itself() -> None:
     usual, exact = softmaxes(torch.float16)
+    for actual in (usual, usual[:], usual.view(5, 7, 33), exact.expand(5, 7, 33)):
+        with pytest.raises(CannotJudgeError, match="the same memory"):
+            judged(actual, exact.clone() if actual.dtype == exact.dtype else usual, exact)
     with pytest.raises(CannotJudgeError, match="the same memory"):
-        judged(usual, usual, exact)
-    with pytest.raises(CannotJudgeError, match="the same memory"):
-        compare_exact(usual, usual)
-    with pytest.raises(CannotJudgeError, match="the same memory"):
-        judged(exact, exact.clone(), exact)  # of float64 the reference itself could be given
+        compare_exact(usual[1:], usual[:-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "floor", "wrong", "vacuous"),
+    [
+        ("error", 1e-6, 0.0, False),
+        ("error", 0.49, 0.0, False),
+        ("error", 0.5, 0.0, True),  # twice that is allowed, and the largest value is 1
+        ("error", 1e3, 0.0, True),
+        ("error", 1e3, float("nan"), False),  # it fails
+        ("exact", 1e3, 0.0, False),
+    ],
+)
+def test_a_result_that_zeros_would_pass_shows_nothing(
+    kind: str, floor: float, wrong: float, *, vacuous: bool
+) -> None:
+    usual = torch.ones(4)
+    if kind == "exact":
+        seen = compare_exact(usual.clone(), usual)
+    else:
+        limits = Limits(2.0, floor)
+        actual = usual + wrong
+        seen = compare(actual, reference=usual.double(), same_precision=usual, limits=limits)
+    assert seen.vacuous is vacuous
 
 
 @pytest.mark.parametrize("limits", [Limits(1e300, 1e300), Limits(2.0, 1.7e308)])
@@ -166,7 +200,8 @@ def test_empty_and_scalar_tensors() -> None:
     empty = torch.empty(0, 7)
     seen = judged(empty, empty.clone(), empty.double())
     assert (seen.complaint, seen.elements, seen.place, seen.max_rel) == ("", 0, None, None)
-    assert compare_exact(empty, empty.clone()).complaint == ""
+    assert seen.vacuous
+    assert compare_exact(empty, empty.clone()).vacuous
     one = torch.tensor(2.0)
     assert judged(one, one.clone(), one.double()).complaint == ""
     assert "at () is" in judged(one + 1, one.clone(), one.double()).complaint
@@ -402,6 +437,182 @@ def drawing(cell: Cell, seed: int = 0) -> Draw:
     return Draw(
         cell, seed, device=torch.device("cpu"), limits=lambda: LIMITS, findings=Findings(cell)
     )
+
+
+TREE = """\
+import cmath
+import torch
+SCALE = 1.0
+def half(x):
+    return torch.softmax(x, -1) / 2
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        return half(x)
+def doubled(x):
+    return x.mul_(2)
+def as_list(x):
+    return half(x).tolist()
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A module of a tree under test, imported and reached through a link, as in an overlay."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/halves.py").write_text(TREE)
+    (tmp_path / "tree/late.py").write_text("import halves\nhalves.half(halves.torch.ones(3))\n")
+    (tmp_path / "path").symlink_to(tmp_path / "tree")
+    # A compiled module of the tree, and a library with an operator of its own.
+    (tmp_path / "tree/libhalves.so").touch()
+    monkeypatch.setattr(cmath, "__file__", str(tmp_path / "tree/cmath.so"), raising=False)
+    monkeypatch.setattr(treewatch, "_TORCH", treewatch._TORCH - {"_test"})
+    monkeypatch.setattr(torch.ops, "loaded_libraries", {str(tmp_path / "path/libhalves.so")})
+    monkeypatch.syspath_prepend(str(tmp_path / "path"))
+    yield importlib.import_module("halves")
+    for name in ("halves", "late"):
+        sys.modules.pop(name, None)
+
+
+Body = Callable[[Draw, torch.Tensor, types.ModuleType], object]
+
+
+def soft(x: torch.Tensor) -> torch.Tensor:
+    """Return what is right."""
+    return torch.softmax(x, dim=-1)
+
+
+def exactly(draw: Draw, x: torch.Tensor, actual: object, name: str = "y") -> None:
+    """Judge a result by references of this file."""
+    draw.judge(name, actual, reference=soft(x.double()), same_precision=soft(x))
+
+
+def run(body: Body, tree: types.ModuleType) -> Findings:
+    """Run a test's body as a grid does, with a tree to watch."""
+    (cell,) = Grid({"dtype": [torch.float32]}).cells
+    findings, watch = Findings(cell), TreeWatch([str(Path(str(tree.__file__)).parent)])
+    draw = Draw(
+        cell, 0, device=torch.device("cpu"), limits=lambda: LIMITS, findings=findings, watch=watch
+    )
+    with watch.watching():
+        body(draw, draw.normal(3, 5), tree)
+    return findings
+
+
+def in_place(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
+    exactly(draw, x, lambda: soft(tree.doubled(x)))
+    exactly(draw, x, lambda: tree.half(x), "later")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(body, words, id=name)
+        for name, words, body in [
+            ("reference", "y: halves.py: half ran in the test itself", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=t.half(x.double()), same_precision=soft(x))),
+            ("yardstick", "halves.py: half ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=soft(x.double()), same_precision=t.half(x))),
+            ("expected", "halves.py: half ran", lambda d, x, t: d.judge_exact(
+                "y", lambda: t.half(x), t.half(x.clone()))),
+            ("of a layer", "halves.py: Layer.forward ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=t.Layer()(x.double()), same_precision=soft(x))),
+            ("through torch", "halves.py: half ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=torch.func.vmap(t.half)(x.double()),
+                same_precision=soft(x))),
+            ("through numbers", "halves.py: as_list ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=torch.tensor(t.as_list(x)).double(),
+                same_precision=soft(x))),
+            ("compiled", "y: cmath.sqrt ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=soft(x.double()) * t.cmath.sqrt(4).real,
+                same_precision=soft(x))),
+            ("operator", "y: torch._ops._test.leaky_relu ran", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=torch.ops._test.leaky_relu(x.double()),
+                same_precision=soft(x))),
+            ("result at once", r"draw.judge\('y', lambda: …\)", lambda d, x, t: exactly(
+                d, x, t.half(x))),
+            ("input written", "later: an input was written to", in_place),
+            ("input written at once", "y: an input was written to", lambda d, x, _: exactly(
+                d, x, x.mul_(2))),
+            ("reference written", "y: what is judged wrote to its reference", lambda d, x, t:
+                d.judge("y", lambda: t.doubled(x), reference=x.double(), same_precision=x)),
+            ("result aliases", "the same memory", lambda d, x, _: d.judge_exact(
+                "y", lambda: x, x.view(3, 5))),
+            ("no reference", "reference is NoneType, not a tensor", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=None, same_precision=soft(x))),
+            ("no yardstick", "same-precision reference is NoneType", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=soft(x.double()), same_precision=None)),
+            ("nothing expected", "expected tensor is NoneType", lambda d, x, t: d.judge_exact(
+                "y", lambda: t.half(x), None)),
+            ("NaN", "reference is NaN", lambda d, x, t: d.judge(
+                "y", lambda: t.half(x), reference=x.double().log(), same_precision=soft(x))),
+        ]
+    ],
+)  # fmt: skip
+def test_what_may_not_judge(body: Body, words: str, tree: types.ModuleType) -> None:
+    with pytest.raises(CannotJudgeError, match=words):
+        run(body, tree)
+    assert sys.getprofile() is None
+
+
+def twice(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
+    layer = functools.cache(lambda: tree.Layer()(x.clone()))
+    exactly(draw, x, lambda: layer() * 2)
+    draw.judge_exact("half", layer, soft(x) / 2)
+
+
+def afterwards(draw: Draw, x: torch.Tensor, tree: types.ModuleType) -> None:
+    exactly(draw, x, soft(x))
+    assert tree.half(x).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(body, id=name)
+        for name, body in [
+            ("function", lambda d, x, t: exactly(d, x, lambda: t.half(x) * 2)),
+            ("two results of a call", twice),
+            ("no tree", lambda d, x, _: exactly(d, x, soft(x))),
+            ("a constant", lambda d, x, t: exactly(d, x * t.SCALE, lambda: soft(x))),
+            ("torch's own", lambda d, x, _: exactly(d, x, torch.ops.aten._softmax(x, -1, False))),  # noqa: FBT003
+            ("an import", lambda d, x, _: exactly(
+                d, x, soft(x), importlib.import_module("late").__name__)),
+            ("own values", lambda d, x, t: exactly(d, x.mul_(3), lambda: t.half(x) * 2)),
+            ("when all is judged", afterwards),
+        ]
+    ],
+)  # fmt: skip
+def test_what_may_judge(body: Body, tree: types.ModuleType) -> None:
+    run(body, tree).require_good()
+
+
+def test_what_judges_is_known_before_the_result_is() -> None:
+    raised = dict[str, object]()
+
+    def body(draw: Draw, x: torch.Tensor, _: types.ModuleType) -> None:
+        try:
+            exactly(draw, x, lambda: 1 / 0)
+        except ZeroDivisionError:
+            raised.update(draw._findings.record([0]))
+
+    whole = run(lambda d, x, _: exactly(d, x, soft(x)), pytest).record([0])
+    run(body, pytest)
+
+    assert raised["digests"] == whole["digests"] != []
+    other = run(lambda d, x, _: exactly(d, x, soft(x.clone().mul_(2))), pytest).record([0])
+    assert other["digests"] == whole["digests"]
+    scaled = run(lambda d, x, _: exactly(d, x.mul_(2), lambda: soft(x)), pytest).record([0])
+    assert scaled["digests"] != whole["digests"]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *EIGHT_BITS, torch.bool, torch.complex64], ids=str)
+def test_a_digest_is_of_values_and_not_of_their_layout(dtype: torch.dtype) -> None:
+    values = torch.randn(4, 6, generator=torch.Generator().manual_seed(1)).to(dtype)
+    digests = {digest(lay_out(values, name)) for name in LAYOUTS if name != "expanded"}
+    assert len(digests) == 1
+    other = values.clone()
+    other.view(-1)[7] = 1 if not values.view(-1)[7] else 0
+    assert {digest(other), digest(values.view(6, 4)), digest(values[:0])}.isdisjoint(digests)
 
 
 def test_cells_are_named_by_their_values() -> None:

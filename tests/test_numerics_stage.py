@@ -13,11 +13,11 @@ import pytest
 
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.proofs import Numerics
-from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.records import CellRecord, Digests, OutputRecord
 from contribbot.report.numerics import worst_lines
-from contribbot.verify.childrun import CheckRun
+from contribbot.verify.childrun import CheckRun, Failure
 from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
-from contribbot.verify.verdict import sentence
+from contribbot.verify.verdict import Cause, sentence
 from tests.conftest import Program, Ran, dig
 from tests.toy import AREA, FIXED, Toy
 
@@ -37,7 +37,7 @@ JUDGED = (
 def test_area(draw: Draw) -> None:
     x, y = draw.normal(*draw.shape, mean=3.0), draw.normal(*draw.shape, mean=3.0)
     draw.judge(
-        "area", rectangle(x, y), reference=x.double() * y.double(), same_precision=x * y
+        "area", lambda: rectangle(x, y), reference=x.double() * y.double(), same_precision=x * y
     )
 """
 )
@@ -80,6 +80,7 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
         "cells": 4, "failed": 0, "elements": 66, "mismatches": 0, "non_finite": 0,
     }  # fmt: skip
     assert dig(details, "totals", "base", "failed") == 4
+    by = str(details["judged_by_sha256"])
     cells = dig(details, "cells", "base")
     assert isinstance(cells, list)
     first = CellRecord.model_validate(cells[0])
@@ -100,6 +101,9 @@ def test_a_wrong_base_and_a_right_patch(toy: Toy, program: Program) -> None:
 
     again = verified(program)
     assert again.cached
+    mean = ran(toy, program, JUDGED.replace("mean=3.0", "mean=2.0"), entry())
+    assert len(by) == 64
+    assert by not in str(mean.details["judged_by_sha256"])
 
 
 @pytest.mark.slow
@@ -113,42 +117,30 @@ def test_a_patch_whose_numbers_are_too_coarse_is_refuted(toy: Toy, program: Prog
 
 
 @pytest.mark.slow
-def test_nan_in_a_reference_is_never_the_stated_reason(toy: Toy, program: Program) -> None:
-    check = JUDGED.replace("x.double() * y.double()", "x.double() * float('nan')")
-    result = ran(toy, program, check, entry(reason="CannotJudgeError|AssertionError: float"))
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        # Its reason would match: a broken check is never the stated reason.
+        (("y.double()", "y.double() * float('nan')"),
+         "on the base: {}: CannotJudgeError: the float64 reference is NaN or infinite at (0, 0)"),
+        # The same function on both trees, and the wrong one to ask.
+        (("y.double()", "square(y.double()) / y"),
+         "on the base: {}: CannotJudgeError: area: toy/area.py: square ran in the test itself"),
+        # What the tree says without running.
+        (("y.double()", "y.double() * len(open(rectangle.__code__.co_filename).read())"),
+         "inputs and references must be the same on both trees: {}: area seed 0: other references"),
+        (("mean=3.0", "mean=len(open(rectangle.__code__.co_filename).read())"),
+         "inputs and references must be the same on both trees: {}: area seed 0: other inputs"),
+    ],
+)  # fmt: skip
+def test_what_says_nothing_of_the_patch(
+    toy: Toy, program: Program, change: tuple[str, str], words: str
+) -> None:
+    stated = entry(reason="CannotJudgeError|AssertionError: float")
+    result = ran(toy, program, JUDGED.replace(*change), stated)
     assert result.outcome is Outcome.UNAVAILABLE
-    assert "grid: the check is broken on the base: " in result.reason
-    assert "CannotJudgeError: the float64 reference is NaN or infinite at (0, 0)" in result.reason
-
-
-@pytest.mark.slow
-def test_numbers_that_nobody_judges_show_nothing(toy: Toy, program: Program) -> None:
-    plain = HEAD + "def test_area() -> None:\n    assert float(rectangle(2, 3)) == 6\n"
-    result = ran(toy, program, plain, entry(reason="assert 5"))
-    assert result.outcome is Outcome.UNAVAILABLE
-    assert result.reason == (
-        "grid: test_grid.py judges no cell: it uses no Grid of contribbot.numerics"
-    )
-
-
-@pytest.mark.slow
-def test_empty_results_show_nothing(toy: Toy, program: Program) -> None:
-    check = JUDGED.replace("(2, 3), (5,)", "(0, 3), (2, 0)").replace("rectangle(x, y)", "x * y")
-    result = ran(toy, program, check, entry(expect="pass-to-pass", reason=""))
-    assert result.outcome is Outcome.UNAVAILABLE
-    assert result.reason == "grid: every result is empty, so no number was judged"
-
-
-@pytest.mark.slow
-def test_limits_that_zeros_would_pass_show_nothing(toy: Toy, program: Program) -> None:
-    check = JUDGED.replace('"area", rectangle(x, y)', '"area", 0 * square(x)')
-    wide = entry(expect="pass-to-pass", reason="").replace("floor = 1e-9", "floor = 1e3")
-    result = ran(toy, program, check, wide)
-    assert result.outcome is Outcome.UNAVAILABLE
-    assert result.reason == (
-        "grid: every error that fudge and floor allow is as large as the values themselves, "
-        "so zeros would pass"
-    )
+    assert result.reason.startswith("grid: the check is broken")
+    assert words.format("test_grid.py::test_area[float16 2x3]") in result.reason
 
 
 @pytest.mark.slow
@@ -156,8 +148,8 @@ def test_what_is_skipped_is_said_and_a_cell_that_stops_half_way_is_no_pass(
     toy: Toy, program: Program
 ) -> None:
     exact = JUDGED.replace(
-        '"area", rectangle(x, y), reference=x.double() * y.double(), same_precision=x * y',
-        '"square", square(x), reference=x.double() ** 2, same_precision=x * x',
+        "rectangle(x, y), reference=x.double() * y.double(), same_precision=x * y",
+        "square(x), reference=x.double() ** 2, same_precision=x * x",
     )
     some = exact.replace(
         "@GRID.each_cell\n",
@@ -180,7 +172,7 @@ def test_what_is_skipped_is_said_and_a_cell_that_stops_half_way_is_no_pass(
 @pytest.mark.slow
 def test_names_that_no_text_can_hold_are_spelled_out(toy: Toy, program: Program) -> None:
     check = JUDGED.replace("[(2, 3), (5,)]", '[(5,)], "odd": ["\\ud800\\x1b[2J"]').replace(
-        '"area", rect', '"\\udfff", rect'
+        '"area", lambda', '"\\udfff", lambda'
     )
     result = ran(toy, program, check, entry(reason="max abs error"))
     assert result.outcome is Outcome.PASSED, result.reason
@@ -192,9 +184,10 @@ def test_names_that_no_text_can_hold_are_spelled_out(toy: Toy, program: Program)
 def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
     toy: Toy, program: Program
 ) -> None:
-    check = JUDGED.replace(
-        "draw.judge(", 'area = rectangle(x, y)\n    if float((area - x * y).abs().max()) > 0.1:\n'
-        '        raise ValueError(f"no rectangle in {__file__}")\n    draw.judge('
+    check = JUDGED.replace("lambda: rectangle(x, y)", "lambda: area(x, y)").replace(
+        "@GRID", "def area(x, y):\n    found = rectangle(x, y)\n"
+        "    if float((found - x * y).abs().max()) > 0.1:\n"
+        '        raise ValueError(f"no rectangle in {__file__}")\n    return found\n\n@GRID'
     )  # fmt: skip
     result = ran(toy, program, check, entry(reason="^ValueError: no rectangle"))
     assert result.outcome is Outcome.PASSED, result.reason
@@ -206,9 +199,9 @@ def test_a_base_that_raises_gives_no_result_and_keeps_its_reason(
 @pytest.mark.slow
 def test_what_must_stay_bit_for_bit(toy: Toy, program: Program) -> None:
     check = JUDGED.replace(
-        'draw.judge(\n        "area", rectangle(x, y), reference=x.double() * y.double(), '
+        'draw.judge(\n        "area", lambda: rectangle(x, y), reference=x.double() * y.double(), '
         "same_precision=x * y\n    )",
-        'draw.judge_exact("square", square(x), x * x)',
+        'draw.judge_exact("square", lambda: square(x), x * x)',
     )
     assert "judge_exact" in check
     result = ran(toy, program, check, entry(expect="pass-to-pass", reason=""))
@@ -250,16 +243,24 @@ def cell(number: int, ratio: float | None = 1.0, failed: str = "", **other: obje
         }
     )  # fmt: skip
     name = f"float16 n={number}"
-    axes = {"n": str(number % 7)}
     return CellRecord(
-        test=f"t.py::test[{name}]", cell=name, axes=axes, seeds=(0,), outputs=(output,),
-        failed=failed,
+        test=f"t.py::test[{name}]", cell=name, axes={"n": str(number % 7)}, seeds=(0,),
+        digests=(digests(),), outputs=(output,), failed=failed,
     )  # fmt: skip
 
 
+def digests(inputs: str = "a", references: str = "b", seed: int = 0) -> Digests:
+    """Return what a result is judged by."""
+    return Digests(seed=seed, result="y", inputs=inputs, references=references)
+
+
 def run(*cells: CellRecord) -> CheckRun:
-    """Return a run in which all tests passed."""
-    return CheckRun(passed=[one.test for one in cells], cells=list(cells))
+    """Return a run in which all tests passed but those of the cells that failed."""
+    bad = [
+        Failure(one.test, "call", f"E: {one.failed}", broken=False) for one in cells if one.failed
+    ]
+    passed = [one.test for one in cells if not one.failed]
+    return CheckRun(passed=passed, failed=bad, cells=list(cells), status=bool(bad))
 
 
 def judged(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
@@ -268,18 +269,93 @@ def judged(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
     return judgement.outcome, sentence(judgement)
 
 
+def altered(one: CellRecord, **changes: object) -> CellRecord:
+    """Return a cell with other fields."""
+    return one.model_copy(update=changes)
+
+
+GOOD, BAD = cell(1), cell(1, 9.0, "too far")
+SILENT = altered(BAD, outputs=())
+TWICE = (digests(), digests(seed=1))
+
+
 @pytest.mark.parametrize(
-    ("patched", "reason"),
+    ("base", "patched", "cause"),
     [
-        ([], "test_grid.py judges no cell: it uses no Grid of contribbot.numerics"),
-        ([cell(1, elements=0)], "every result is empty, so no number was judged"),
-        ([cell(1, largest=2.0)], ("every error that fudge and floor allow is as large as the "
-         "values themselves, so zeros would pass")),
+        ([GOOD], [GOOD], Cause.GREEN_ON_BOTH),
+        ([], [], Cause.SHOWS_NOTHING),
+        # Each result of each cell shows something, or the entry shows nothing.
+        ([GOOD, cell(2)], [GOOD, cell(2, vacuous=1)], Cause.SHOWS_NOTHING),
+        ([GOOD, cell(2)], [GOOD, cell(2, elements=0, vacuous=3)], Cause.SHOWS_NOTHING),
+        ([GOOD, cell(2, vacuous=1)], [GOOD, cell(2)], Cause.GREEN_ON_BOTH),
+        # The base fails: it may end sooner, and not before it has what judges.
+        ([BAD], [GOOD], Cause.RED_TO_GREEN),
+        ([SILENT], [GOOD], Cause.RED_TO_GREEN),
+        ([SILENT], [altered(GOOD, digests=TWICE)], Cause.RED_TO_GREEN),
+        ([altered(SILENT, digests=())], [GOOD], Cause.REFERENCES_DIFFER),
+        # Whatever it came to, it was not the same that was judged.
+        ([GOOD], [altered(GOOD, digests=TWICE)], Cause.REFERENCES_DIFFER),
+        ([GOOD], [altered(GOOD, seeds=(0, 1))], Cause.REFERENCES_DIFFER),
+        ([GOOD], [altered(GOOD, axes={"n": "8"})], Cause.REFERENCES_DIFFER),
+        ([GOOD, cell(2)], [GOOD], Cause.DIFFERENT_TESTS),
+        *(
+            ([altered(old, digests=(other,))], [new], Cause.REFERENCES_DIFFER)
+            for other in (digests(inputs="c"), digests(references="c"), digests(seed=1))
+            for old, new in ((GOOD, GOOD), (BAD, GOOD), (SILENT, GOOD), (BAD, BAD), (GOOD, BAD))
+        ),
+        # What the claim's own words refute stays refuted.
+        ([GOOD], [BAD], Cause.FAILS_PATCHED),
+        ([SILENT], [BAD], Cause.FAILS_PATCHED),
+        ([BAD], [altered(BAD, digests=())], Cause.FAILS_PATCHED),
+    ],
+)
+def test_cells_of_two_trees(
+    base: list[CellRecord], patched: list[CellRecord], cause: Cause
+) -> None:
+    stated = {"expect": "fail-to-pass", "reason": "too far"} if base and base[0].failed else {}
+    check = NUMERICS.model_copy(update=stated)
+    both = [run(*cells) if cells else CheckRun(passed=["t"]) for cells in (base, patched)]
+    assert judge_cells(check, both[0], both[1]).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "said"),
+    [
+        (run(GOOD), run(cell(1, vacuous=1)), (
+            "it shows nothing of numbers: float16 n=1: zeros would pass for y: fudge and floor "
+            "allow an error as large as the values")),
+        (run(GOOD), run(cell(1, elements=0, vacuous=1), cell(2, vacuous=1)),
+         "it shows nothing of numbers: float16 n=1: y is empty (and 1 more)"),
+        (run(altered(GOOD, digests=(digests(references="c"),))), run(GOOD), (
+            "the check is broken: inputs and references must be the same on both trees: "
+            "t.py::test[float16 n=1]: y seed 0: other references")),
     ],
 )  # fmt: skip
-def test_green_tests_that_show_nothing_of_numbers(patched: list[CellRecord], reason: str) -> None:
-    base = CheckRun(passed=["t.py::test"], cells=patched)
-    assert judged(base, base) == (Outcome.UNAVAILABLE, reason)
+def test_what_is_said_of_cells(base: CheckRun, patched: CheckRun, said: str) -> None:
+    base.passed = patched.passed
+    assert judged(base, patched) == (Outcome.UNAVAILABLE, said)
+
+
+@pytest.mark.parametrize(
+    ("cells", "patched", "base"),
+    [
+        # 1.78e-5 of the floor, and as much as the reference errs.
+        ([cell(1, 1.78e-5, reference_abs=1.78e-8, floor=1e-3)],
+         "1.78e-05 times the floor", "1.78e-05 times the floor"),
+        ([cell(1, 1.26)], "1.26 times the same-precision reference's", "1.26 times"),
+        ([cell(1, 1.26, floor=1.0)], "1.26 times the same-precision reference's", "1.26 times"),
+        ([cell(1, 1.0), cell(2, 1.5, reference_abs=0.0, floor=1e-3), cell(3, 1.2)],
+         "1.2 times the same-precision reference's, 1.5 times the floor where that is larger",
+         "1.5 times the floor"),
+    ],
+)  # fmt: skip
+def test_the_figure_that_is_said_is_the_one_that_decided(
+    cells: list[CellRecord], patched: str, base: str
+) -> None:
+    outcome, reason = judged(run(*cells), run(*cells))
+    assert outcome is Outcome.PASSED
+    said = reason.partition(": ")[2]
+    assert said == f"patched error at most {patched} (allowed 2); base up to {base}"
 
 
 def test_what_stays_bit_for_bit_and_what_is_skipped_is_said() -> None:
@@ -291,24 +367,16 @@ def test_what_stays_bit_for_bit_and_what_is_skipped_is_said() -> None:
 
 
 def test_a_bad_cell_whose_test_passed_is_no_pass() -> None:
-    outcome, reason = judged(run(cell(1)), run(cell(1, 9.0, "too far")))
+    patched = CheckRun(passed=[BAD.test], cells=[BAD])
+    outcome, reason = judged(run(GOOD), patched)
     assert outcome is Outcome.FAILED
     assert reason == "judged bad, though its test did not fail: t.py::test[float16 n=1]: too far"
-
-
-def test_cells_of_one_tree_only_are_no_pass() -> None:
-    base = run(cell(1), cell(2))
-    base.cells.pop()
-    outcome, reason = judged(base, run(cell(1), cell(2)))
-    assert outcome is Outcome.UNAVAILABLE
-    assert reason == "judged on one of the two trees only: t.py::test[float16 n=2]"
 
 
 def test_the_base_is_told_as_it_is() -> None:
     base = [
         cell(1, 1700.0), cell(2, non_finite=2, mismatches=2),
-        cell(3, elements=0, complaint="shape (1,) instead of (4,)"),
-        cell(4).model_copy(update={"outputs": ()}),
+        cell(3, elements=0, complaint="shape (1,) instead of (4,)"), altered(cell(4), outputs=()),
     ]  # fmt: skip
     patched = run(*(cell(number, 1.26) for number in range(1, 5)))
     outcome, reason = judged(run(*base), patched)
@@ -360,8 +428,8 @@ def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
     lines = worst_lines(result)
     assert lines[0] == "  worst on the patched tree:"
     assert lines[1] == (
-        "    float16 n=1 seed 0: y: 3 NaN or infinite, max abs 1, reference's 1 (1 times), "
-        "3 of 4 elements beyond, max rel undefined, at (1,)"
+        "    float16 n=1 seed 0: y: 3 NaN or infinite, max abs 1, 1 times the same-precision "
+        "reference's 1, 3 of 4 elements beyond, max rel undefined, at (1,)"
     )
     assert "\x1b" not in "".join(lines)
     assert worst_lines(result.model_copy(update={"details": {"cells": {"base": [{}, 3]}}})) == []

@@ -23,7 +23,7 @@ def test_softmax(draw: Draw) -> None:
     x = draw.normal(*draw.shape, std=draw.axis("scale", float), layout=draw.layout)
     draw.judge(
         "output",
-        kernel_under_test(x),
+        lambda: kernel_under_test(x),
         reference=torch.softmax(x.double(), dim=-1),
         same_precision=torch.softmax(x, dim=-1),
     )
@@ -31,36 +31,28 @@ def test_softmax(draw: Draw) -> None:
 
 `each_cell` makes one pytest test of each cell, such as
 `test_softmax[float16 7x64 packed scale=100.0]`, and runs the function once for each seed.
-All seeds run before the test fails, so that the worst is the worst of all. Other fixtures
-and parameters may follow `draw`.
+Other fixtures and parameters may follow `draw`. `docs/numerics.md` says more.
 
 `Draw.judge(name, actual, reference=…, same_precision=…)`:
 
+- `actual` is a function that returns the result. Only there may the tree under test run: what
+  judges is digested before, on both trees, and must be the same.
 - `reference` is float64 (complex128 for complex results) and finite; so is what
   `same_precision` holds. If they are not, they can judge nothing: `CannotJudgeError`,
   which is never the stated reason of a failure.
-- `actual` fails plainly if it is no tensor, or has another shape or dtype than
-  `same_precision`, or lies on another device than the grid's.
-- Any NaN or infinity in `actual` fails.
+- The result fails plainly if it is no tensor, has another shape or dtype than
+  `same_precision`, lies on another device than the grid's, or holds NaN or infinity.
 - What is judged is the largest absolute error over the tensor:
   `error(actual) <= fudge * max(error(same_precision), floor)`, with `fudge` and `floor`
-  from the patch's `[[numerics]]`. Reported besides: the largest relative error (over the
-  elements whose reference is not 0), how many elements err by more than is allowed, and
-  where the worst of them is.
+  from the patch's `[[numerics]]`, or from `CONTRIBBOT_NUMERICS='{"fudge": 2, "floor": 1e-6}'`.
 
-`Draw.judge_exact(name, actual, expected)`: the same bits, for quantised results. Counts the
-elements that differ and says where the first is. NaN and infinity fail here as well; to
-compare their bits, view both sides as integers.
-
-Several results of one cell (output, weights, gradients) have several names.
+`Draw.judge_exact(name, actual, expected)`: the same bits, for quantised results. NaN and
+infinity fail here as well; to compare their bits, view both sides as integers.
 
 Values are drawn on the CPU in float64 from a generator of the cell and the seed, rounded to
 the dtype, and then moved: a CPU and a GPU see the same input, and so do all dtypes and all
-layouts. `Layouts` lists the layouts; memory beside a view is filled with NaN, so that a
+layouts. `LAYOUTS` lists the layouts; memory beside a view is filled with NaN, so that a
 kernel that reads past its rows is caught.
-
-Run by plain pytest, without contribbot, a check just asserts. Fudge and floor come from the
-`patch.toml` beside `checks/` then, or from `CONTRIBBOT_NUMERICS='{"fudge": 2, "floor": 1e-6}'`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import torch
@@ -23,7 +23,7 @@ from contribbot.numerics.tensors import (
     require_plain,
     widened,
 )
-from contribbot.numerics.words import count, number, place_of, times
+from contribbot.numerics.words import count, multiple, number, place_of, times
 
 _LARGEST: Final = sys.float_info.max
 
@@ -42,18 +42,23 @@ class Comparison:
     max_abs: float = 0.0
     max_rel: float | None = None
     reference_abs: float = 0.0
+    floor: float = 0.0
     allowed: float = 0.0
     largest: float = 0.0
     ratio: float | None = None
     complaint: str = ""
 
     @property
-    def badness(self) -> tuple[bool, int, float, float]:
-        """Orders the seeds of a result: the worst is the largest."""
+    def vacuous(self) -> bool:
+        """Whether it passes and shows nothing: it is empty, or zeros would pass as well."""
+        zeros = self.kind == "error" and self.allowed >= self.largest
+        return not self.complaint and (not self.elements or zeros)
+
+    @property
+    def badness(self) -> tuple[bool, int, float, int, float]:
+        """Orders the results and seeds of a cell: the worst is the largest."""
         plain = bool(self.complaint) and not self.elements
-        ratio = math.inf if self.ratio is None and self.max_abs > 0 else self.ratio or 0.0
-        bad = self.mismatches if self.kind == "exact" else self.non_finite
-        return plain, bad, ratio, self.max_abs
+        return plain, self.non_finite, self.ratio or 0.0, self.mismatches, self.max_abs
 
 
 def compare(
@@ -64,68 +69,37 @@ def compare(
     limits: Limits,
     device: torch.device | None = None,
 ) -> Comparison:
-    """Judge a result by the error that a same-precision reference makes.
-
-    Args:
-        actual: The result.
-        reference: The same in float64, or complex128.
-        same_precision: The same as plain code in the result's dtype gives it.
-        limits: What is allowed.
-        device: Where the result must lie; None: anywhere.
-
-    Raises:
-        CannotJudgeError: A reference is not finite, not of higher precision, or does not
-            fit the other, or is the result itself.
-    """
-    _require_reference(reference, same_precision)
+    """Judge a result by the error that a same-precision reference makes."""
+    require_references(reference, same_precision)
     floor = limits.floor_for(dtype_name(same_precision.dtype))
     reference_abs = _error_of_reference(reference, same_precision)
     yardstick = max(reference_abs, floor)
     allowed = min(limits.fudge * yardstick, _LARGEST)
-    dtype, shape = dtype_name(same_precision.dtype), tuple(same_precision.shape)
+    judged_by = Comparison(
+        "error", dtype_name(same_precision.dtype), tuple(same_precision.shape),
+        reference_abs=reference_abs, floor=floor, allowed=allowed,
+    )  # fmt: skip
     odd = _plain_mismatch(actual, same_precision, device)
     if odd or not isinstance(actual, torch.Tensor):
-        return Comparison(
-            "error",
-            dtype,
-            shape,
-            reference_abs=reference_abs,
-            allowed=allowed,
-            complaint=odd,
-        )
+        return replace(judged_by, complaint=odd)
     _require_apart(actual, same_precision)
     _require_apart(actual, reference)
     seen = _measure(actual, reference, allowed)
-    ratio = min(seen.max_abs / yardstick, _LARGEST) if yardstick else None
-    return Comparison(
-        "error", dtype, shape,
-        elements=reference.numel(),
-        mismatches=seen.mismatches,
-        non_finite=seen.non_finite,
-        place=seen.place,
-        max_abs=seen.max_abs,
-        max_rel=seen.max_rel,
-        reference_abs=reference_abs,
-        allowed=allowed,
-        largest=seen.largest,
-        ratio=ratio,
-        complaint=_complaint(seen, reference.numel(), limits.fudge, reference_abs, floor),
-    )  # fmt: skip
+    ratio = min(seen.max_abs / yardstick, _LARGEST)
+    complaint = seen.complaint_if_non_finite(reference.numel())
+    if not complaint and seen.max_abs > allowed and seen.place is not None:
+        complaint = (
+            f"max abs error {number(seen.max_abs)} at {place_of(seen.place)} is "
+            f"{multiple(ratio, reference_abs, floor)}; allowed {times(limits.fudge)} times"
+        )
+    seen_fields = {**vars(seen), "ratio": ratio, "complaint": complaint}
+    return replace(judged_by, elements=reference.numel(), **seen_fields)
 
 
 def compare_exact(
     actual: object, expected: torch.Tensor, *, device: torch.device | None = None
 ) -> Comparison:
-    """Compare a result bit by bit.
-
-    Args:
-        actual: The result.
-        expected: What it must be; any dtype.
-        device: Where the result must lie; None: anywhere.
-
-    Raises:
-        CannotJudgeError: What is expected is not finite, no plain tensor, or the result itself.
-    """
+    """Compare a result bit by bit."""
     require_plain("the expected tensor", expected)
     require_finite("the expected tensor", expected)
     dtype, shape = dtype_name(expected.dtype), tuple(expected.shape)
@@ -147,16 +121,9 @@ def compare_exact(
             f"{count(wrong)} of {count(expected.numel())} elements differ, "
             f"first at {place_of(first)}: {got} instead of {right}"
         )
-    return Comparison(
-        "exact", dtype, shape,
-        elements=expected.numel(),
-        mismatches=wrong,
-        non_finite=seen.non_finite,
-        place=seen.place if seen.non_finite else first,
-        max_abs=seen.max_abs,
-        max_rel=seen.max_rel,
-        complaint=complaint,
-    )  # fmt: skip
+    seen.mismatches, seen.place = wrong, seen.place if seen.non_finite else first
+    elements = expected.numel()
+    return Comparison("exact", dtype, shape, elements=elements, complaint=complaint, **vars(seen))
 
 
 @dataclass
@@ -218,24 +185,6 @@ def _error_of_reference(reference: torch.Tensor, same_precision: torch.Tensor) -
     return largest
 
 
-def _complaint(seen: _Seen, elements: int, fudge: float, reference_abs: float, floor: float) -> str:
-    """Say why a result is not good enough, or nothing."""
-    yardstick = max(reference_abs, floor)
-    if seen.non_finite:
-        return seen.complaint_if_non_finite(elements)
-    if seen.max_abs <= fudge * yardstick or seen.place is None:
-        return ""
-    found = f"max abs error {number(seen.max_abs)} at {place_of(seen.place)}"
-    if not yardstick:
-        return f"{found}; the same-precision reference makes none, and the floor is 0"
-    by = f"{times(seen.max_abs / yardstick)} times"
-    if reference_abs >= floor:
-        than = f"the same-precision reference's {number(reference_abs)}"
-    else:
-        than = f"the floor {number(floor)} (same-precision reference: {number(reference_abs)})"
-    return f"{found} is {by} {than}; allowed {times(fudge)} times"
-
-
 def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device | None) -> str:
     """Say what is wrong with a result before its numbers, or nothing."""
     if not isinstance(actual, torch.Tensor):
@@ -260,13 +209,15 @@ def _lies_on(tensor: torch.Tensor, device: torch.device) -> bool:
 
 def _require_apart(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Refuse to judge a result by itself, which always passes."""
-    if actual.numel() and actual.data_ptr() == expected.data_ptr():
+    memory = [one.untyped_storage().data_ptr() for one in (actual, expected)]
+    if actual.numel() and memory[0] == memory[1]:
         raise CannotJudgeError("the result and its reference are the same memory: clone one")
 
 
-def _require_reference(reference: torch.Tensor, same_precision: torch.Tensor) -> None:
-    require_plain("the float64 reference", reference)
-    require_plain("the same-precision reference", same_precision)
+def require_references(reference: object, same_precision: object) -> None:
+    """Refuse references that are no tensors of their precision, or do not fit each other."""
+    reference = require_plain("the float64 reference", reference)
+    same_precision = require_plain("the same-precision reference", same_precision)
     wanted = torch.complex128 if same_precision.is_complex() else torch.float64
     if reference.dtype != wanted:
         raise CannotJudgeError(

@@ -9,10 +9,12 @@ from typing import TypeVar
 import torch
 
 from contribbot.numerics.cell import Cell
-from contribbot.numerics.compare import compare, compare_exact
+from contribbot.numerics.compare import compare, compare_exact, require_references
 from contribbot.numerics.layouts import lay_out
-from contribbot.numerics.limits import Limits
+from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.merge import Findings
+from contribbot.numerics.tensors import digest, require_plain
+from contribbot.numerics.treewatch import TreeWatch, unwatched
 
 Value = TypeVar("Value")
 
@@ -39,9 +41,14 @@ class Draw:
         device: torch.device,
         limits: Callable[[], Limits],
         findings: Findings,
+        watch: TreeWatch | None = None,
     ) -> None:
         self.seed = seed
         self.device = device
+        self._watch = watch or TreeWatch()
+        self._inputs: list[torch.Tensor] = []
+        self._drawn: list[str] = []
+        self._written = False
         self._values = cell.values
         self._limits = limits
         self._findings = findings
@@ -141,7 +148,11 @@ class Draw:
             dtype: The dtype; None: that of the cell.
             layout: How it lies in memory, a name in `LAYOUTS`.
         """
-        return lay_out(values.to(dtype or self.dtype).to(self.device), layout)
+        with unwatched():
+            placed = lay_out(values.to(dtype or self.dtype).to(self.device), layout)
+            self._inputs.append(placed)
+            self._drawn.append(digest(placed))
+        return placed
 
     def judge(
         self,
@@ -155,21 +166,26 @@ class Draw:
 
         Args:
             name: What the result is called: `output`, `weights`, …
-            actual: The result.
+            actual: A function that returns the result, the only place where the tree under
+                test runs; or the result, if nothing of the tree's Python made it.
             reference: The same in float64 (complex128), on any device.
             same_precision: The same from plain code in the result's dtype, on any device.
 
         Raises:
-            CannotJudgeError: The references can judge nothing.
+            CannotJudgeError: The references can judge nothing, could come from the tree, or
+                were written to.
             ValueError: This seed has judged a result of this name.
         """
-        seen = compare(
-            actual,
-            reference=reference,
-            same_precision=same_precision,
-            limits=self._limits(),
-            device=self.device,
-        )
+        with unwatched():
+            require_references(reference, same_precision)
+            result = self._result(name, actual, reference, same_precision)
+            seen = compare(
+                result,
+                reference=reference,
+                same_precision=same_precision,
+                limits=self._limits(),
+                device=self.device,
+            )
         self._findings.add(name, self.seed, seen)
 
     def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
@@ -177,11 +193,44 @@ class Draw:
 
         Args:
             name: What the result is called.
-            actual: The result.
+            actual: As for `judge`.
             expected: What it must be.
 
         Raises:
-            CannotJudgeError: What is expected is not finite.
+            CannotJudgeError: What is expected is not finite, could come from the tree, or was
+                written to.
             ValueError: This seed has judged a result of this name.
         """
-        self._findings.add(name, self.seed, compare_exact(actual, expected, device=self.device))
+        with unwatched():
+            require_plain("the expected tensor", expected)
+            result = self._result(name, actual, expected)
+            seen = compare_exact(result, expected, device=self.device)
+        self._findings.add(name, self.seed, seen)
+
+    def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
+        """Note what a result is judged by, then compute it, which may change nothing of that."""
+        if self._watch.ran:
+            raise CannotJudgeError(
+                f"{name}: {self._watch.ran} ran in the test itself, so that a reference could "
+                "come from the tree: run the tree only in a function that is judged, "
+                f"draw.judge({name!r}, lambda: …)"
+            )
+        inputs = [digest(tensor) for tensor in self._inputs]
+        if self._written or not (callable(actual) or inputs == self._drawn):
+            raise CannotJudgeError(
+                f"{name}: an input was written to after it was drawn, so that a reference could "
+                "be of other values: give what writes to it a clone"
+            )
+        all_inputs = hashlib.sha256(" ".join(inputs).encode()).hexdigest()[:16]
+        before = digest(*references)
+        self._findings.judged_by(name, self.seed, inputs=all_inputs, references=before)
+        if not callable(actual):
+            return actual
+        result = actual()
+        known = self._inputs[: len(inputs)]
+        self._written = inputs != [digest(tensor) for tensor in known]
+        if before != digest(*references):
+            raise CannotJudgeError(
+                f"{name}: what is judged wrote to its reference: give it a clone"
+            )
+        return result

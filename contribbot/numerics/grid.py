@@ -17,11 +17,14 @@ from contribbot.numerics.draw import Draw
 from contribbot.numerics.limits import Limits
 from contribbot.numerics.merge import Findings
 from contribbot.numerics.tensors import dtype_name
+from contribbot.numerics.treewatch import TreeWatch
 from contribbot.numerics.words import plain
 
 
 class _Reporter(Protocol):
-    """The part of contribbot's pytest plugin that takes cells."""
+    """The part of contribbot's pytest plugin that knows the tree, and takes cells."""
+
+    folders: Sequence[str]
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
@@ -100,16 +103,22 @@ class Grid:
         __tracebackhide__ = True
         limits = functools.cache(lambda: Limits.stated(file))
         findings = Findings(cell)
+        plugin = request.config.pluginmanager.get_plugin("contribbot-reporter")
+        reporter = cast("_Reporter | None", plugin)
+        watch = TreeWatch(reporter.folders if reporter else ())
         try:
             for seed in self.seeds:
-                body(Draw(cell, seed, device=self.device, limits=limits, findings=findings))
+                draw = Draw(
+                    cell, seed, device=self.device, limits=limits, findings=findings, watch=watch
+                )
+                with watch.watching():
+                    body(draw)
         except BaseException as error:  # also a skip, which leaves the other seeds unseen
             findings.failed = f"{type(error).__name__}: {error}"
             raise
         finally:
-            reporter = request.config.pluginmanager.get_plugin("contribbot-reporter")
             if reporter is not None:
-                cast("_Reporter", reporter).cell(request.node.nodeid, findings.record(self.seeds))
+                reporter.cell(request.node.nodeid, findings.record(self.seeds))
         findings.require_good()
 
 

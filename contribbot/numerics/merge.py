@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import Comparison
-from contribbot.numerics.records import OutputRecord
+from contribbot.numerics.records import Digests, OutputRecord
 from contribbot.numerics.words import plain
 
 #: An error message may hold a tensor; a record need not.
@@ -14,33 +15,24 @@ _LONGEST = 500
 
 
 class Findings:
-    """What the seeds of a cell come to.
-
-    Attributes:
-        failed: Why it ended before all seeds were judged, or empty.
-    """
+    """What the seeds of a cell come to; `failed`: why it ended before all were judged."""
 
     def __init__(self, cell: Cell) -> None:
         self.failed = ""
         self._cell = cell
         self._seen: dict[str, dict[int, Comparison]] = {}
+        self._digests: list[Digests] = []
+
+    def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
+        """Note what a result is about to be judged by; raise ValueError for a name's second."""
+        name = plain(name)
+        if any((one.result, one.seed) == (name, seed) for one in self._digests):
+            raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
+        self._digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
 
     def add(self, name: str, seed: int, seen: Comparison) -> None:
-        """Take a comparison.
-
-        Args:
-            name: What the check calls the result.
-            seed: The seed.
-            seen: The comparison.
-
-        Raises:
-            ValueError: There is one of this name and seed.
-        """
-        name = plain(name)
-        by_seed = self._seen.setdefault(name, {})
-        if seed in by_seed:
-            raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
-        by_seed[seed] = seen
+        """Take a comparison."""
+        self._seen.setdefault(plain(name), {})[seed] = seen
 
     def record(self, seeds: Iterable[int]) -> dict[str, object]:
         """Return the fields of a `CellRecord`, without its test."""
@@ -48,6 +40,7 @@ class Findings:
             "cell": self._cell.name,
             "axes": {**self._cell.texts},
             "seeds": [*seeds],
+            "digests": [one.model_dump() for one in self._digests],
             "outputs": [
                 _merged(name, by_seed).model_dump(mode="json")
                 for name, by_seed in self._seen.items()
@@ -56,11 +49,7 @@ class Findings:
         }
 
     def require_good(self) -> None:
-        """Fail if any result is not good enough, naming the worst.
-
-        Raises:
-            AssertionError: One is not, or nothing was judged.
-        """
+        """Fail if nothing was judged or a result is not good enough, naming the worst."""
         __tracebackhide__ = True
         complaint = self._complaint()
         if complaint:
@@ -84,24 +73,18 @@ class Findings:
 def _merged(name: str, by_seed: Mapping[int, Comparison]) -> OutputRecord:
     worst = max(by_seed, key=lambda seed: by_seed[seed].badness)
     seen = by_seed[worst]
-    relative = [one.max_rel for one in by_seed.values() if one.max_rel is not None]
-    return OutputRecord(
-        name=name,
-        kind=seen.kind,
-        dtype=seen.dtype,
-        shape=seen.shape,
-        elements=sum(one.elements for one in by_seed.values()),
-        mismatches=sum(one.mismatches for one in by_seed.values()),
-        non_finite=sum(one.non_finite for one in by_seed.values()),
-        worst_seed=worst,
-        place=seen.place,
-        max_abs=seen.max_abs,
-        max_rel=max(relative, default=None),
-        reference_abs=seen.reference_abs,
-        allowed=seen.allowed,
-        largest=seen.largest,
-        ratio=seen.ratio,
-        complaint=seen.complaint,
+    every = by_seed.values()
+    return OutputRecord.model_validate(
+        {
+            **asdict(seen),
+            "name": name,
+            "elements": sum(one.elements for one in every),
+            "mismatches": sum(one.mismatches for one in every),
+            "non_finite": sum(one.non_finite for one in every),
+            "worst_seed": worst,
+            "max_rel": max((one.max_rel for one in every if one.max_rel is not None), default=None),
+            "vacuous": sum(one.vacuous for one in every),
+        }
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from typing import Final
@@ -25,12 +26,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
-    """Cut a shape into blocks of at most `limit` elements, in order.
-
-    Args:
-        shape: The shape; one without elements has no blocks.
-        limit: Elements in a block.
-    """
+    """Cut a shape into blocks of at most `limit` elements, in order; an empty one has none."""
     if math.prod(shape) <= limit:
         if math.prod(shape):
             yield ()
@@ -43,12 +39,8 @@ def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
             yield (rows, *rest)
 
 
-def require_plain(what: str, tensor: object) -> None:
-    """Refuse what has no elements that could be compared.
-
-    Raises:
-        CannotJudgeError: It is no dense tensor with values that widen to float64.
-    """
+def require_plain(what: str, tensor: object) -> torch.Tensor:
+    """Return a dense tensor whose values widen to float64; refuse all else."""
     if not isinstance(tensor, torch.Tensor):
         raise CannotJudgeError(f"{what} is {type(tensor).__name__}, not a tensor")
     if tensor.layout != torch.strided or tensor.is_nested:
@@ -62,14 +54,11 @@ def require_plain(what: str, tensor: object) -> None:
             f"{what} is {dtype_name(tensor.dtype)}, which torch cannot convert to float64: "
             "unpack it, or view it as integers for judge_exact"
         ) from error
+    return tensor
 
 
 def require_finite(what: str, tensor: torch.Tensor) -> None:
-    """Refuse a reference that holds NaN or infinity.
-
-    Raises:
-        CannotJudgeError: It does.
-    """
+    """Refuse a reference that holds NaN or infinity."""
     for block in blocks(tuple(tensor.shape)):
         finite = torch.isfinite(widened(tensor[block]))
         if not bool(finite.all()):
@@ -88,6 +77,16 @@ def differing(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return there.any(dim=-1) if one.is_complex() else there
 
 
+def digest(*tensors: torch.Tensor) -> str:
+    """Return 16 digits of a SHA-256 over dtypes, shapes and bits."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(f"{dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}".encode())
+        for block in blocks(tuple(tensor.shape)):
+            found.update(_bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
+    return found.hexdigest()[:16]
+
+
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
     """View a tensor as integers; a complex one as two for each element."""
     plain = tensor.detach().resolve_conj().resolve_neg()
@@ -97,12 +96,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
-    """Return the index in the whole of the first largest value (or True) in a block.
-
-    Args:
-        block_values: What is looked through.
-        block: Where it lies in the whole.
-    """
+    """Return the index in the whole of the first largest value (or True) in a block."""
     ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
     flat = int(ranked.argmax())
     inside: list[int] = []

@@ -21,6 +21,14 @@ def times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.3g}"
 
 
+def multiple(ratio: float, reference_abs: float, floor: float) -> str:
+    """Say what an error is a multiple of: the larger of the two decides."""
+    if reference_abs >= floor:
+        return f"{times(ratio)} times the same-precision reference's {number(reference_abs)}"
+    reference = f"(same-precision reference: {number(reference_abs)})"
+    return f"{times(ratio)} times the floor {number(floor)} {reference}"
+
+
 def count(elements: int) -> str:
     """Return a count, with separators."""
     return f"{elements:,}"

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from contribbot.model.outcome import StageResult
 from contribbot.numerics.records import CellRecord, OutputRecord
-from contribbot.numerics.words import count, number, place_of, times
+from contribbot.numerics.words import count, number, place_of
 from contribbot.report.text import clean
 
 #: Results shown of each side.
@@ -50,10 +50,7 @@ def _row(cell: CellRecord, one: OutputRecord) -> str:
     if one.kind == "exact":
         told.append(f"{count(one.mismatches)} of {count(one.elements)} elements differ")
     else:
-        factor = "" if one.ratio is None else f" ({times(one.ratio)} times)"
-        told.append(
-            f"max abs {number(one.max_abs)}, reference's {number(one.reference_abs)}{factor}"
-        )
+        told.append(f"max abs {number(one.max_abs)}, {one.multiple}")
         told.append(f"{count(one.mismatches)} of {count(one.elements)} elements beyond")
     told.append("max rel " + ("undefined" if one.max_rel is None else number(one.max_rel)))
     if one.place is not None:

@@ -21,7 +21,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +62,13 @@ _NO_DEVICE = re.compile(
 
 
 class Reporter:
-    """Writes what happens to the report file, and which lines ran beside it."""
+    """Writes what happens to the report file, and which lines ran beside it.
 
-    def __init__(self, path: Path) -> None:
+    `folders` are the tree's; `contribbot.numerics` asks for them.
+    """
+
+    def __init__(self, path: Path, folders: Sequence[str]) -> None:
+        self.folders = folders
         self._file = path.open("a", encoding="utf-8")
         self._coverage: coverage.Coverage | None = None
         self._testing = False
@@ -240,13 +244,15 @@ def main() -> None:
     """Run pytest on the tree, and end with its status."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
     _set_limits()
-    reporter = Reporter(Path(os.environ.pop("CONTRIBBOT_REPORT")))
+    path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
+    built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
+    folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)
+    reporter = Reporter(Path(os.environ.pop("CONTRIBBOT_REPORT")), folders)
     plugins: list[object] = [_Named(reporter)]
     if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
         from contribbot.verify.kernelwatch import KernelWatch  # noqa: PLC0415  where asked for
 
         plugins.append(KernelWatch(kernels, reporter.write))
-    path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
     own = filter(None, [os.environ.get("PYTHONPATH")])

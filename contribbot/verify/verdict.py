@@ -31,6 +31,7 @@ class Cause(enum.StrEnum):
     OTHER_REASON = "fails for another reason"
     #: It could not be tested here, or the check is broken.
     SHOWS_NOTHING = "shows nothing of numbers"
+    REFERENCES_DIFFER = "references differ"
     BROKEN = "broken"
     DIED = "died"
     SKIPPED = "skipped on one side"
@@ -212,6 +213,10 @@ _SENTENCES: Final = {
     Cause.FAILS_BASE: "fails on the {side}: {told}",
     Cause.PASSES_BASE: "passes on the {side}, so it shows nothing: {told}",
     Cause.OTHER_REASON: "fails on the {side} for another reason than stated: {told}",
+    Cause.SHOWS_NOTHING: "it shows nothing of numbers: {told}",
+    Cause.REFERENCES_DIFFER: (
+        "the check is broken: inputs and references must be the same on both trees: {told}"
+    ),
     Cause.BROKEN: "the check is broken on the {side}: {told}",
     Cause.DIED: "the check did not end well on the {side}: {told}",
     Cause.SKIPPED: "skipped on the {side}, so it shows nothing: {told}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from contribbot.contribute.text.seen import Seen, Source, other_release
 from contribbot.model.gate import Searched
 from contribbot.model.rules import Rules, Section
 from contribbot.numerics.records import CellRecord, OutputRecord
-from contribbot.numerics.words import number, times
+from contribbot.numerics.words import number
 
 #: Characters of a failure's message, by how short the text must be.
 _MESSAGE: Final = (120, 90, 60, 0)
@@ -123,52 +124,47 @@ def _sources(context: Context, seen: Sequence[Seen]) -> list[Source]:
 
 def numerics(context: Context) -> list[str]:
     """Return how far results are from float64, against a reference of the same precision."""
-    lines = []
-    judged = False
+    lines: list[str] = []
+    judged: list[OutputRecord] = []
     for one in context.figures.of("numerics"):
-        ratio, worst = _worst(one, "patched"), _worst(one, "base")
-        judged = judged or "same-precision" in one.summary
+        judged += [output for _, output in _judged(one, "patched")]
         text = f"- {code(one.name)} on {one.result.target}, {plain(one.summary)} ({one.labels})"
         if context.level == 0:
-            said = [
-                f"{side}: {found}"
-                for side, found in (("with it", ratio), ("without", worst))
-                if found
-            ]
             # Two records may say the same in one line, and not have the same worst result.
             whose = f", {one.source.label}" if len(one.sources) > 1 else ""
-            text += "".join(f"\n  - worst {line}{whose}" for line in said)
+            for title, side in (("with it", "patched"), ("without", "base")):
+                worst = _worst(one, side)
+                text += f"\n  - worst {title}: {worst}{whose}" if worst else ""
         lines.append(text)
-    if not lines:
-        return []
+    floor = ", or of the floor where that is larger" if any(x.by_floor for x in judged) else ""
     meaning = (
         "Errors are against float64, as multiples of the error that the same precision makes on "
-        "the same input."
+        f"the same input{floor}."
     )
-    return [*([meaning] if judged else []), "\n".join(lines)]
+    said = ["\n".join(lines)] if lines else []
+    return [meaning, *said] if judged else said
+
+
+def _judged(one: Seen, side: str) -> list[tuple[CellRecord, OutputRecord]]:
+    """Return the results of a side that are judged by their error."""
+    found: list[CellRecord] = []
+    cells = one.table("cells").get(side)
+    for raw in cells if isinstance(cells, list) else []:
+        # Of a record of another version, the one line still says what came of it.
+        with contextlib.suppress(ValidationError):
+            found.append(CellRecord.model_validate(raw))
+    return [(cell, output) for cell in found for output in cell.outputs if output.ratio is not None]
 
 
 def _worst(one: Seen, side: str) -> str | None:
     """Describe the finite result of a side that errs most; None where none errs beyond 1."""
-    ranked: list[tuple[float, CellRecord, OutputRecord]] = []
-    cells = one.table("cells").get(side)
-    for raw in cells if isinstance(cells, list) else []:
-        try:
-            found = CellRecord.model_validate(raw)
-        except ValidationError:
-            continue  # a record of another version; the one line still says what came of it
-        ranked += [
-            (output.ratio, found, output) for output in found.outputs if output.ratio is not None
-        ]
-    if not ranked:
-        return None
-    ratio, where, output = max(ranked, key=lambda row: row[0])
-    if ratio <= 1:
+    ranked = _judged(one, side)
+    where, output = max(ranked, key=lambda pair: pair[1].ratio or 0.0, default=(None, None))
+    if where is None or output is None or (output.ratio or 0.0) <= 1:
         return None
     return (
         f"{code(where.cell, limit=80)}, {code(output.name, limit=40)}: max abs error "
-        f"{number(output.max_abs)}, the reference's {number(output.reference_abs)} "
-        f"({times(ratio)} times)"
+        f"{number(output.max_abs)}, {output.multiple}"
     )
 
 

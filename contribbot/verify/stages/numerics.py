@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from pydantic import JsonValue
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.proofs import Numerics
 from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.records import CellRecord
+from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import count, times
 from contribbot.verify.checkunit import Way, check_unit
 from contribbot.verify.childrun import CheckRun
@@ -23,6 +24,7 @@ from contribbot.verify.verdict import Cause, Judgement, judge_check
 MOST_CELLS: Final = 64
 #: Results of one cell that a record holds, the worst of them.
 MOST_OUTPUTS: Final = 16
+_REFERENCES: Final = "the same-precision reference's"
 
 
 class NumericsStage:
@@ -49,6 +51,7 @@ def way_of(entry: Numerics) -> Way:
         details=lambda base, patched: {
             **limits,
             "why": entry.why,
+            "judged_by_sha256": _judged_by(patched.cells),
             "cells": {"base": _kept(base.cells), "patched": _kept(patched.cells)},
             "totals": {"base": _totals(base.cells), "patched": _totals(patched.cells)},
         },
@@ -58,52 +61,96 @@ def way_of(entry: Numerics) -> Way:
 def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement:
     """Judge an entry as a check, and see that its cells show what its tests claim."""
     judgement = judge_check(entry, base, patched)
-    if judgement.outcome is not Outcome.PASSED:
+    if judgement.outcome is Outcome.UNAVAILABLE:
         return judgement
-    problem = not_shown(entry, base.cells, patched.cells)
-    if problem:
-        bad = any(cell.failed for cell in patched.cells)
-        return Judgement(Cause.FAILS_PATCHED if bad else Cause.SHOWS_NOTHING, words=problem)
+    passed = judgement.outcome is Outcome.PASSED
+    shown = not_shown(entry, patched.cells) if passed else None
+    if shown := shown or _not_the_same(base.cells, patched.cells, complete=passed):
+        return shown
+    if not passed:
+        return judgement
     left = len(patched.skipped)
     skipped = f"; {count(left)} test{'s' if left != 1 else ''} skipped" if left else ""
     return replace(judgement, words=_summary(entry, base.cells, patched.cells) + skipped)
 
 
-def not_shown(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
-    """Say why green tests show nothing of numbers, or nothing."""
-    if not patched:
-        return f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
-    judged = [one for cell in patched for one in cell.outputs if one.elements]
-    if not judged:
-        return "every result is empty, so no number was judged"
-    for cell in patched:
+def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
+    """Judge green tests whose cells show nothing of numbers; None: each shows something."""
+    if not cells:
+        told = f"{entry.file} judges no cell: it uses no Grid of contribbot.numerics"
+        return Judgement(Cause.SHOWS_NOTHING, told=told)
+    for cell in cells:
         if cell.failed:
-            return f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
-    if all(one.kind == "error" and one.allowed >= one.largest for one in judged):
-        return (
-            "every error that fudge and floor allow is as large as the values themselves, "
-            "so zeros would pass"
-        )
-    differing = sorted({cell.test for cell in base} ^ {cell.test for cell in patched})
-    if differing:
-        return f"judged on one of the two trees only: {differing[0]}"
-    return ""
+            told = f"judged bad, though its test did not fail: {cell.test}: {cell.failed}"
+            return Judgement(Cause.FAILS_PATCHED, words=told)
+    empty = [
+        f"{cell.cell}: {output.name} is empty"
+        if not output.elements
+        else f"{cell.cell}: zeros would pass for {output.name}: fudge and floor allow an error "
+        "as large as the values"
+        for cell in cells
+        for output in cell.outputs
+        if output.vacuous
+    ]
+    return Judgement(Cause.SHOWS_NOTHING, told=empty[0], more=len(empty) - 1) if empty else None
+
+
+def _not_the_same(
+    base: Sequence[CellRecord], patched: Sequence[CellRecord], *, complete: bool
+) -> Judgement | None:
+    """Judge cells that the two trees judged by other inputs or references; None: by the same."""
+    sides = [{cell.test: cell for cell in cells} for cells in (base, patched)]
+    for test in {**sides[0], **sides[1]}:
+        old, new = (side.get(test) for side in sides)
+        told = _difference(old, new, complete=complete)
+        if told:
+            return Judgement(Cause.REFERENCES_DIFFER, told=f"{test}: {told}")
+    return None
+
+
+def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: bool) -> str:
+    """Say what two trees did not judge a cell by in common; a run that failed may end sooner."""
+    if old is None or new is None:
+        return "judged on one of the two trees only" if complete else ""
+    if (old.seeds, old.axes) != (new.seeds, new.axes):
+        return "other seeds or values"
+    for one, other in zip(old.digests, new.digests, strict=False):
+        what = f"{other.result} seed {other.seed}"
+        if one.inputs != other.inputs or (one.result, one.seed) != (other.result, other.seed):
+            return f"{what}: other inputs"
+        if one.references != other.references:
+            return f"{what}: other references"
+    if complete and not old.digests:
+        return "the base ended before it was known what judges the result: hand over a function"
+    whole = complete and not old.failed
+    return "other results" if whole and len(old.digests) != len(new.digests) else ""
 
 
 def _summary(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
     """Say what was seen, in one line."""
-    kinds = {one.kind for cell in patched for one in cell.outputs}
+    outputs = [output for cell in patched for output in cell.outputs]
     seen = []
-    if "error" in kinds:
-        worst = max(cell.ratio for cell in patched)
-        seen.append(
-            f"patched error at most {times(worst)} times the same-precision reference's "
-            f"(allowed {times(entry.fudge)})"
-        )
-    if "exact" in kinds:
-        exact = sum(one.elements for cell in patched for one in cell.outputs if one.kind == "exact")
+    if multiples := _multiples(outputs):
+        seen.append(f"patched error at most {multiples} (allowed {times(entry.fudge)})")
+    exact = sum(output.elements for output in outputs if output.kind == "exact")
+    if exact:
         seen.append(f"{count(exact)} elements bit-identical")
-    return f"{_cells(len(patched))}: {', '.join(seen)}; base {_of_base(base)}"
+    number = f"{count(len(patched))} cell{'s' if len(patched) != 1 else ''}"
+    return f"{number}: {', '.join(seen)}; base {_of_base(base)}"
+
+
+def _multiples(outputs: Sequence[OutputRecord]) -> str:
+    """Say how large errors are, each as a multiple of what decides on it; or nothing."""
+    judged = [output for output in outputs if output.kind == "error" and output.elements]
+    said = [
+        f"{times(max(output.ratio or 0.0 for output in some))} times {what}"
+        for some, what in (
+            ([output for output in judged if not output.by_floor], _REFERENCES),
+            ([output for output in judged if output.by_floor], "the floor"),
+        )
+        if some
+    ]
+    return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
 
 
 def _of_base(base: Sequence[CellRecord]) -> str:
@@ -123,16 +170,14 @@ def _of_base(base: Sequence[CellRecord]) -> str:
         said.append(f"of another shape, dtype or device in {count(odd)}")
     judged = [one for one in outputs if one.kind == "error" and one.elements]
     if judged:
-        said.append(f"up to {times(max(cell.ratio for cell in base))} times")
+        worst = max(judged, key=lambda one: one.ratio or 0.0)
+        floor = " the floor" if worst.by_floor else ""
+        said.append(f"up to {times(worst.ratio or 0.0)} times{floor}")
     exact = [one for one in outputs if one.kind == "exact" and one.elements]
     if exact:
         differing = sum(one.mismatches for one in exact)
         said.append(f"differs in {count(differing)} elements" if differing else "the same bits")
     return ", ".join(said) or "has nothing to compare"
-
-
-def _cells(number: int) -> str:
-    return f"{count(number)} cell{'s' if number != 1 else ''}"
 
 
 def _totals(cells: Sequence[CellRecord]) -> dict[str, JsonValue]:
@@ -165,10 +210,16 @@ def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:
 
 
 def _shortened(cell: CellRecord) -> CellRecord:
-    if len(cell.outputs) <= MOST_OUTPUTS:
-        return cell
-    ranked = sorted(cell.outputs, key=lambda one: one.badness, reverse=True)
-    return cell.model_copy(update={"outputs": tuple(ranked[:MOST_OUTPUTS])})
+    """Return the worst results of a cell; what judged it is in one digest for all cells."""
+    ranked = sorted(cell.outputs, key=lambda output: output.badness, reverse=True)
+    outputs = tuple(ranked[:MOST_OUTPUTS]) if len(ranked) > MOST_OUTPUTS else cell.outputs
+    return cell.model_copy(update={"outputs": outputs, "digests": ()})
+
+
+def _judged_by(cells: Sequence[CellRecord]) -> str:
+    """Return the SHA-256 over the digests of all inputs and references."""
+    rows = [[cell.test, *(row.model_dump() for row in cell.digests)] for cell in cells]
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:

@@ -30,7 +30,8 @@ def ask_numerics(number: int, bare: Bare) -> Seen:
     entry: Numerics = bare.job.patch.spec.numerics[number]
 
     def amiss(run: CheckRun) -> str:
-        return not_shown(entry, run.cells, run.cells)
+        judgement = not_shown(entry, run.cells)
+        return sentence(judgement) if judgement else ""
 
     return _ask(bare, entry, way_of(entry), amiss)
 

@@ -29,11 +29,15 @@ def test_quantisation_error(draw: Draw) -> None:
     module = "vllm.model_executor.layers.quantization.utils.fp8_utils"
     x = draw.normal(*draw.shape, std=draw.axis("std", float), layout=draw.layout)
     quantise = importlib.import_module(module).per_token_group_quant_fp8
-    seen = Quantized(*quantise(x, 128, use_ue8m0=False))
-    assert seen.values.dtype == E4M3FNUZ.dtype
+
+    def kernel() -> torch.Tensor:
+        seen = Quantized(*quantise(x, 128, use_ue8m0=False))
+        assert seen.values.dtype == E4M3FNUZ.dtype
+        return seen.dequantized
+
     draw.judge(
         "dequantised",
-        seen.dequantized,
+        kernel,
         reference=x.double(),
         same_precision=quantize(x.cpu(), 128, E4M3FNUZ).dequantized.to(x.device),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+
 import torch
 from attention import HALVES, max_error, with_weights
 from torch.nn import functional
@@ -58,11 +61,22 @@ def judge_attention(draw: Draw) -> None:
     """
     s, width = draw.axis("s", float), HEADS * draw.axis("head", int)
     query, key, value = (draw.normal(LENGTH, BATCH, width, std=std) for std in (s, s, 1.0))
-    output, weights = with_weights(query, key, value, average=False)
-    reference, exact = with_weights(query.double(), key.double(), value.double(), average=False)
+    attention = functools.cache(lambda: with_weights(query, key, value, average=False))
     q, k, v = (heads_of(one) for one in (query, key, value))
-    by_head = heads_of(reference)
-    draw.judge("output", heads_of(output), reference=by_head, same_precision=sdpa(q, k, v, by_head))
+    scores = q.double() @ k.double().transpose(-1, -2) / math.sqrt(q.shape[-1])
+    weights = torch.softmax(scores, dim=-1)
+    output = weights @ v.double()
+    draw.judge(
+        "output",
+        lambda: heads_of(attention()[0]),
+        reference=output,
+        same_precision=sdpa(q, k, v, output),
+    )
     # SDPA's weights are its output for the values 1 and 0.
     eye = torch.eye(LENGTH, dtype=query.dtype, device=query.device).expand(BATCH, HEADS, -1, -1)
-    draw.judge("weights", weights, reference=exact, same_precision=sdpa(q, k, eye, exact))
+    draw.judge(
+        "weights",
+        lambda: attention()[1],
+        reference=weights,
+        same_precision=sdpa(q, k, eye, weights),
+    )
