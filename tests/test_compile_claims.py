@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.compiling.cache import Compiled
 from contribbot.compiling.hip import Source, compile_hip
-from contribbot.compiling.judge import judge_compile
+from contribbot.compiling.judge import judge_compile, unmet
 from contribbot.compiling.record import details_of
 from contribbot.model.outcome import Outcome
 from contribbot.model.proofs import Compile
@@ -25,6 +25,45 @@ EMPTY = LONG.replace("if (i < count)", "if (false)")
 ASSEMBLY = """\
 #include <hip/hip_runtime.h>
 extern "C" __global__ void fused(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
+"""
+KERNEL = """\
+extern "C" __global__ void {}(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
+"""
+#: Assembly that names the instruction and makes none of it in the kernel.
+TEXT = {
+    "label": "v_exp_f32_e64:",
+    "assignment": "v_exp_f32 = 1",
+    "condition": ".if 0~v_exp_f32 %0, %0~.endif",
+    "undefined": ".ifdef nowhere~v_exp_f32 %0, %0~.endif",
+    "macro": ".macro unused~v_exp_f32 %0, %0~.endm",
+    "overridden": ".macro v_exp_f32 a:vararg~s_nop 0~.endm~v_exp_f32 %0, %0~.purgem v_exp_f32",
+    "repetition": ".rept 0~v_exp_f32 %0, %0~.endr",
+    "section": r".pushsection .other,\"ax\"~v_exp_f32 %0, %0~.popsection",
+    "function": ".pushsection .f~.type f,@function~f: v_exp_f32 %0, %0~.size f, .-f~.popsection",
+    "comment": "; v_exp_f32 %0, %0~/*~v_exp_f32 %0, %0~*/~// v_exp_f32~v_mul_f32 %0, %0, %0",
+    "forgery": "/*~v_exp_f32 v0 ; encoding: [0x00,0x00,0x80,0xbf]~*/~s_nop 0",
+    "comment_of_one": "s_nop 0 // :: v_exp_f32 ; encoding: [0x00,0x41,0x00,0x7e]",
+    "data": r".pushsection .other,\"\"~.ascii \"v_exp_f32 v0, v0\"~.popsection",
+}
+#: Assembly that makes as many of it as its name ends with.
+CODE = {
+    "plain_1": "v_exp_f32 %0, %0",
+    "encoding_1": "v_exp_f32_e64 %0, %0",
+    "condition_1": ".if 1~v_exp_f32 %0, %0~.endif",
+    "macro_2": ".macro two~v_exp_f32 %0, %0~v_exp_f32 %0, %0~.endm~two~.purgem two",
+    "repetition_3": ".rept 3~v_exp_f32 %0, %0~.endr",
+    "aligned_1": "s_nop 0~.p2align 6~s_nop 0~v_exp_f32 %0, %0",
+    "between_1": r".pushsection .other,\"ax\"~v_exp_f32 v9, v9~.popsection~v_exp_f32 %0, %0",
+    "branch_1": "s_branch 1f~v_exp_f32 %0, %0~1: s_nop 0",
+}
+ELSEWHERE = """\
+#include <hip/hip_runtime.h>
+__device__ __attribute__((noinline, used)) void unreached(float* x) {
+  asm volatile("v_exp_f32 %0, %0" : "+v"(*x));
+}
+extern "C" __global__ void other(float* x) { asm volatile("v_exp_f32 %0, %0" : "+v"(*x)); }
+extern "C" __global__ void meant(float* x) { asm volatile("v_log_f32 %0, %0" : "+v"(*x)); }
+void host(float* x) { asm volatile("v_exp_f32 %0, %0" : "+v"(*x)); }
 """
 #: More values in a function of its own than registers hold; its spills stand nowhere.
 APART = """\
@@ -90,15 +129,55 @@ def test_assembly_in_a_source_has_to_be_the_targets(
     assert "error: instruction not supported" in elsewhere.error
 
 
-@pytest.mark.slow
-def test_what_assembly_comments_on_is_no_instruction(clang: Toolchain, tmp_path: Path) -> None:
-    commented = r"; v_exp_f32\n/*\n v_exp_f32 %0, %0\n*/\n// v_exp_f32\n v_mul_f32 %0, %0, %0"
+def mnemonics(clang: Toolchain, folder: Path, cases: dict[str, str], target: str) -> dict[str, int]:
+    """Compile a kernel for each piece of assembly; return how often each holds `v_exp_f32`."""
+    kernels = (KERNEL.format(name, text.replace("~", r"\n\t")) for name, text in cases.items())
+    result = compiled(clang, folder, "\n".join(["#include <hip/hip_runtime.h>", *kernels]), target)
+    assert result.listing is not None, result
+    return {one.title: one.mnemonics.get("v_exp_f32", 0) for one in result.listing.kernels}
 
-    result = compiled(clang, tmp_path, ASSEMBLY.format(commented))
 
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
+def test_text_that_makes_no_code_of_the_kernel_is_no_instruction(
+    clang: Toolchain, tmp_path: Path, target: str
+) -> None:
+    assert mnemonics(clang, tmp_path, TEXT, target) == dict.fromkeys(TEXT, 0)
+
+
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
+def test_code_counts_however_it_is_written(clang: Toolchain, tmp_path: Path, target: str) -> None:
+    assert mnemonics(clang, tmp_path, CODE, target) == {name: int(name[-1]) for name in CODE}
+
+
+def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(
+    clang: Toolchain, tmp_path: Path
+) -> None:
+    result = compiled(clang, tmp_path, ELSEWHERE)
+    expected = stated(kernels="meant", instructions={"gfx942": ["v_exp_f32"]})
+
+    assert unmet(expected, "gfx942", result.listing) == "no v_exp_f32 in 1 of 1 kernels"
     assert result.listing is not None
-    assert result.listing.kernels[0].mnemonics["v_mul_f32"] == 1
-    assert "v_exp_f32" not in result.listing.kernels[0].mnemonics
+    assert list(result.listing.functions) == ["unreached"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".long 0x7e004100",
+        r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
+        ".if . - f > 4~v_exp_f32 %0, %0~.endif",
+    ],
+)
+def test_code_that_cannot_be_read_back_shows_nothing(
+    clang: Toolchain, tmp_path: Path, text: str
+) -> None:
+    text = KERNEL.format("f", text.replace("~", r"\n\t"))
+
+    result = compiled(clang, tmp_path, f"#include <hip/hip_runtime.h>\n{text}")
+
+    assert result.listing is None
+    assert (result.error, result.crashed) == ("", "")
+    assert f"{clang.name} cannot read the code back: " in result.missing
 
 
 @pytest.mark.slow
@@ -175,15 +254,6 @@ def test_a_compiler_that_writes_nothing_shows_nothing(clang: Toolchain, tmp_path
 
     assert compiled(idle, tmp_path, LONG).crashed == f"{clang.name} wrote nothing"
     assert compiled(gone, tmp_path, LONG).crashed == f"{clang.name}: it could not be started"
-
-
-def test_a_listing_that_is_not_understood_shows_nothing() -> None:
-    text = "\t.amdgpu_metadata\namdhsa.kernels:\n  - .name: k\n"
-
-    result = Compiled.of_listing(text, "gfx942", command="", seconds=0)
-
-    assert result.listing is None
-    assert result.crashed == "the listing cannot be read: 1 kernels, and code of 0"
 
 
 def test_the_environment_leads_to_no_other_library(

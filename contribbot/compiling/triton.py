@@ -14,10 +14,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.compiling.cache import Compiled
+from contribbot.compiling.cache import Compiled, CompileError
+from contribbot.compiling.compiler import Compiler
 from contribbot.compiling.lacking import STARVED, lacking
 from contribbot.hardware.targets import wavefront_of
-from contribbot.hardware.toolchain import triton_version
+from contribbot.hardware.toolchain import Toolchain, triton_version
 
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
 
@@ -59,11 +60,12 @@ def compile_triton(
     source: TritonSource,
     target: str,
     *,
+    using: Toolchain,
     folder: Path,
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Compiled:
-    """Compile a kernel for a target and read the listing."""
+    """Compile a kernel for a target, and read the code with a toolchain's assembler."""
     request, answer = folder / "request.json", folder / "answer.json"
     asked = {
         "file": str(source.path), "function": source.function, "target": target,
@@ -78,8 +80,11 @@ def compile_triton(
     )
     told = _told(answer)
     if told is not None and "listing" in told:
-        text = str(told["listing"])
-        return Compiled.of_listing(text, target, command=command, seconds=done.seconds)
+        reader = Compiler(using, target, folder, timeout, scrub, command, done.seconds)
+        try:
+            return reader.read(str(told["listing"]).encode())
+        except CompileError as failure:
+            return failure.result
     error, missing = "" if told is None else scrub(str(told.get("error"))), ""
     said = error if told is not None else done.output.decode("utf-8", "replace")
     if lacked := lacking(done, said, timeout):
