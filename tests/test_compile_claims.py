@@ -15,7 +15,17 @@ from contribbot.compiling.record import details_of
 from contribbot.model.outcome import Outcome
 from contribbot.model.proofs import Compile
 from tests.conftest import dig
-from tests.hiptoy import HEADER, LONG, QUICK, calls, program_file, seen_once
+from tests.hiptoy import (
+    BROKEN,
+    CROWDED,
+    HEADER,
+    LONG,
+    QUICK,
+    SAME,
+    calls,
+    program_file,
+    seen_once,
+)
 
 if TYPE_CHECKING:
     from contribbot.compiling.judge import Judgement
@@ -29,24 +39,21 @@ extern "C" __global__ void fused(float* x) {{ asm volatile("{}" : "+v"(x[threadI
 KERNEL = """\
 extern "C" __global__ void {}(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
 """
-#: Assembly that names the instruction and makes none of it in the kernel.
-TEXT = {
-    "label": "v_exp_f32_e64:",
-    "assignment": "v_exp_f32 = 1",
-    "condition": ".if 0~v_exp_f32 %0, %0~.endif",
-    "undefined": ".ifdef nowhere~v_exp_f32 %0, %0~.endif",
-    "macro": ".macro unused~v_exp_f32 %0, %0~.endm",
-    "overridden": ".macro v_exp_f32 a:vararg~s_nop 0~.endm~v_exp_f32 %0, %0~.purgem v_exp_f32",
-    "repetition": ".rept 0~v_exp_f32 %0, %0~.endr",
-    "section": r".pushsection .other,\"ax\"~v_exp_f32 %0, %0~.popsection",
-    "function": ".pushsection .f~.type f,@function~f: v_exp_f32 %0, %0~.size f, .-f~.popsection",
-    "comment": "; v_exp_f32 %0, %0~/*~v_exp_f32 %0, %0~*/~// v_exp_f32~v_mul_f32 %0, %0, %0",
-    "forgery": "/*~v_exp_f32 v0 ; encoding: [0x00,0x00,0x80,0xbf]~*/~s_nop 0",
-    "comment_of_one": "s_nop 0 // :: v_exp_f32 ; encoding: [0x00,0x41,0x00,0x7e]",
-    "data": r".pushsection .other,\"\"~.ascii \"v_exp_f32 v0, v0\"~.popsection",
-}
-#: Assembly that makes as many of it as its name ends with.
-CODE = {
+#: Assembly that names `v_exp_f32`, and makes as many of it as the kernel's name ends with.
+ASSEMBLIES = {
+    "label_0": "v_exp_f32_e64:",
+    "assignment_0": "v_exp_f32 = 1",
+    "condition_0": ".if 0~v_exp_f32 %0, %0~.endif",
+    "undefined_0": ".ifdef nowhere~v_exp_f32 %0, %0~.endif",
+    "unused_macro_0": ".macro unused~v_exp_f32 %0, %0~.endm",
+    "macro_0": ".macro v_exp_f32 a:vararg~s_nop 0~.endm~v_exp_f32 %0, %0~.purgem v_exp_f32",
+    "repetition_0": ".rept 0~v_exp_f32 %0, %0~.endr",
+    "section_0": r".pushsection .other,\"ax\"~v_exp_f32 %0, %0~.popsection",
+    "function_0": ".pushsection .f~.type f,@function~f: v_exp_f32 %0, %0~.size f, .-f~.popsection",
+    "comments_0": "; v_exp_f32 %0, %0~/*~v_exp_f32 %0, %0~*/~// v_exp_f32~v_mul_f32 %0, %0, %0",
+    "forgery_0": "/*~v_exp_f32 v0 ; encoding: [0x00,0x00,0x80,0xbf]~*/~s_nop 0",
+    "comment_0": "s_nop 0 // :: v_exp_f32 ; encoding: [0x00,0x41,0x00,0x7e]",
+    "data_0": r".pushsection .other,\"\"~.ascii \"v_exp_f32 v0, v0\"~.popsection",
     "plain_1": "v_exp_f32 %0, %0",
     "encoding_1": "v_exp_f32_e64 %0, %0",
     "condition_1": ".if 1~v_exp_f32 %0, %0~.endif",
@@ -129,24 +136,17 @@ def test_assembly_in_a_source_has_to_be_the_targets(
     assert "error: instruction not supported" in elsewhere.error
 
 
-def mnemonics(clang: Toolchain, folder: Path, cases: dict[str, str], target: str) -> dict[str, int]:
-    """Compile a kernel for each piece of assembly; return how often each holds `v_exp_f32`."""
-    kernels = (KERNEL.format(name, text.replace("~", r"\n\t")) for name, text in cases.items())
-    result = compiled(clang, folder, "\n".join(["#include <hip/hip_runtime.h>", *kernels]), target)
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
+def test_what_counts_is_code_of_the_kernel(clang: Toolchain, tmp_path: Path, target: str) -> None:
+    kernels = (KERNEL.format(name, text.replace("~", r"\n")) for name, text in ASSEMBLIES.items())
+
+    result = compiled(
+        clang, tmp_path, "\n".join(["#include <hip/hip_runtime.h>", *kernels]), target
+    )
+
     assert result.listing is not None, result
-    return {one.title: one.mnemonics.get("v_exp_f32", 0) for one in result.listing.kernels}
-
-
-@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
-def test_text_that_makes_no_code_of_the_kernel_is_no_instruction(
-    clang: Toolchain, tmp_path: Path, target: str
-) -> None:
-    assert mnemonics(clang, tmp_path, TEXT, target) == dict.fromkeys(TEXT, 0)
-
-
-@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
-def test_code_counts_however_it_is_written(clang: Toolchain, tmp_path: Path, target: str) -> None:
-    assert mnemonics(clang, tmp_path, CODE, target) == {name: int(name[-1]) for name in CODE}
+    held = {one.title: one.mnemonics.get("v_exp_f32", 0) for one in result.listing.kernels}
+    assert held == {name: int(name[-1]) for name in ASSEMBLIES}
 
 
 def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(
@@ -165,35 +165,62 @@ def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(
     [
         ".long 0x7e004100",
         r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
-        ".if . - f > 4~v_exp_f32 %0, %0~.endif",
+        r".if . - f > 4\n v_exp_f32 %0, %0\n.endif",
     ],
 )
 def test_code_that_cannot_be_read_back_shows_nothing(
     clang: Toolchain, tmp_path: Path, text: str
 ) -> None:
-    text = KERNEL.format("f", text.replace("~", r"\n\t"))
+    source = f"#include <hip/hip_runtime.h>\n{KERNEL.format('f', text)}"
 
-    result = compiled(clang, tmp_path, f"#include <hip/hip_runtime.h>\n{text}")
+    result = compiled(clang, tmp_path, source)
 
     assert result.listing is None
     assert (result.error, result.crashed) == ("", "")
     assert f"{clang.name} cannot read the code back: " in result.missing
 
 
-@pytest.mark.slow
-def test_a_kernel_whose_work_is_gone_has_no_fewer_instructions(
-    clang: Toolchain, tmp_path: Path
-) -> None:
-    why = "scale<float> does nothing on the patched tree, and does on the base"
-    fewer, *_ = judged(clang, tmp_path, LONG, EMPTY, fewer_instructions=["gfx942"])
-    named, *_ = judged(clang, tmp_path, LONG, EMPTY, instructions={"gfx942": ["v_sqrt_f32"]})
-    plain, *_ = judged(clang, tmp_path, LONG, EMPTY)
+NAMED = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
+FEWER = {"fewer_instructions": ["gfx942"]}
+RED = {"expect": "fail-to-pass", "reason": "cuda_fp8"}
+GONE = "scale<float> does nothing on the patched tree, and does on the base"
 
-    assert (fewer.outcome, fewer.reason) == (Outcome.FAILED, why)
-    # The one that still works holds the instruction.
-    assert (named.outcome, named.reason) == (Outcome.FAILED, why)
-    assert plain.outcome == Outcome.PASSED
-    assert "3 kernels, 2 of them now empty, instructions " in plain.reason
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sides", "more", "why"),
+    [
+        ((LONG, QUICK), RED, "compiles on the base, so it shows nothing"),
+        ((BROKEN, LONG), RED, "another reason than stated: <tree>/kernel.hip:"),
+        ((LONG, QUICK), NAMED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
+        ((LONG, QUICK), {"kernels": "^scales"}, "no kernel whose name matches '^scales'"),
+        ((QUICK, LONG), FEWER, "has more instructions: "),
+        ((LONG, SAME), FEWER, "not fewer instructions: "),
+        ((LONG, CROWDED), {"no_spills": True}, "registers on the patched tree, 0 on the"),
+        ((LONG, EMPTY), FEWER, GONE),
+        # The one that still works holds the instruction.
+        ((LONG, EMPTY), {"instructions": {"gfx942": ["v_sqrt_f32"]}}, GONE),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_refuted(
+    clang: Toolchain, tmp_path: Path, sides: tuple[str, str], more: dict[str, object], why: str
+) -> None:
+    judgement, base, patched = judged(clang, tmp_path, sides[0], sides[1], **more)
+    told = details_of(stated(**more), "gfx942", base, patched, judgement)
+
+    assert judgement.outcome == Outcome.FAILED
+    assert why in judgement.reason
+    if judgement.amiss:
+        assert dig(told, "patched", "passed") == []
+        assert dig(told, "patched", "failed", 0, "message") == judgement.reason
+
+
+@pytest.mark.slow
+def test_kernels_that_are_empty_now_are_counted(clang: Toolchain, tmp_path: Path) -> None:
+    judgement, *_ = judged(clang, tmp_path, LONG, EMPTY)
+
+    assert judgement.outcome == Outcome.PASSED
+    assert "3 kernels, 2 of them now empty, instructions " in judgement.reason
 
 
 def test_kernels_that_are_gone_are_counted(clang: Toolchain, tmp_path: Path) -> None:
@@ -218,20 +245,6 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     assert judgement.outcome == Outcome.FAILED
     assert "k may spill in a function that is not inlined: " in judgement.reason
     assert same.outcome == Outcome.PASSED
-
-
-@pytest.mark.slow
-def test_an_expectation_that_is_not_met_is_a_failure_of_the_record(
-    clang: Toolchain, tmp_path: Path
-) -> None:
-    expected = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
-    judgement, base, patched = judged(clang, tmp_path, LONG, QUICK, **expected)
-
-    told = details_of(stated(**expected), "gfx942", base, patched, judgement)
-
-    assert judgement.reason == "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"
-    assert dig(told, "patched", "passed") == []
-    assert dig(told, "patched", "failed", 0, "message") == judgement.reason
 
 
 def test_a_back_end_that_gives_up_says_on_what(clang: Toolchain, tmp_path: Path) -> None:

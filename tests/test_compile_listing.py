@@ -160,7 +160,6 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
     assert listing.functions["apart"] > 1
     assert listing.unresolved == ("__ocml_tan_f32",)
     assert listing.kernels[1].instructions == 1
-    assert listing.instructions == listing.functions["apart"] + 1 + listing.kernels[0].instructions
 
 
 def test_names_that_are_no_identifiers_are_read(clang: Toolchain, tmp_path: Path) -> None:

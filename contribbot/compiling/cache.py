@@ -30,25 +30,17 @@ _guards_lock = threading.Lock()
 
 
 class Compiled(Model):
-    """What one compile came to.
-
-    Attributes:
-        listing: What the listing says; None where it did not compile.
-        error: The compiler's first error, without folders of this machine.
-        absent: Whether the tree has no such source.
-        missing: What this machine lacks for it, or empty.
-        starved: Whether that is memory.
-        crashed: How the compiler failed where that says nothing of the source.
-        command: The command, without folders of this machine.
-        seconds: How long it took.
-        cached: Whether it was remembered.
-    """
+    """What one compile came to; no text in it names a folder of this machine."""
 
     listing: Listing | None = None
+    #: The compiler's first error.
     error: str = ""
+    #: Whether the tree has no such source.
     absent: bool = False
+    #: What this machine lacks for it, and whether that is memory.
     missing: str = ""
     starved: bool = False
+    #: How the compiler failed where that says nothing of the source.
     crashed: str = ""
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ class Compiler:
             # Preprocessed, a source is large, and nobody needs it any more.
             self.output.unlink()
         except FileNotFoundError:
-            raise self._failure(crashed=f"{self.using.name} wrote nothing") from None
+            raise self.failure(Compiled(crashed=f"{self.using.name} wrote nothing")) from None
         return written
 
     def read(self, listing: bytes) -> Compiled:
@@ -82,11 +83,13 @@ class Compiler:
             if not failure.result.error:
                 raise
             unread = failure.result.error
-        except ValueError as error:
+        except (ValueError, LookupError, struct.error) as error:
             unread = str(error)
         else:
             return Compiled(listing=found, command=self.command, seconds=self.seconds)
-        raise self._failure(missing=f"{self.using.name} cannot read the code back: {unread}")
+        raise self.failure(
+            Compiled(missing=f"{self.using.name} cannot read the code back: {unread}")
+        )
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""
@@ -99,7 +102,7 @@ class Compiler:
         )  # fmt: skip
         called = _ASSEMBLER.search(told.output.decode("utf-8", "replace"))
         if not called:
-            raise self._failure(missing=f"{self.using.name} does not say how it assembles")
+            raise self.failure(Compiled(missing=f"{self.using.name} does not say how it assembles"))
         return shlex.split(called[1])
 
     def _supervised(self, argv: Sequence[str | Path]) -> process.Supervised:
@@ -112,28 +115,23 @@ class Compiler:
             raise self._trouble(done)
         return done
 
-    def _failure(
-        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
-    ) -> CompileError:
-        return CompileError(
-            Compiled(
-                error=error, missing=missing, crashed=crashed, starved=starved,
-                command=self.command, seconds=self.seconds,
-            )
-        )  # fmt: skip
+    def failure(self, result: Compiled) -> CompileError:
+        """Return what ends a compile."""
+        told = {"command": self.command, "seconds": self.seconds}
+        return CompileError(result.model_copy(update=told))
 
     def _trouble(self, done: process.Supervised) -> CompileError:
         """Say how a compiler failed."""
         said = self.scrub(done.output.decode("utf-8", "replace"))
         if lacked := lacking(done, said, self.timeout):
             missing = f"{self.using.name}: {lacked}"
-            return self._failure(missing=missing, starved=lacked == STARVED)
+            return self.failure(Compiled(missing=missing, starved=lacked == STARVED))
         if crash := _crash(done, said):
-            return self._failure(crashed=f"{self.using.name}: {crash}")
+            return self.failure(Compiled(crashed=f"{self.using.name}: {crash}"))
         first = _ERROR.search(said)
         lines = said.strip().splitlines() or [f"exit status {done.returncode}, and not a word"]
         error = first[0] if first else lines[-1]
-        return self._failure(error=error, missing=_missing(error, self.using))
+        return self.failure(Compiled(error=error, missing=_missing(error, self.using)))
 
 
 def _environment(folder: Path) -> dict[str, str]:

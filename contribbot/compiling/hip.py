@@ -20,22 +20,16 @@ HEADERS: Final = Path(__file__).parent / "headers"
 
 @dataclass(frozen=True)
 class Source:
-    """What is compiled, and how.
-
-    Attributes:
-        path: The file.
-        include: Include roots, in order.
-        defines: Macros, as `NAME` or `NAME=VALUE`.
-        standard: The C++ standard.
-        torch: Whether torch's headers are needed.
-        folders: Folders that stand for the tree: their names must not matter.
-    """
+    """What is compiled, and how."""
 
     path: Path
     include: tuple[Path, ...]
+    #: Macros, as `NAME` or `NAME=VALUE`.
     defines: tuple[str, ...]
     standard: str
+    #: Whether torch's headers are needed.
     torch: bool
+    #: Folders that stand for the tree: their names must not matter.
     folders: tuple[Path, ...]
 
 

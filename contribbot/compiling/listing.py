@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
@@ -33,8 +33,8 @@ _ROW: Final = re.compile(
     rf"{re.escape(_ENCODING)}(?P<bytes>[^\]\n]+))",
     re.MULTILINE,
 )
-_ITEM: Final = "  - "
-_SCALAR: Final = re.compile(r"(?:  - |    )\.(\w+):\s+(\S.*)")
+_ITEM: Final = "\n  - "
+_NUMBER: Final = re.compile(r"^(?:    )?\.(\w+):\s+(\d+)$", re.MULTILINE)
 #: `s_nop 0`, with which the assembler fills up to what must be aligned.
 _FILLER: Final = b"\0\0\x80\xbf"
 _FULL_BLOCK: Final = 1024
@@ -43,29 +43,12 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Kernel(Model):
-    """One kernel of a listing.
-
-    Attributes:
-        symbol: Its name in the code object.
-        title: Its name in the source, with template arguments, without parameters.
-        vgprs: Vector registers of a lane; accumulation registers are among them where
-            the target has one file for both.
-        agprs: Accumulation registers.
-        sgprs: Scalar registers of a wavefront.
-        lds: Bytes of local data share of a work-group, known to the compiler.
-        scratch: Bytes of private memory of a work-item.
-        vgpr_spills: Vector registers that were spilled.
-        sgpr_spills: Scalar registers that were spilled.
-        wavefront: Lanes of a wavefront.
-        kernarg: Bytes of arguments, the implicit ones included.
-        occupancy: Wavefronts that a SIMD can hold; None for a target that is not known.
-        code: Bytes of code, with what aligns it.
-        instructions: How many there are in the code. A pair issued at once is one.
-        mnemonics: How often each occurs, without encoding; both halves of a pair.
-    """
+    """One kernel: registers of a lane or wavefront, sizes in bytes (docs/compile.md)."""
 
     symbol: str
+    #: Its name in the source, with template arguments, without parameters.
     title: str
+    #: Accumulation registers are among them where the target has one file for both.
     vgprs: Count
     agprs: Count
     sgprs: Count
@@ -75,9 +58,13 @@ class Kernel(Model):
     sgpr_spills: Count
     wavefront: Count
     kernarg: Count
+    #: Wavefronts that a SIMD can hold; None for a target that is not known.
     occupancy: Count | None
+    #: With what aligns it.
     code: Count
+    #: A pair issued at once is one.
     instructions: Count
+    #: How often each occurs, without encoding; both halves of a pair.
     mnemonics: dict[str, Count]
 
     @property
@@ -97,22 +84,13 @@ class Kernel(Model):
 
 
 class Listing(Model):
-    """What a listing says.
-
-    Attributes:
-        kernels: The kernels, in the order of the listing.
-        functions: Instructions of each function that is no kernel and was not inlined.
-        unresolved: Functions that are called and not there.
-    """
+    """The kernels of a code object, in the order of its listing."""
 
     kernels: Annotated[tuple[Kernel, ...], Field(strict=False)]
+    #: Instructions of each function that is no kernel and was not inlined.
     functions: dict[str, Count]
+    #: Functions that are called and not there.
     unresolved: Annotated[tuple[str, ...], Field(strict=False)]
-
-    @property
-    def instructions(self) -> int:
-        """All instructions, also those of functions that were not inlined."""
-        return sum(kernel.instructions for kernel in self.kernels) + sum(self.functions.values())
 
 
 class Instruction(NamedTuple):
@@ -141,7 +119,8 @@ def read_listing(text: str, encodings: str, content: bytes, target: str) -> List
     descriptors = {_bare(found[1]): found[2] for found in _DESCRIPTOR.finditer(text)}
     # What a source's own assembly adds is not the compiler's.
     (written, *added) = _METADATA.findall(text) or ("",)
-    metadata = list(_read_metadata(written))
+    numbers = [dict(_NUMBER.findall(item)) for item in written.split(_ITEM)]
+    metadata = [facts for facts in numbers if facts]
     if added or len(metadata) != len(descriptors) or descriptors.keys() - code.functions.keys():
         raise ValueError(f"{len(metadata)} kernels, and code of {len(descriptors)}")
     rows, labels = _read_encodings(encodings)
@@ -201,20 +180,6 @@ def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[In
     if code[place:].replace(_FILLER, b""):
         raise ValueError(f"no row of the listing makes what {title_of(function)} has at {place:#x}")
     return found
-
-
-def _read_metadata(text: str) -> Iterator[dict[str, str]]:
-    """Yield the scalars of each kernel."""
-    facts: dict[str, str] = {}
-    for row in text.split("\n"):
-        if row.startswith(_ITEM):
-            if "name" in facts:
-                yield facts
-            facts = {}
-        if found := _SCALAR.fullmatch(row.rstrip()):
-            facts[found[1]] = found[2].strip("'\"")
-    if "name" in facts:
-        yield facts
 
 
 def _kernel(

@@ -21,12 +21,7 @@ Numbers = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Pair:
-    """The same kernel on both sides; one of them may lack it.
-
-    Attributes:
-        base: The base's.
-        patched: The patched tree's.
-    """
+    """The same kernel on both sides; one of them may lack it."""
 
     base: Kernel | None
     patched: Kernel | None
@@ -81,17 +76,12 @@ def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[st
 
 @dataclass(frozen=True)
 class Row:
-    """One or more pairs of a function whose numbers are the same.
+    """One or more pairs of a function whose numbers are the same."""
 
-    Attributes:
-        title: The kernel; without template arguments where there are several.
-        count: How many.
-        base: The base's numbers, by `COLUMNS`; None: the base has it not.
-        patched: The patched tree's.
-    """
-
+    #: The kernel; without template arguments where there are several.
     title: str
     count: int
+    #: By `COLUMNS`; None: that side has it not.
     base: Numbers | None
     patched: Numbers | None
 

@@ -77,23 +77,21 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
 def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, JsonValue]:
     """Return what the record says of the compiler, and of what its code was read with."""
     told: dict[str, JsonValue] = {}
-    if entry.kind == "triton":
-        told = {"kind": "triton", "name": triton_name()}
-    elif isinstance(using, Toolchain):
-        told = {"kind": using.kind, "name": using.name, "headers": using.headers}
     if isinstance(using, Toolchain):
-        told |= {"assembler": using.name, "identity": using.identity}
+        told = {"assembler": using.name, "identity": using.identity}
+        told |= {"kind": using.kind, "name": using.name, "headers": using.headers}
+    if entry.kind == "triton":
+        told |= {"kind": "triton", "name": triton_name()}
+        told.pop("headers", None)
     return {"toolchain": told}
 
 
 def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
     """Say what this machine lacks for a unit, or nothing."""
-    if entry.kind == "triton" and (missing := triton_missing()):
-        return missing
     if isinstance(using, Lacking):
         return using.reason
     if entry.kind == "triton":
-        return ""
+        return triton_missing()
     if job.patch.upstream.compile.torch and torch_include() is None:
         return _TORCH
     return obstacle(job) if _is_hipified(job, entry) else ""
