@@ -156,11 +156,12 @@ def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
             continue
         mnemonics = tuple(plain(half.split()[0]) for half in row["text"].split("::"))
         parts = row["bytes"].split(",")
-        known = [
-            (n, bytes.fromhex(part[2:])) for n, part in enumerate(parts) if len(part) == len("0x00")
-        ]
-        if len(known) == len(parts):
-            known = [(0, b"".join(part for _, part in known))]
+        known: Iterable[tuple[int, bytes]]
+        if "A" in row["bytes"]:
+            whole = ((n, part) for n, part in enumerate(parts) if len(part) == len("0x00"))
+            known = ((n, bytes.fromhex(part[2:])) for n, part in whole)
+        else:
+            known = [(0, bytes.fromhex("".join(parts).replace("0x", "")))]
         instructions.append(Instruction(mnemonics, len(parts), tuple(known)))
     return instructions, labels
 
