@@ -1,10 +1,8 @@
 """What a code object holds: kernels, their registers, and their instructions.
 
-The object's bytes are read back as instructions with the help of its listing: the
-assembler says which bytes it makes of each row that it reads, and a row counts where
-these are the function's next bytes. Text that makes no code, or makes it elsewhere,
-counts nowhere. Registers stand in the metadata at the listing's end: YAML that the
-same writer always writes, and of which only the scalars of each kernel are wanted.
+The assembler says which bytes it makes of each row of a listing, and a row counts where
+these are the function's next bytes: text that makes no code, or makes it elsewhere, counts
+nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes.
 """
 
 from __future__ import annotations
