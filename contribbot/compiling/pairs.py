@@ -39,13 +39,7 @@ class Pair:
 
 
 def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[Pair]:
-    """Return which kernels belong together.
-
-    Those of the same symbol do; of the rest, those of the same name and template
-    arguments (parameters may change); of the rest, the instantiations of a function
-    in their order, where both sides have as many of it (template parameters may
-    change). What is left has no partner.
-    """
+    """Return which kernels belong together: by symbol, else by name, else by function in order."""
     pairs: list[Pair] = []
     left, right = list(base), list(patched)
     keys: tuple[Callable[[Kernel], str], ...] = (
