@@ -10,12 +10,22 @@ import pytest
 
 from contribbot.compiling.cache import Compiled
 from contribbot.compiling.hip import Source, compile_hip
-from contribbot.compiling.judge import judge_compile
+from contribbot.compiling.judge import judge_compile, unmet
 from contribbot.compiling.record import details_of
 from contribbot.model.outcome import Outcome
 from contribbot.model.proofs import Compile
 from tests.conftest import dig
-from tests.hiptoy import HEADER, LONG, QUICK, calls, program_file, seen_once
+from tests.hiptoy import (
+    BROKEN,
+    CROWDED,
+    HEADER,
+    LONG,
+    QUICK,
+    SAME,
+    calls,
+    program_file,
+    seen_once,
+)
 
 if TYPE_CHECKING:
     from contribbot.compiling.judge import Judgement
@@ -25,6 +35,42 @@ EMPTY = LONG.replace("if (i < count)", "if (false)")
 ASSEMBLY = """\
 #include <hip/hip_runtime.h>
 extern "C" __global__ void fused(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
+"""
+KERNEL = """\
+extern "C" __global__ void {}(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
+"""
+#: Assembly that names `v_exp_f32`, and makes as many of it as the kernel's name ends with.
+ASSEMBLIES = {
+    "label_0": "v_exp_f32_e64:",
+    "assignment_0": "v_exp_f32 = 1",
+    "condition_0": ".if 0~v_exp_f32 %0, %0~.endif",
+    "undefined_0": ".ifdef nowhere~v_exp_f32 %0, %0~.endif",
+    "unused_macro_0": ".macro unused~v_exp_f32 %0, %0~.endm",
+    "macro_0": ".macro v_exp_f32 a:vararg~s_nop 0~.endm~v_exp_f32 %0, %0~.purgem v_exp_f32",
+    "repetition_0": ".rept 0~v_exp_f32 %0, %0~.endr",
+    "section_0": r".pushsection .other,\"ax\"~v_exp_f32 %0, %0~.popsection",
+    "function_0": ".pushsection .f~.type f,@function~f: v_exp_f32 %0, %0~.size f, .-f~.popsection",
+    "comments_0": "; v_exp_f32 %0, %0~/*~v_exp_f32 %0, %0~*/~// v_exp_f32~v_mul_f32 %0, %0, %0",
+    "forgery_0": "/*~v_exp_f32 v0 ; encoding: [0x00,0x00,0x80,0xbf]~*/~s_nop 0",
+    "comment_0": "s_nop 0 // :: v_exp_f32 ; encoding: [0x00,0x41,0x00,0x7e]",
+    "data_0": r".pushsection .other,\"\"~.ascii \"v_exp_f32 v0, v0\"~.popsection",
+    "plain_1": "v_exp_f32 %0, %0",
+    "encoding_1": "v_exp_f32_e64 %0, %0",
+    "condition_1": ".if 1~v_exp_f32 %0, %0~.endif",
+    "macro_2": ".macro two~v_exp_f32 %0, %0~v_exp_f32 %0, %0~.endm~two~.purgem two",
+    "repetition_3": ".rept 3~v_exp_f32 %0, %0~.endr",
+    "aligned_1": "s_nop 0~.p2align 6~s_nop 0~v_exp_f32 %0, %0",
+    "between_1": r".pushsection .other,\"ax\"~v_exp_f32 v9, v9~.popsection~v_exp_f32 %0, %0",
+    "branch_1": "s_branch 1f~v_exp_f32 %0, %0~1: s_nop 0",
+}
+ELSEWHERE = """\
+#include <hip/hip_runtime.h>
+__device__ __attribute__((noinline, used)) void unreached(float* x) {
+  asm volatile("v_exp_f32 %0, %0" : "+v"(*x));
+}
+extern "C" __global__ void other(float* x) { asm volatile("v_exp_f32 %0, %0" : "+v"(*x)); }
+extern "C" __global__ void meant(float* x) { asm volatile("v_log_f32 %0, %0" : "+v"(*x)); }
+void host(float* x) { asm volatile("v_exp_f32 %0, %0" : "+v"(*x)); }
 """
 #: More values in a function of its own than registers hold; its spills stand nowhere.
 APART = """\
@@ -90,31 +136,91 @@ def test_assembly_in_a_source_has_to_be_the_targets(
     assert "error: instruction not supported" in elsewhere.error
 
 
-@pytest.mark.slow
-def test_what_assembly_comments_on_is_no_instruction(clang: Toolchain, tmp_path: Path) -> None:
-    commented = r"; v_exp_f32\n/*\n v_exp_f32 %0, %0\n*/\n// v_exp_f32\n v_mul_f32 %0, %0, %0"
+@pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
+def test_what_counts_is_code_of_the_kernel(clang: Toolchain, tmp_path: Path, target: str) -> None:
+    kernels = (KERNEL.format(name, text.replace("~", r"\n")) for name, text in ASSEMBLIES.items())
 
-    result = compiled(clang, tmp_path, ASSEMBLY.format(commented))
+    result = compiled(
+        clang, tmp_path, "\n".join(["#include <hip/hip_runtime.h>", *kernels]), target
+    )
 
-    assert result.listing is not None
-    assert result.listing.kernels[0].mnemonics["v_mul_f32"] == 1
-    assert "v_exp_f32" not in result.listing.kernels[0].mnemonics
+    assert result.listing is not None, result
+    held = {one.title: one.mnemonics.get("v_exp_f32", 0) for one in result.listing.kernels}
+    assert held == {name: int(name[-1]) for name in ASSEMBLIES}
 
 
-@pytest.mark.slow
-def test_a_kernel_whose_work_is_gone_has_no_fewer_instructions(
+def test_an_instruction_elsewhere_is_none_of_the_kernels_that_are_meant(
     clang: Toolchain, tmp_path: Path
 ) -> None:
-    why = "scale<float> does nothing on the patched tree, and does on the base"
-    fewer, *_ = judged(clang, tmp_path, LONG, EMPTY, fewer_instructions=["gfx942"])
-    named, *_ = judged(clang, tmp_path, LONG, EMPTY, instructions={"gfx942": ["v_sqrt_f32"]})
-    plain, *_ = judged(clang, tmp_path, LONG, EMPTY)
+    result = compiled(clang, tmp_path, ELSEWHERE)
+    expected = stated(kernels="meant", instructions={"gfx942": ["v_exp_f32"]})
 
-    assert (fewer.outcome, fewer.reason) == (Outcome.FAILED, why)
-    # The one that still works holds the instruction.
-    assert (named.outcome, named.reason) == (Outcome.FAILED, why)
-    assert plain.outcome == Outcome.PASSED
-    assert "3 kernels, 2 of them now empty, instructions " in plain.reason
+    assert unmet(expected, "gfx942", result.listing) == "no v_exp_f32 in 1 of 1 kernels"
+    assert result.listing is not None
+    assert list(result.listing.functions) == ["unreached"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".long 0x7e004100",
+        r".amdgpu_metadata\namdhsa.kernels: []\namdhsa.version: [1, 2]\n.end_amdgpu_metadata",
+        r".if . - f > 4\n v_exp_f32 %0, %0\n.endif",
+    ],
+)
+def test_code_that_cannot_be_read_back_shows_nothing(
+    clang: Toolchain, tmp_path: Path, text: str
+) -> None:
+    source = f"#include <hip/hip_runtime.h>\n{KERNEL.format('f', text)}"
+
+    result = compiled(clang, tmp_path, source)
+
+    assert result.listing is None
+    assert (result.error, result.crashed) == ("", "")
+    assert f"{clang.name} cannot read the code back: " in result.missing
+
+
+NAMED = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
+FEWER = {"fewer_instructions": ["gfx942"]}
+RED = {"expect": "fail-to-pass", "reason": "cuda_fp8"}
+GONE = "scale<float> does nothing on the patched tree, and does on the base"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sides", "more", "why"),
+    [
+        ((LONG, QUICK), RED, "compiles on the base, so it shows nothing"),
+        ((BROKEN, LONG), RED, "another reason than stated: <tree>/kernel.hip:"),
+        ((LONG, QUICK), NAMED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
+        ((LONG, QUICK), {"kernels": "^scales"}, "no kernel whose name matches '^scales'"),
+        ((QUICK, LONG), FEWER, "has more instructions: "),
+        ((LONG, SAME), FEWER, "not fewer instructions: "),
+        ((LONG, CROWDED), {"no_spills": True}, "registers on the patched tree, 0 on the"),
+        ((LONG, EMPTY), FEWER, GONE),
+        # The one that still works holds the instruction.
+        ((LONG, EMPTY), {"instructions": {"gfx942": ["v_sqrt_f32"]}}, GONE),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_refuted(
+    clang: Toolchain, tmp_path: Path, sides: tuple[str, str], more: dict[str, object], why: str
+) -> None:
+    judgement, base, patched = judged(clang, tmp_path, sides[0], sides[1], **more)
+    told = details_of(stated(**more), "gfx942", base, patched, judgement)
+
+    assert judgement.outcome == Outcome.FAILED
+    assert why in judgement.reason
+    if judgement.amiss:
+        assert dig(told, "patched", "passed") == []
+        assert dig(told, "patched", "failed", 0, "message") == judgement.reason
+
+
+@pytest.mark.slow
+def test_kernels_that_are_empty_now_are_counted(clang: Toolchain, tmp_path: Path) -> None:
+    judgement, *_ = judged(clang, tmp_path, LONG, EMPTY)
+
+    assert judgement.outcome == Outcome.PASSED
+    assert "3 kernels, 2 of them now empty, instructions " in judgement.reason
 
 
 def test_kernels_that_are_gone_are_counted(clang: Toolchain, tmp_path: Path) -> None:
@@ -141,20 +247,6 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     assert same.outcome == Outcome.PASSED
 
 
-@pytest.mark.slow
-def test_an_expectation_that_is_not_met_is_a_failure_of_the_record(
-    clang: Toolchain, tmp_path: Path
-) -> None:
-    expected = {"instructions": {"gfx942": ["v_cvt_pk_fp8_f32"]}}
-    judgement, base, patched = judged(clang, tmp_path, LONG, QUICK, **expected)
-
-    told = details_of(stated(**expected), "gfx942", base, patched, judgement)
-
-    assert judgement.reason == "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"
-    assert dig(told, "patched", "passed") == []
-    assert dig(told, "patched", "failed", 0, "message") == judgement.reason
-
-
 def test_a_back_end_that_gives_up_says_on_what(clang: Toolchain, tmp_path: Path) -> None:
     text = """\
 #include <hip/hip_runtime.h>
@@ -175,15 +267,6 @@ def test_a_compiler_that_writes_nothing_shows_nothing(clang: Toolchain, tmp_path
 
     assert compiled(idle, tmp_path, LONG).crashed == f"{clang.name} wrote nothing"
     assert compiled(gone, tmp_path, LONG).crashed == f"{clang.name}: it could not be started"
-
-
-def test_a_listing_that_is_not_understood_shows_nothing() -> None:
-    text = "\t.amdgpu_metadata\namdhsa.kernels:\n  - .name: k\n"
-
-    result = Compiled.of_listing(text, "gfx942", command="", seconds=0)
-
-    assert result.listing is None
-    assert result.crashed == "the listing cannot be read: 1 kernels, and code of 0"
 
 
 def test_the_environment_leads_to_no_other_library(

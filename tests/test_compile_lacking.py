@@ -63,12 +63,14 @@ def hip(folder: Path, using: Toolchain) -> Compiled:
     )
 
 
-def triton(folder: Path, before: str = "", timeout: float = 120) -> Compiled:
+def triton(using: Toolchain, folder: Path, before: str = "", timeout: float = 120) -> Compiled:
     if triton_missing():
         pytest.skip(triton_missing())
     (folder / "kernel.py").write_text(TRITON.format(before=before))
     source = TritonSource(folder / "kernel.py", "scale", {"out_ptr": "*fp32"}, {}, 4, (folder,))
-    return compile_triton(source, "gfx942", folder=folder, timeout=timeout, scrub=lambda said: said)
+    return compile_triton(
+        source, "gfx942", using=using, folder=folder, timeout=timeout, scrub=lambda said: said
+    )
 
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
@@ -132,28 +134,29 @@ def test_a_disk_that_is_full_ends_a_compile(clang: Toolchain, tmp_path: Path) ->
         hip(folder, clang)
 
 
-def test_a_disk_that_is_full_ends_a_compile_of_triton(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_ends_a_compile_of_triton(clang: Toolchain, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "size=16k") as folder, pytest.raises(NoSpaceError):
-        triton(folder)
+        triton(clang, folder)
 
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
 def test_triton_that_the_kernel_kills_for_memory_has_said_nothing(
+    clang: Toolchain,
     tmp_path: Path,
     group: Path,  # noqa: F811  the fixture
 ) -> None:
     (group / "memory.limit_in_bytes").write_text(str(512 * 2**20))
     eats = f"open('{group}/cgroup.procs', 'w').write(str(os.getpid())); bytes(1 << 30).upper()"
-    found = triton(tmp_path, eats)
+    found = triton(clang, tmp_path, eats)
     assert (found.error, found.crashed) == ("", "")
     assert found.missing.endswith("killed, or out of memory")
 
 
 @pytest.mark.slow
-def test_triton_without_memory_or_time_has_said_nothing(tmp_path: Path) -> None:
-    found = triton(tmp_path, "bytearray(2**62)")
+def test_triton_without_memory_or_time_has_said_nothing(clang: Toolchain, tmp_path: Path) -> None:
+    found = triton(clang, tmp_path, "bytearray(2**62)")
     assert (found.error, found.crashed) == ("", "")
     assert found.missing.endswith("killed, or out of memory")
-    found = triton(tmp_path, "time.sleep(600)", timeout=15)
+    found = triton(clang, tmp_path, "time.sleep(600)", timeout=15)
     assert (found.error, found.crashed) == ("", "")
     assert found.missing.endswith("not finished after 15 s")

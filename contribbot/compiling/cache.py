@@ -13,12 +13,11 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
 
 from pydantic import Field, ValidationError
 
 import contribbot
-from contribbot.compiling.listing import Listing, read_listing
+from contribbot.compiling.listing import Listing
 from contribbot.files import write_atomically
 from contribbot.model.base import Model
 from contribbot.workspace import Kept, cache_folder, used
@@ -31,38 +30,29 @@ _guards_lock = threading.Lock()
 
 
 class Compiled(Model):
-    """What one compile came to.
-
-    Attributes:
-        listing: What the listing says; None where it did not compile.
-        error: The compiler's first error, without folders of this machine.
-        absent: Whether the tree has no such source.
-        missing: What this machine lacks for it, or empty.
-        starved: Whether that is memory.
-        crashed: How the compiler failed where that says nothing of the source.
-        command: The command, without folders of this machine.
-        seconds: How long it took.
-        cached: Whether it was remembered.
-    """
+    """What one compile came to; no text in it names a folder of this machine."""
 
     listing: Listing | None = None
+    #: The compiler's first error.
     error: str = ""
+    #: Whether the tree has no such source.
     absent: bool = False
+    #: What this machine lacks for it, and whether that is memory.
     missing: str = ""
     starved: bool = False
+    #: How the compiler failed where that says nothing of the source.
     crashed: str = ""
     command: str = ""
     seconds: float = Field(default=0.0, ge=0)
     cached: bool = False
 
-    @classmethod
-    def of_listing(cls, text: str, target: str, *, command: str, seconds: float) -> Self:
-        """Return what a compile came to that wrote a listing."""
-        try:
-            return cls(listing=read_listing(text, target), command=command, seconds=seconds)
-        except ValueError as error:
-            crashed = f"the listing cannot be read: {error}"
-            return cls(crashed=crashed, command=command, seconds=seconds)
+
+class CompileError(Exception):
+    """A compiler that came to no code."""
+
+    def __init__(self, result: Compiled) -> None:
+        super().__init__(result.error or result.missing or result.crashed)
+        self.result = result
 
 
 @functools.cache

@@ -45,29 +45,20 @@ def title_of(symbol: str) -> str:
     name = demangle(symbol)
     if name == symbol:
         return symbol
-    if name.endswith(")"):
-        name = name[: _opening(name)]
     # Only the name of a template has its result's type in front; a kernel's is void.
-    return name.removeprefix("void ")
-
-
-def _opening(name: str) -> int:
-    """Return where the parenthesis opens that the last character closes."""
-    depth = 0
-    for place in range(len(name) - 1, -1, -1):
-        depth += {")": 1, "(": -1}.get(name[place], 0)
-        if depth == 0:
-            return place
-    return len(name)
+    return _without_last(name, "()").removeprefix("void ")
 
 
 def function_of(title: str) -> str:
     """Return the name of a function without its template arguments."""
-    if not title.endswith(">"):
-        return title
+    return _without_last(title, "<>")
+
+
+def _without_last(name: str, brackets: str) -> str:
+    """Return a name without the brackets that it ends with, and what is in them."""
     depth = 0
-    for place in range(len(title) - 1, -1, -1):
-        depth += {">": 1, "<": -1}.get(title[place], 0)
+    for place in range(len(name) - 1, -1, -1):
+        depth += {brackets[1]: 1, brackets[0]: -1}.get(name[place], 0)
         if depth == 0:
-            return title[:place]
-    return title
+            return name[:place] if name.endswith(brackets[1]) else name
+    return name

@@ -15,20 +15,14 @@ from contribbot.model.proofs import Compile
 
 @dataclass(frozen=True)
 class Judgement:
-    """What two compiles come to.
-
-    Attributes:
-        outcome: The outcome.
-        reason: One line that says why.
-        red: How the base fails, or empty.
-        amiss: What is wrong on the patched tree, or empty.
-        lasting: Whether the same would be seen again.
-    """
+    """What two compiles come to."""
 
     outcome: Outcome
     reason: str
+    #: How the base fails, and what is wrong on the patched tree.
     red: str = ""
     amiss: str = ""
+    #: Whether the same would be seen again.
     lasting: bool = True
 
 

@@ -1,71 +1,52 @@
-"""Reading an AMDGPU listing (`.s`) and the code object metadata in it.
+"""What a code object holds: kernels, their registers, and their instructions.
 
-The metadata (version 5 of LLVM's "User Guide for AMDGPU Backend") is YAML of which
-only the scalars of each kernel are wanted, and the same writer always writes it: it
-is read row by row. Instructions are counted between a function's label and its end.
+The assembler says which bytes it makes of each row of a listing, and a row counts where
+these are the function's next bytes: text that makes no code, or makes it elsewhere, counts
+nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Final
+from collections.abc import Iterable
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
+from contribbot.compiling.codeobject import read_object
 from contribbot.compiling.demangle import function_of, title_of
 from contribbot.compiling.instructions import class_of, plain
 from contribbot.hardware.targets import Use, occupancy
 from contribbot.model.base import Model
 
-#: A symbol; one with other characters than an identifier's stands in quotes.
-_SYMBOL: Final = r'(?:"(?:[^"\\]|\\.)*"|[A-Za-z_.$][\w.$]*)'
-_FUNCTION: Final = re.compile(rf"\s*\.type\s+({_SYMBOL}),@function")
-_DEFINED: Final = re.compile(rf"({_SYMBOL}):")
-_MNEMONIC: Final = re.compile(r"[a-z][a-z0-9_]*")
-#: The second half of a pair that RDNA 3 and later issue at once.
-_SECOND: Final = re.compile(r"::\s*([a-z][a-z0-9_]*)")
-_REFERENCE: Final = re.compile(rf"({_SYMBOL})@(?:rel32|gotpcrel32|abs32)")
-#: What stands around assembly that a source holds; the compiler copies it as it is.
-ASSEMBLY: Final = ";;#ASMSTART"
-_ASSEMBLY: Final = re.compile(rf"{ASSEMBLY}.*?;;#ASMEND", re.DOTALL)
-_COMMENT: Final = re.compile(r"/\*.*?\*/", re.DOTALL)
-_CODE_SIZE: Final = re.compile(r"; codeLenInByte = (\d+)")
-_ITEM: Final = "  - "
-_SCALAR: Final = re.compile(r"(?:  - |    )\.(\w+):\s+(\S.*)")
-_KERNEL_DESCRIPTOR: Final = ".amdhsa_kernel "
+_DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+)(.*?)\.end_amdhsa_kernel", re.DOTALL)
+_METADATA: Final = re.compile(r"\.amdgpu_metadata(.*?)\.end_amdgpu_metadata", re.DOTALL)
 _WGP: Final = ".amdhsa_workgroup_processor_mode 1"
+#: What stands before the bytes of an instruction.
+_ENCODING: Final = "encoding: ["
+#: What the assembler writes of a listing: labels, and instructions with their bytes.
+_ROW: Final = re.compile(
+    r"^(?:(?P<label>[^\s;:]+):|\t(?P<text>[a-z][^;\n]*)[^\n]*; "
+    rf"{re.escape(_ENCODING)}(?P<bytes>[^\]\n]+))",
+    re.MULTILINE,
+)
+_ITEM: Final = "\n  - "
+_NUMBER: Final = re.compile(r"^(?:    )?\.(\w+):\s+(\d+)$", re.MULTILINE)
+#: `s_nop 0`, with which the assembler fills up to what must be aligned.
+_FILLER: Final = b"\0\0\x80\xbf"
 _FULL_BLOCK: Final = 1024
 
 Count = Annotated[int, Field(ge=0)]
 
 
 class Kernel(Model):
-    """One kernel of a listing.
-
-    Attributes:
-        symbol: Its name in the code object.
-        title: Its name in the source, with template arguments, without parameters.
-        vgprs: Vector registers of a lane; accumulation registers are among them where
-            the target has one file for both.
-        agprs: Accumulation registers.
-        sgprs: Scalar registers of a wavefront.
-        lds: Bytes of local data share of a work-group, known to the compiler.
-        scratch: Bytes of private memory of a work-item.
-        vgpr_spills: Vector registers that were spilled.
-        sgpr_spills: Scalar registers that were spilled.
-        wavefront: Lanes of a wavefront.
-        kernarg: Bytes of arguments, the implicit ones included.
-        occupancy: Wavefronts that a SIMD can hold; None for a target that is not known.
-        code: Bytes of code; None where the listing does not say.
-        instructions: How many there are in the code. A pair issued at once is one.
-        mnemonics: How often each occurs, without encoding; both halves of a pair.
-    """
+    """One kernel: registers of a lane or wavefront, sizes in bytes (docs/compile.md)."""
 
     symbol: str
+    #: Its name in the source, with template arguments, without parameters.
     title: str
+    #: Accumulation registers are among them where the target has one file for both.
     vgprs: Count
     agprs: Count
     sgprs: Count
@@ -75,9 +56,13 @@ class Kernel(Model):
     sgpr_spills: Count
     wavefront: Count
     kernarg: Count
+    #: Wavefronts that a SIMD can hold; None for a target that is not known.
     occupancy: Count | None
-    code: Count | None
+    #: With what aligns it.
+    code: Count
+    #: A pair issued at once is one.
     instructions: Count
+    #: How often each occurs, without encoding; both halves of a pair.
     mnemonics: dict[str, Count]
 
     @property
@@ -97,90 +82,61 @@ class Kernel(Model):
 
 
 class Listing(Model):
-    """What a listing says.
-
-    Attributes:
-        kernels: The kernels, in the order of the listing.
-        functions: Instructions of each function that is no kernel and was not inlined.
-        unresolved: Functions that are called and not there.
-    """
+    """The kernels of a code object, in the order of its listing."""
 
     kernels: Annotated[tuple[Kernel, ...], Field(strict=False)]
+    #: Instructions of each function that is no kernel and was not inlined.
     functions: dict[str, Count]
+    #: Functions that are called and not there.
     unresolved: Annotated[tuple[str, ...], Field(strict=False)]
 
-    @property
-    def instructions(self) -> int:
-        """All instructions, also those of functions that were not inlined."""
-        return sum(kernel.instructions for kernel in self.kernels) + sum(self.functions.values())
+
+class Instruction(NamedTuple):
+    """One that the assembler read."""
+
+    #: Without encoding; both halves of a pair that RDNA 3 and later issue at once.
+    mnemonics: tuple[str, ...]
+    size: int
+    #: What is known of its bytes: a branch's distance and a symbol's address are not.
+    known: tuple[tuple[int, bytes], ...]
+
+    def stands(self, code: bytes, place: int) -> bool:
+        """Return whether code holds it at a place."""
+        return all(code.startswith(part, place + start) for start, part in self.known)
 
 
-@dataclass
-class _Body:
-    """What is counted of one function."""
-
-    instructions: int = 0
-    mnemonics: Counter[str] = field(default_factory=Counter)
-    code: int | None = None
-    wgp: bool = False
+def without_facts(text: str) -> str:
+    """Return what the assembler shall read of a listing: code, and nothing that looks read."""
+    # Of the rest, releases know different parts, and not every name can be written there.
+    return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_ENCODING, "-")
 
 
-def read_listing(text: str, target: str) -> Listing:
-    """Read a listing."""
-    body, _, rest = text.partition("\t.amdgpu_metadata")
-    code = _Code(body)
-    metadata = list(_read_metadata(rest))
-    if len(metadata) != len(code.kernels) or not code.functions.keys() >= set(code.kernels):
-        raise ValueError(f"{len(metadata)} kernels, and code of {len(code.kernels)}")
-    # Both are written in the order of the functions; names are quoted in different ways.
-    kernels = [
-        _kernel(symbol, facts, code.functions.pop(symbol), target)
-        for symbol, facts in zip(code.kernels, metadata, strict=True)
-    ]
+def read_listing(text: str, encodings: str, content: bytes, target: str) -> Listing:
+    """Read a listing, what the assembler says of it, and the code object that it makes."""
+    code = read_object(content)
+    descriptors = {_bare(found[1]): found[2] for found in _DESCRIPTOR.finditer(text)}
+    # What a source's own assembly adds is not the compiler's.
+    (written, *added) = _METADATA.findall(text) or ("",)
+    numbers = [dict(_NUMBER.findall(item)) for item in written.split(_ITEM)]
+    metadata = [facts for facts in numbers if facts]
+    if added or len(metadata) != len(descriptors) or descriptors.keys() - code.functions.keys():
+        raise ValueError(f"{len(metadata)} kernels, and code of {len(descriptors)}")
+    rows, labels = _read_encodings(encodings)
+    held = {
+        name: _decoded(name, within, rows[labels.get(name, 0) :])
+        for name, within in code.functions.items()
+    }
     return Listing(
-        kernels=tuple(kernels),
-        functions={title_of(name): one.instructions for name, one in code.functions.items()},
-        unresolved=tuple(sorted(title_of(name) for name in code.referenced - code.defined)),
+        # Both are written in the order of the functions; names are quoted in different ways.
+        kernels=tuple(
+            _kernel(symbol, facts, code.functions[symbol], held[symbol], target, wgp=_WGP in said)
+            for (symbol, said), facts in zip(descriptors.items(), metadata, strict=True)
+        ),
+        functions={
+            title_of(name): len(rows) for name, rows in held.items() if name not in descriptors
+        },
+        unresolved=tuple(sorted(map(title_of, code.undefined))),
     )
-
-
-class _Code:
-    """The code of a listing, read row by row."""
-
-    def __init__(self, text: str) -> None:
-        self.functions: dict[str, _Body] = {}
-        self.kernels: list[str] = []
-        self.defined: set[str] = set()
-        self.referenced: set[str] = set()
-        #: Where instructions go, and what a remark after a function is about.
-        self._inside = self._latest = _Body()
-        bare = _ASSEMBLY.sub(lambda one: _COMMENT.sub("", one[0]), text)
-        for row in bare.split("\n"):
-            stripped = row.lstrip()
-            if stripped.startswith("."):
-                self._directive(row, stripped)
-            elif stripped.startswith(";"):
-                if found := _CODE_SIZE.match(stripped):
-                    self._latest.code = int(found[1])
-            elif row[:1] not in {"", "\t", " ", "#", "@"} and (found := _DEFINED.match(row)):
-                symbol = _bare(found[1])
-                self.defined.add(symbol)
-                if symbol in self.functions:
-                    self._inside = self._latest = self.functions[symbol]
-            else:
-                _count(stripped, self._inside, self.referenced)
-
-    def _directive(self, row: str, stripped: str) -> None:
-        if found := _FUNCTION.match(row):
-            self.functions[_bare(found[1])] = _Body()
-        elif stripped.startswith(_KERNEL_DESCRIPTOR):
-            symbol = _bare(stripped.removeprefix(_KERNEL_DESCRIPTOR))
-            self.kernels.append(symbol)
-            self._latest = self.functions.get(symbol, self._latest)
-        elif stripped.startswith(_WGP):
-            self._latest.wgp = True
-        elif stripped.startswith(".Lfunc_end") and stripped.endswith(":"):
-            self._latest, self._inside = self._inside, _Body()
 
 
 def _bare(symbol: str) -> str:
@@ -188,35 +144,52 @@ def _bare(symbol: str) -> str:
     return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
 
 
-def _count(row: str, body: _Body, referenced: set[str]) -> None:
-    """Count the instruction of a row, if it is one."""
-    found = _MNEMONIC.match(row)
-    if not found:
-        return
-    body.instructions += 1
-    body.mnemonics[plain(found[0])] += 1
-    code = row.partition(";")[0]
-    if "::" in code and (second := _SECOND.search(code)):
-        body.mnemonics[plain(second[1])] += 1
-    if "@" in code:
-        referenced.update(map(_bare, _REFERENCE.findall(code)))
+def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
+    """Return the instructions that the assembler read, and which of them follows a label."""
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    for row in _ROW.finditer(text):
+        if row["label"]:
+            labels[row["label"]] = len(instructions)
+            continue
+        mnemonics = tuple(plain(half.split()[0]) for half in row["text"].split("::"))
+        parts = row["bytes"].split(",")
+        known: Iterable[tuple[int, bytes]]
+        if "A" in row["bytes"]:
+            whole = ((n, part) for n, part in enumerate(parts) if len(part) == len("0x00"))
+            known = ((n, bytes.fromhex(part[2:])) for n, part in whole)
+        else:
+            known = [(0, bytes.fromhex("".join(parts).replace("0x", "")))]
+        instructions.append(Instruction(mnemonics, len(parts), tuple(known)))
+    return instructions, labels
 
 
-def _read_metadata(text: str) -> Iterator[dict[str, str]]:
-    """Yield the scalars of each kernel."""
-    facts: dict[str, str] = {}
-    for row in text.split("\n"):
-        if row.startswith(_ITEM):
-            if "name" in facts:
-                yield facts
-            facts = {}
-        if found := _SCALAR.fullmatch(row.rstrip()):
-            facts[found[1]] = found[2].strip("'\"")
-    if "name" in facts:
-        yield facts
+def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[Instruction]:
+    """Return the instructions of a function; what only aligns is none."""
+    found: list[Instruction] = []
+    place = 0
+    for row in rows:
+        while not row.stands(code, place) and code.startswith(_FILLER, place):
+            place += len(_FILLER)
+        if place == len(code):
+            break
+        if row.stands(code, place):
+            found.append(row)
+            place += row.size
+    if code[place:].replace(_FILLER, b""):
+        raise ValueError(f"no row of the listing makes what {title_of(function)} has at {place:#x}")
+    return found
 
 
-def _kernel(symbol: str, facts: dict[str, str], body: _Body, target: str) -> Kernel:
+def _kernel(
+    symbol: str,
+    facts: dict[str, str],
+    code: bytes,
+    held: list[Instruction],
+    target: str,
+    *,
+    wgp: bool,
+) -> Kernel:
     def number(name: str, default: int = 0) -> int:
         return int(facts.get(name, default))
 
@@ -226,7 +199,7 @@ def _kernel(symbol: str, facts: dict[str, str], body: _Body, target: str) -> Ker
         lds=number("group_segment_fixed_size"),
         wavefront=number("wavefront_size", 64),
         workgroup=number("max_flat_workgroup_size", _FULL_BLOCK),
-        wgp=body.wgp,
+        wgp=wgp,
     )
     return Kernel(
         symbol=symbol,
@@ -241,9 +214,9 @@ def _kernel(symbol: str, facts: dict[str, str], body: _Body, target: str) -> Ker
         wavefront=use.wavefront,
         kernarg=number("kernarg_segment_size"),
         occupancy=occupancy(target, use),
-        code=body.code,
-        instructions=body.instructions,
-        mnemonics=dict(sorted(body.mnemonics.items())),
+        code=len(code),
+        instructions=len(held),
+        mnemonics=dict(sorted(Counter(name for row in held for name in row.mnemonics).items())),
     )
 
 

@@ -21,12 +21,7 @@ Numbers = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Pair:
-    """The same kernel on both sides; one of them may lack it.
-
-    Attributes:
-        base: The base's.
-        patched: The patched tree's.
-    """
+    """The same kernel on both sides; one of them may lack it."""
 
     base: Kernel | None
     patched: Kernel | None
@@ -44,13 +39,7 @@ class Pair:
 
 
 def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[Pair]:
-    """Return which kernels belong together.
-
-    Those of the same symbol do; of the rest, those of the same name and template
-    arguments (parameters may change); of the rest, the instantiations of a function
-    in their order, where both sides have as many of it (template parameters may
-    change). What is left has no partner.
-    """
+    """Return which kernels belong together: by symbol, else by name, else by function in order."""
     pairs: list[Pair] = []
     left, right = list(base), list(patched)
     keys: tuple[Callable[[Kernel], str], ...] = (
@@ -81,17 +70,12 @@ def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[st
 
 @dataclass(frozen=True)
 class Row:
-    """One or more pairs of a function whose numbers are the same.
+    """One or more pairs of a function whose numbers are the same."""
 
-    Attributes:
-        title: The kernel; without template arguments where there are several.
-        count: How many.
-        base: The base's numbers, by `COLUMNS`; None: the base has it not.
-        patched: The patched tree's.
-    """
-
+    #: The kernel; without template arguments where there are several.
     title: str
     count: int
+    #: By `COLUMNS`; None: that side has it not.
     base: Numbers | None
     patched: Numbers | None
 

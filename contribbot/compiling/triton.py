@@ -14,26 +14,18 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.compiling.cache import Compiled
+from contribbot.compiling.cache import Compiled, CompileError
+from contribbot.compiling.compiler import Compiler
 from contribbot.compiling.lacking import STARVED, lacking
 from contribbot.hardware.targets import wavefront_of
-from contribbot.hardware.toolchain import triton_version
+from contribbot.hardware.toolchain import Toolchain, triton_version
 
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
 
 
 @dataclass(frozen=True)
 class TritonSource:
-    """A kernel, and how it is called.
-
-    Attributes:
-        path: The file.
-        function: The function under `triton.jit`.
-        signature: The type of each parameter; `:16` behind it: a multiple of 16.
-        constants: The value of each `constexpr`.
-        num_warps: Wavefronts of a program.
-        python: Folders for Python's path.
-    """
+    """A kernel, and how it is called: what `patch.toml` states, and folders for Python's path."""
 
     path: Path
     function: str
@@ -59,11 +51,12 @@ def compile_triton(
     source: TritonSource,
     target: str,
     *,
+    using: Toolchain,
     folder: Path,
     timeout: float,
     scrub: Callable[[str], str],
 ) -> Compiled:
-    """Compile a kernel for a target and read the listing."""
+    """Compile a kernel for a target, and read the code with a toolchain's assembler."""
     request, answer = folder / "request.json", folder / "answer.json"
     asked = {
         "file": str(source.path), "function": source.function, "target": target,
@@ -76,24 +69,30 @@ def compile_triton(
         f"triton.compile({source.function} of {source.path}, "
         f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
     )
-    told = _told(answer)
-    if told is not None and "listing" in told:
-        text = str(told["listing"])
-        return Compiled.of_listing(text, target, command=command, seconds=done.seconds)
-    error, missing = "" if told is None else scrub(str(told.get("error"))), ""
-    said = error if told is not None else done.output.decode("utf-8", "replace")
-    if lacked := lacking(done, said, timeout):
+    compiler = Compiler(using, target, folder, timeout, scrub, command, done.seconds)
+    try:
+        return compiler.read(_listing(compiler, done, _told(answer)))
+    except CompileError as failure:
+        return failure.result
+
+
+def _listing(compiler: Compiler, done: process.Supervised, told: dict[str, JsonValue]) -> bytes:
+    """Return the listing that the child answered."""
+    if "listing" in told:
+        return str(told["listing"]).encode()
+    error = compiler.scrub(str(told.get("error", "")))
+    said = error or done.output.decode("utf-8", "replace")
+    if lacked := lacking(done, said, compiler.timeout):
         missing = f"{triton_name()}: {lacked}"
-        return Compiled(
-            missing=missing, starved=lacked == STARVED, command=command, seconds=done.seconds
-        )
-    if told is None:
-        return Compiled(crashed=_crash(done), command=command, seconds=done.seconds)
+        raise compiler.failure(Compiled(missing=missing, starved=lacked == STARVED))
+    if not told:
+        raise compiler.failure(Compiled(crashed=_crash(done)))
+    missing = ""
     if told.get("unknown_target"):
-        missing = f"{triton_name()} does not know {target}"
+        missing = f"{triton_name()} does not know {compiler.target}"
     elif told.get("broken"):
         missing = f"the file cannot be imported here: {error}"
-    return Compiled(error=error, missing=missing, command=command, seconds=done.seconds)
+    raise compiler.failure(Compiled(error=error, missing=missing))
 
 
 def _run_child(
@@ -118,13 +117,13 @@ def _run_child(
     )
 
 
-def _told(answer: Path) -> dict[str, JsonValue] | None:
-    """Return what the child answered, or None where it did not come to that."""
+def _told(answer: Path) -> dict[str, JsonValue]:
+    """Return what the child answered; nothing where it did not come to that."""
     try:
         told = json.loads(answer.read_bytes())
     except (OSError, ValueError):
-        return None
-    return told if isinstance(told, dict) else None
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _crash(done: process.Supervised) -> str:

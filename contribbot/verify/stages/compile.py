@@ -54,7 +54,7 @@ class CompileStage:
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
     recipe, spec = job.patch.upstream.hipify, job.patch.spec
-    using = toolchain(target) if entry.kind == "hip" else None
+    using = toolchain(target)
     inputs: dict[str, JsonValue] = {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
@@ -64,7 +64,7 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
         "hipified": spec.hipify.model_dump_json() if spec.hipify is not None else "",
         "python_roots": list(job.patch.upstream.python_roots),
         "stand_ins": headers_digest(),
-        **toolchain_details(using),
+        **toolchain_details(entry, using),
     }
     missing = missing_for(job, entry, using)
 
@@ -74,25 +74,24 @@ def _unit(job: Job, entry: Compile, target: str) -> Unit:
     return Unit(target=target, inputs=inputs, work=work, label=entry.name, missing=missing)
 
 
-def toolchain_details(using: Toolchain | Lacking | None) -> dict[str, JsonValue]:
-    """Return what the record says of the compiler."""
+def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, JsonValue]:
+    """Return what the record says of the compiler, and of what its code was read with."""
+    told: dict[str, JsonValue] = {}
     if isinstance(using, Toolchain):
-        told: dict[str, JsonValue] = {
-            "kind": using.kind,
-            "name": using.name,
-            "headers": using.headers,
-            "identity": using.identity,
-        }
-        return {"toolchain": told}
-    return {"toolchain": {"kind": "triton", "name": triton_name()} if using is None else {}}
+        told = {"assembler": using.name, "identity": using.identity}
+        told |= {"kind": using.kind, "name": using.name, "headers": using.headers}
+    if entry.kind == "triton":
+        told |= {"kind": "triton", "name": triton_name()}
+        told.pop("headers", None)
+    return {"toolchain": told}
 
 
-def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking | None) -> str:
+def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
     """Say what this machine lacks for a unit, or nothing."""
-    if using is None:
-        return triton_missing()
     if isinstance(using, Lacking):
         return using.reason
+    if entry.kind == "triton":
+        return triton_missing()
     if job.patch.upstream.compile.torch and torch_include() is None:
         return _TORCH
     return obstacle(job) if _is_hipified(job, entry) else ""
@@ -103,7 +102,7 @@ def _is_hipified(job: Job, entry: Compile) -> bool:
     return recipe is not None and is_source(recipe, entry.source)
 
 
-def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None) -> Finding:
+def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:
     on_base, on_patched = (
         job.children.submit(compile_side, job, entry, target, using, tree)
         for tree in (job.trees.base, job.trees.patched)
@@ -116,7 +115,7 @@ def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | Non
     return Finding(
         judgement.outcome,
         judgement.reason,
-        {**details, **toolchain_details(using)},
+        {**details, **toolchain_details(entry, using)},
         # What this machine lacks may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
         seconds=sum(one.seconds for one in (base, patched) if not one.cached),
@@ -124,16 +123,17 @@ def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking | Non
 
 
 def compile_side(
-    job: Job, entry: Compile, target: str, using: Toolchain | Lacking | None, tree: str
+    job: Job, entry: Compile, target: str, using: Toolchain | Lacking, tree: str
 ) -> Compiled:
     """Compile one side; runs in `children`."""
     with job.busy():
         exported = job.exported(tree)
         if not (exported / entry.source).is_file():
             return Compiled(absent=True, error=f"{entry.source} is not in the tree")
-        if isinstance(using, Toolchain):
-            return _hip_side(job, entry, target, using, tree)
-        return _triton_side(job, entry, target, tree)
+        if isinstance(using, Lacking):
+            return Compiled(missing=using.reason)
+        side = _triton_side if entry.kind == "triton" else _hip_side
+        return side(job, entry, target, using, tree)
 
 
 def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
@@ -178,7 +178,7 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
     )
 
 
-def _triton_side(job: Job, entry: Compile, target: str, tree: str) -> Compiled:
+def _triton_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
     exported, folder = job.exported(tree), job.fresh_folder()
     source = TritonSource(
         path=exported / entry.source,
@@ -189,7 +189,9 @@ def _triton_side(job: Job, entry: Compile, target: str, tree: str) -> Compiled:
         python=tuple(exported / root for root in job.patch.upstream.python_roots),
     )
     scrub = Scrub(exported, folder)
-    result = compile_triton(source, target, folder=folder, timeout=entry.timeout, scrub=scrub)
+    result = compile_triton(
+        source, target, using=using, folder=folder, timeout=entry.timeout, scrub=scrub
+    )
     if meddled := job.altered(tree):
         # What others saw from then on is not the tree.
         return Compiled(crashed=f"wrote into the tree: {meddled}", command=result.command)

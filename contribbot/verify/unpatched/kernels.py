@@ -7,7 +7,6 @@ from dataclasses import replace
 from contribbot.building.caches import find_launcher
 from contribbot.compiling.hip import toolchain
 from contribbot.compiling.judge import unmet
-from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.model.behaviour import Says
 from contribbot.model.outcome import Outcome, StageResult
 from contribbot.model.proofs import Build, Compile, Hipify
@@ -59,7 +58,7 @@ def ask_compile(number: int, target: str, bare: Bare) -> Seen:
     entry: Compile = job.patch.spec.compile[number]
     if absent := lost(bare, (entry.source,)):
         return absent
-    using: Toolchain | Lacking | None = toolchain(target) if entry.kind == "hip" else None
+    using = toolchain(target)
     if missing := missing_for(job, entry, using):
         return Seen(Says.CANNOT, missing)
     done = job.children.submit(compile_side, job, entry, target, using, bare.tree).result()

@@ -47,7 +47,7 @@ def _compiled(spec: PatchSpec) -> Iterator[Probe]:
     for number, entry in enumerate(spec.compile):
         if is_red(entry):
             for target in entry.targets:
-                told = toolchain_details(toolchain(target) if entry.kind == "hip" else None)
+                told = toolchain_details(entry, toolchain(target))
                 label = f"compile {entry.name} {target}"
                 yield Probe(label, target, told, partial(ask_compile, number, target))
     for number, build in enumerate(spec.build):
