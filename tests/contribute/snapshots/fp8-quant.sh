@@ -12,6 +12,7 @@ fi
 tree=$(cd "$tree" && pwd)
 export CONTRIBBOT_TREE="$tree"
 export PYTHONPATH="$tree"
+export CHECK_GPU=gfx942
 cd "$here/checks"
 exec "${PYTHON:-python}" -m pytest -p no:cacheprovider -q --tb=short \
-    'test_registered.py::test_compiled[csrc/libtorch_stable/quantization/w8a8/fp8/per_token_group_quant.cu]'
+    'test_layer_gfx942.py::test_fp8[rows-float-torch.bfloat16]'
