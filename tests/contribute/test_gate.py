@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.contribute.gate import RULES, judge
 from contribbot.github import client
-from contribbot.github.limits import Waits
+from contribbot.github.waits import Waits
 from contribbot.model.gate import Gate, RowState
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import journal
@@ -223,7 +223,7 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As many attempts as ever, without the pauses between them.
-    monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None))
+    monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None, between_writes=0))
     done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
     assert done.exit_code == 3
     assert re.search(r"^sign-off +passed ", done.stdout, re.MULTILINE)

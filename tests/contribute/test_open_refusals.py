@@ -47,26 +47,20 @@ def test_without_attestation_not_even_a_question_is_asked(desk: Desk) -> None:
     assert desk.events() == []
 
 
-def test_an_archived_upstream(desk: Desk) -> None:
-    desk.upstream.archived = True
-    with pytest.raises(OpeningError, match="example/toy is archived"):
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("archived", True, "is archived"),
+        ("has_pull_requests", False, "has pull requests switched off"),
+        ("pull_request_creation_policy", "collaborators_only", "its collaborators alone"),
+    ],
+)
+def test_an_upstream_that_takes_no_pull_requests(
+    desk: Desk, option: str, value: object, words: str
+) -> None:
+    setattr(desk.upstream, option, value)
+    with pytest.raises(OpeningError, match=f"example/toy .*{words}"):
         desk.open()
-    assert_nothing_done(desk)
-
-
-@pytest.mark.parametrize("kind", ["unrelated", "fork of another"])
-def test_a_repository_of_the_same_name_that_is_no_fork(toy: Toy, github: GitHub, kind: str) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    desk = make_desk(toy, github, fork=False)
-    if kind == "unrelated":
-        github.add_repository("ada/toy", toy.upstream)
-    else:
-        other = github.add_repository("another/toy", toy.upstream)
-        github.fork(other, desk.me)
-    with pytest.raises(OpeningError, match="ada/toy is no fork of example/toy") as raised:
-        desk.open()
-    assert "rename it" in raised.value.hint
     assert_nothing_done(desk)
 
 

@@ -47,6 +47,8 @@ class Row:
     also: tuple[str, ...] = ()
     nullable: tuple[str, ...] = ()
     media: bool = False
+    #: The model of an answer that the generated client says nothing of.
+    answer: str = ""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -160,7 +162,8 @@ _RUN: Final = f"{REPO}/actions/runs/{{run_id}}"
 _WORKFLOW: Final = f"{REPO}/actions/workflows/{{workflow_id}}"
 
 _ACTIONS: Final = (
-    Row("actions/create-workflow-dispatch", "POST", f"{_WORKFLOW}/dispatches", (204,),
+    Row("actions/create-workflow-dispatch", "POST", f"{_WORKFLOW}/dispatches", (200, 204),
+        answer="WorkflowDispatchResponse", body=
         ("ReposOwnerRepoActionsWorkflowsWorkflowIdDispatchesPostBody",), plain=(422,)),
     Row("actions/list-workflow-runs", "GET", f"{_WORKFLOW}/runs"),
     Row("actions/get-workflow-run", "GET", _RUN),

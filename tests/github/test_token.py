@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import TokenError, UsageError
-from contribbot.github import token as token_module
-from contribbot.github.server import Server, find_server
-from contribbot.github.token import Secret, Token, find_token
+from contribbot.github import auth as token_module
+from contribbot.github.auth import Secret, Server, Token, find_server, find_token
 from tests.github.handle import GitHub
 from tests.github.ours import client
 from tests.github.world import make_world
@@ -186,23 +185,21 @@ def test_a_token_that_may_not_says_what_it_lacks(github: GitHub, tmp_path: Path)
     for status in (403, 404):
         world.github.state.missing_scope_status = status
         with client(world.github, weak.tokens[0].text) as ours, pytest.raises(TokenError) as caught:
-            ours.fork("org/tool")
+            ours.repository("org/tool").create_fork()
         assert "the token from GITHUB_TOKEN lacks the scope public_repo" in caught.value.message
         assert "add public_repo" in caught.value.hint
     narrow = world.github.add_token(world.ada, repositories=["ada/tool"])
     sha = world.change("topic")
     with client(world.github, narrow) as ours:
-        ours.create_ref("ada/tool", "other", sha)
+        ours.repository("ada/tool").create_git_ref("refs/heads/other", sha)
         with pytest.raises(TokenError, match="pull_requests=write") as caught:
-            ours.create_pull(
-                "org/tool", title="T", body="", head="ada:topic", base="main", draft=True
-            )
+            ours.repository("org/tool").create_pull("main", "ada:topic", title="T", body="")
     assert "--handoff" in caught.value.hint
     with (
         client(world.github, narrow) as ours,
         pytest.raises(TokenError, match="issues=write") as other,
     ):
-        ours.create_comment("org/tool", 1, "Hello")
+        ours.pull("org/tool", 1).create_issue_comment("Hello")
     # It is about no pull request that is to be opened.
     assert "handoff" not in other.value.hint
     assert other.value.hint.startswith("give the token the permission that is named")

@@ -129,7 +129,7 @@ def _body_of(row: Row) -> object:
 @cache
 def _answer_of(row: Row) -> object:
     """Return the type that a row's answers have."""
-    answer = describe(row.operation).answer
+    answer = _model(row.answer) if row.answer else describe(row.operation).answer
     if not row.also:
         return answer
     (item,) = get_args(answer)

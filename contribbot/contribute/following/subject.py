@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.noting import Sight
 from contribbot.contribute.state import Contribution
 from contribbot.errors import GitHubError, RateLimitError, TokenError
-from contribbot.github.protocol import Reader
-from contribbot.model.discussion import ReviewThread
 from contribbot.model.follow import Followed, Kept
 from contribbot.model.rules import Rules
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub, ReviewThread
 
 #: Stands for every repository.
 _EVERYWHERE: Final = ""
@@ -22,7 +23,7 @@ _EVERYWHERE: Final = ""
 class Upstreams:
     """What many looks need of the same repositories, each asked for once."""
 
-    def __init__(self, github: Reader) -> None:
+    def __init__(self, github: GitHub) -> None:
         self._github = github
         self._lock = threading.Lock()
         self._branches: dict[str, str] = {}
@@ -49,7 +50,9 @@ class Upstreams:
         """Return the default branch of a repository."""
         with self._lock:
             if repository not in self._branches:
-                self._branches[repository] = self._github.repository(repository).default_branch
+                self._branches[repository] = (
+                    self._github.repository(repository).complete().default_branch
+                )
             return self._branches[repository]
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:

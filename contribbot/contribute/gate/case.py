@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot.contribute.gate.touching import Touch, read_files
 from contribbot.contribute.state import Contribution, state
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
-from contribbot.github.reading import Reader
 from contribbot.model.gate import Look, RowState, Searched
-from contribbot.model.github import Account, Repository
 from contribbot.model.patch import Patch
 from contribbot.model.rules import Rules
 from contribbot.queue import journal
@@ -25,6 +23,11 @@ from contribbot.queue.load import Queue
 from contribbot.store.mail import Mail, ask_mailinfo, plain_mail
 from contribbot.store.repository import open_store
 from contribbot.workspace import stores_folder
+
+if TYPE_CHECKING:
+    from github.Repository import Repository
+
+    from contribbot.github.client import GitHub
 
 T = TypeVar("T")
 _LONGEST: Final = 300
@@ -96,7 +99,7 @@ class Case:
     queue: Queue
     patch: Patch
     rules: Rules
-    github: Reader | None
+    github: GitHub | None
     broken: GitHubError | None
     server: str
     now: datetime
@@ -104,9 +107,8 @@ class Case:
     looked: datetime | None = None
     look: Look | None = None
     _repository: Repository | None = field(default=None, repr=False)
-    _me: Account | None = field(default=None, repr=False)
 
-    def ask(self, question: Callable[[Reader], T]) -> T:
+    def ask(self, question: Callable[[GitHub], T]) -> T:
         """Ask GitHub something."""
         self.asked = True
         if self.broken is not None:
@@ -130,16 +132,13 @@ class Case:
         self.asked = True
         if self._repository is None:
             name = self.patch.upstream.repository
-            self._repository = self.ask(lambda github: github.repository(name))
+            self._repository = self.ask(lambda github: github.repository(name).complete())
         return self._repository
 
     @property
-    def me(self) -> Account:
-        """Whose token it is; asked for once."""
-        self.asked = True
-        if self._me is None:
-            self._me = self.ask(lambda github: github.me())
-        return self._me
+    def me(self) -> str:
+        """Whose token it is."""
+        return self.ask(lambda github: github.me)
 
     @cached_property
     def contribution(self) -> Contribution:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from contribbot.contribute.opening.branch import Place
 from contribbot.files import write_atomically
-from contribbot.github.private import make_private
+from contribbot.github.cache import make_private
 
 #: GitHub's server refuses longer addresses.
 _LONGEST: Final = 8000

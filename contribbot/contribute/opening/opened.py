@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from contribbot.contribute.book import Book
 from contribbot.contribute.opening.branch import Place
 from contribbot.contribute.opening.updating import Text
-from contribbot.github.protocol import GitHub
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress, Silent
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Wanted:
         handoff: Whether only to push the branch, for a person to open the pull request.
         up_to_date: Whether to carry the branch onto the upstream's newest commit even when
             the patch is what it was.
-        dry_run: Whether nothing is written anywhere: `github` is then a rehearsal.
+        dry_run: Whether nothing is written anywhere: `github` then sends reads alone.
     """
 
     ready: bool = False
@@ -40,7 +42,7 @@ class Tools:
     """What opening needs from elsewhere.
 
     Attributes:
-        github: GitHub, or a rehearsal.
+        github: GitHub, in a dry run one that sends nothing but reads.
         text: Returns what the pull request of a patch says.
         attested: Raises unless a person stands for a patch with that text.
         branch: Returns the name of a patch's branch.

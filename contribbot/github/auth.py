@@ -1,21 +1,31 @@
-"""The token: where it comes from, and that it goes nowhere but to GitHub."""
+"""Which GitHub, and the token for it, which goes nowhere else."""
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from contribbot import process
-from contribbot.errors import CommandError, CommandTimeoutError, MachineError, TokenError
-from contribbot.github.server import Server
+from contribbot.errors import (
+    CommandError,
+    CommandTimeoutError,
+    MachineError,
+    TokenError,
+    UsageError,
+)
 
+#: GitHub's own (the variable is the one that GitHub Actions sets).
+_PUBLIC: Final = "https://api.github.com"
+_VARIABLE: Final = "GITHUB_API_URL"
+_HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"
 #: The variables that hold a token, as GitHub Actions and GitHub's own program name them.
-_VARIABLES: Final = ("GITHUB_TOKEN", "GH_TOKEN")
+_TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
 #: What programs that keep tokens need to find them: their configuration and the key ring.
 _PERSONAL: Final = (
     "HOME", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
@@ -32,6 +42,24 @@ _PATIENCE: Final = 20.0
 #: GitHub's tokens are shorter; a header with more would be refused on the way.
 _LONGEST: Final = 1024
 _PLAIN: Final = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A GitHub: the URLs of its REST API and of its pages, without a slash at the end."""
+
+    api: str = _PUBLIC
+    web: str = "https://github.com"
+
+    @property
+    def host(self) -> str:
+        """The host of its pages, with a port where it has one: what tokens are for."""
+        return urlsplit(self.web).netloc
+
+    @property
+    def local(self) -> bool:
+        """Whether it runs on this machine."""
+        return is_loopback(urlsplit(self.api).hostname or "")
 
 
 class Secret:
@@ -77,15 +105,58 @@ class Secret:
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and where it was found.
-
-    Attributes:
-        secret: The token.
-        source: Where it was found, for a person, such as `GITHUB_TOKEN`.
-    """
+    """A token, and where it was found, for a person, such as `GITHUB_TOKEN`."""
 
     secret: Secret
     source: str
+
+
+def find_server(environment: Mapping[str, str] | None = None) -> Server:
+    """Return the server to speak to."""
+    said = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
+    if not said:
+        return Server()
+    try:
+        parts = urlsplit(said)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{_VARIABLE}: not a URL: {error}", hint=_HINT) from None
+    host = parts.hostname or ""
+    if "@" in parts.netloc:
+        raise UsageError(
+            f"{_VARIABLE}: a name or password in it would be sent and logged", hint=_HINT
+        )
+    # Without query and fragment: some put a token there.
+    shown = parts._replace(query="", fragment="").geturl()
+    if not host or parts.query or parts.fragment or not said.isprintable() or " " in said:
+        raise UsageError(f"{_VARIABLE}: not the URL of an API: {shown!r}", hint=_HINT)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        raise UsageError(
+            f"{_VARIABLE}={shown}: without https everybody on the way could read the token",
+            hint=_HINT,
+        )
+    api = f"{parts.scheme}://{_place(host, port)}{parts.path.rstrip('/')}"
+    return Server(api=api, web=_web(parts, host, port))
+
+
+def _web(parts: SplitResult, host: str, port: int | None) -> str:
+    """Return where the pages are: `api.HOST` at GitHub's own, the same host elsewhere."""
+    if host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com")):
+        host = host.removeprefix("api.")
+    return f"{parts.scheme}://{_place(host, port)}"
+
+
+def _place(host: str, port: int | None) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def find_token(server: Server, environment: Mapping[str, str] | None = None) -> Token:
@@ -94,7 +165,7 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
     Nothing prompts, and nothing waits for longer than some seconds.
     """
     variables = os.environ if environment is None else environment
-    for name in _VARIABLES:
+    for name in _TOKENS:
         if variables.get(name):
             return Token(_checked(variables[name], name), name)
     passed_over = []

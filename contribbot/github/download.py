@@ -6,7 +6,6 @@ The token never goes there: whoever has the address needs none.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import logging
 import time
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from urllib.parse import urlsplit
 
 from contribbot import process
 from contribbot.errors import GitHubError
-from contribbot.github.answer import clean_line
-from contribbot.github.limits import Waits
-from contribbot.github.server import Server
+from contribbot.github.auth import Server, is_loopback
+from contribbot.github.refusals import clean_line
+from contribbot.github.waits import Waits
 
 if TYPE_CHECKING:
     import requests
@@ -72,7 +71,7 @@ def fetch(
 
 
 def _fetch(session: requests.Session, url: str, place: Path, most: int) -> str:
-    if _loopback(urlsplit(url).hostname or ""):
+    if is_loopback(urlsplit(url).hostname or ""):
         session.trust_env = False  # a proxy has no business on this machine
     # Without something here, what .netrc says of the host would be sent.
     session.auth = _nobody
@@ -112,15 +111,8 @@ def _checked(url: str, server: Server) -> str:
         host = parts.hostname or ""
     except ValueError:
         parts, host = urlsplit(""), ""
-    plain = parts.scheme == "http" and server.local and _loopback(host)
+    plain = parts.scheme == "http" and server.local and is_loopback(host)
     if not host or "@" in parts.netloc or not (parts.scheme == "https" or plain):
         said = clean_line(f"{parts.scheme}://{host}", 100)
         raise GitHubError(f"fetching an artifact: GitHub points to {said}, which is not https")
     return url
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
