@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr
 
 from contribbot import process
 from contribbot.errors import (
@@ -26,12 +27,6 @@ _VARIABLE: Final = "GITHUB_API_URL"
 _HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"
 #: The variables that hold a token, as GitHub Actions and GitHub's own program name them.
 _TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
-#: What programs that keep tokens need to find them: their configuration and the key ring.
-_PERSONAL: Final = (
-    "HOME", "USER", "LOGNAME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
-    "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "GH_CONFIG_DIR", "GIT_CONFIG_GLOBAL",
-    "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GNUPGHOME", "PASSWORD_STORE_DIR",
-)  # fmt: skip
 #: An empty askpass program also switches off the one of git's configuration.
 _SILENT: Final = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS": "", "GCM_INTERACTIVE": "never",
@@ -62,45 +57,12 @@ class Server:
         return is_loopback(urlsplit(self.api).hostname or "")
 
 
-class Secret:
-    """A text that never shows itself: not printed, formatted, pickled or made JSON."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the text, for the one place that sends it."""
-        return self._text
+class Secret(SecretStr):
+    """A text that does not show itself."""
 
     def scrub(self, text: str) -> str:
         """Return another text without this one in it."""
-        return text.replace(self._text, "***") if self._text else text
-
-    def scrub_bytes(self, content: bytes) -> bytes:
-        """Return bytes without this text in them."""
-        return content.replace(self._text.encode(), b"***") if self._text else content
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-    def __str__(self) -> str:
-        return "***"
-
-    def __format__(self, spec: str) -> str:
-        return format("***", spec)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Secret):
-            return NotImplemented
-        return hmac.compare_digest(self._text.encode(), other._text.encode())
-
-    # Equal ones would need equal hashes, and a hash of the text tells of the text.
-    __hash__ = None  # type: ignore[assignment]  # this is how Python says "cannot be hashed"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret cannot be copied or pickled")
+        return text.replace(self.get_secret_value(), "***")
 
 
 @dataclass(frozen=True)
@@ -169,11 +131,8 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
         if variables.get(name):
             return Token(_checked(variables[name], name), name)
     passed_over = []
-    env = process.clean_environment(
-        {**{name: variables[name] for name in _PERSONAL if name in variables}, **_SILENT}
-    )
-    if "PATH" in variables:
-        env["PATH"] = variables["PATH"]
+    # What keeps tokens is the person's own: it needs their configuration and key ring.
+    env = {**variables, **_SILENT}
     for source, find in (("gh auth token", _ask_gh), ("git credential fill", _ask_git)):
         try:
             text = find(server, env)
@@ -198,11 +157,8 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
 def _checked(text: str, source: str) -> Secret:
     """Refuse what can be no token, without showing it."""
     if not _PLAIN.fullmatch(text) or len(text) > _LONGEST:
-        kind = (
-            "is too long"
-            if len(text) > _LONGEST
-            else "has white space, control characters or letters that are not ASCII in it"
-        )
+        odd = "has white space, control characters or letters that are not ASCII in it"
+        kind = "is too long" if len(text) > _LONGEST else odd
         raise TokenError(
             f"what {source} gives can be no token: it {kind}",
             hint="set it again, without quotes and line ends",

@@ -79,31 +79,28 @@ class Cache:
             log.debug("an answer cannot be kept: %s", error)
             return
         if self._written % _LOOK_AFTER == 0:
-            self._prune()
+            self._prune(path.parent)
         self._written += 1
 
     def _path(self, url: str) -> Path | None:
         if self._folder is None:
             return None
         # A token is too long to be guessed from a digest that it is a part of.
-        name = hashlib.sha256(f"{self._secret.reveal()}\0{url}".encode()).hexdigest()
+        name = hashlib.sha256(f"{self._secret.get_secret_value()}\0{url}".encode()).hexdigest()
         return self._folder / f"{name}{_ENDING}"
 
-    def _prune(self) -> None:
+    def _prune(self, folder: Path) -> None:
         """Remove the longest unused, down to what may be kept."""
-        if self._folder is None:
-            return
         found = []
-        for path in self._folder.glob(f"*{_ENDING}"):
+        for path in folder.glob(f"*{_ENDING}"):
             with contextlib.suppress(OSError):
-                stat = path.stat()
-                found.append((stat.st_mtime, stat.st_size, path))
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
         total = 0
         for number, (_, size, path) in enumerate(sorted(found, reverse=True), start=1):
             total += size
             if number > _FILES or total > _BYTES:
                 with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+                    path.unlink()
 
 
 def make_private(folder: Path) -> None:

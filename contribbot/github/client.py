@@ -1,22 +1,17 @@
 """GitHub: PyGithub's objects, and the few questions that they do not ask.
 
-Every method, and every attribute or method of the objects that sends a request, may raise
-
-- `TokenError`: the token is refused, or lacks a scope (which one, and what to do).
-- `RateLimitError`: GitHub asks for a longer pause than contribbot waits.
-- `NotFoundError`: it is not there, or the token may not see it.
-- `RefusedError`: GitHub understood and said no (400, 403, 409, 410, 422, 451); `.status`.
-- `MovedError`: what was to be written to has another name now; a write follows no redirect.
-- `UncertainError`: the answer to what makes another one each time (a fork, a pull request, a
-  comment, a dispatch) is lost: look for it before it is sent again.
-- `GitHubError`: no usable answer (no connection, 5xx, cut short, an answer of another shape).
+Every method, and every attribute or method of the objects that sends a request, may raise a
+`GitHubError` (see `errors`). An `UncertainError` comes of what makes another one each time that it
+is sent (a fork, a pull request, a comment, a dispatch): look for it before it is sent again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +29,7 @@ from github.PullRequest import PullRequest
 from github.Repository import Repository
 from github.Workflow import Workflow
 from github.WorkflowRun import WorkflowRun
-from pydantic import AliasPath, BaseModel, Field, ValidationError
+from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token, find_server, find_token
@@ -66,26 +61,13 @@ query($owner: String!, $name: String!, $number: Int!, $after: String) {
 """
 
 
-class ReviewThread(BaseModel):
+@dataclass(frozen=True)
+class ReviewThread:
     """What only GraphQL says of a thread of review comments; `first` is the comment's number."""
 
-    resolved: bool = Field(validation_alias="isResolved")
-    outdated: bool = Field(validation_alias="isOutdated")
-    first: int | None = Field(
-        None, validation_alias=AliasPath("comments", "nodes", 0, "fullDatabaseId")
-    )
-
-
-class _Page(BaseModel):
-    nodes: tuple[ReviewThread, ...]
-    more: bool = Field(validation_alias=AliasPath("pageInfo", "hasNextPage"))
-    end: str | None = Field(None, validation_alias=AliasPath("pageInfo", "endCursor"))
-
-
-class _Threads(BaseModel):
-    page: _Page | None = Field(
-        None, validation_alias=AliasPath("repository", "pullRequest", "reviewThreads")
-    )
+    resolved: bool
+    outdated: bool
+    first: int | None
 
 
 @dataclass(frozen=True)
@@ -196,21 +178,20 @@ class GitHub:
         """Return which threads are resolved or outdated, or None where GraphQL is refused."""
         owner, _, name = repository.partition("/")
         found: list[ReviewThread] = []
-        after: str | None = None
+        asked: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
         for _ in range(_THREAD_PAGES):
-            data = self.requester.graphql(
-                THREADS, {"owner": owner, "name": name, "number": number, "after": after}
-            )
-            try:
-                page = _Threads.model_validate(data or {}).page
-            except ValidationError:
-                raise odd_answer("POST /graphql", "reviewThreads") from None
-            if page is None:
+            page: object = self.requester.graphql(THREADS, asked)
+            for key in ("repository", "pullRequest", "reviewThreads"):
+                page = page.get(key) if isinstance(page, dict) else None
+            if not isinstance(page, dict):
                 return None
-            found += page.nodes
-            if not page.more:
-                break
-            after = page.end
+            try:
+                found += map(_thread, page["nodes"])
+                if not page["pageInfo"]["hasNextPage"]:
+                    break
+                asked["after"] = page["pageInfo"]["endCursor"]
+            except (KeyError, TypeError, ValueError):
+                raise odd_answer("POST /graphql", "reviewThreads") from None
         return tuple(found)
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
@@ -234,6 +215,14 @@ class GitHub:
 
     def _handle(self, kind: type[K], url: str, **attributes: str) -> K:
         return kind(self.requester, {}, {"url": url, **attributes}, completed=False)
+
+
+def _thread(said: Mapping[str, JsonValue]) -> ReviewThread:
+    # Its numbers have 64 bits, and come as text.
+    first = re.findall(r'"fullDatabaseId": "?(\d+)', json.dumps(said["comments"]))
+    return ReviewThread(
+        bool(said["isResolved"]), bool(said["isOutdated"]), int(first[0]) if first else None
+    )
 
 
 @contextlib.contextmanager

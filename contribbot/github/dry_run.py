@@ -18,7 +18,7 @@ from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
 from contribbot.github.git_data import read_folder
 from contribbot.github.git_objects import FOLDER, Author, Entry, blob_id, commit_id, tree_id
-from contribbot.github.requester import Requester
+from contribbot.github.requester import JSON, Requester
 from contribbot.github.waits import Waits
 
 #: Stands for an id that only GitHub could have given.
@@ -69,24 +69,18 @@ class DryRun(Requester):
             ("POST /(?P<repo>graphql)", self._graphql),
         )
 
-    def requestJson(  # noqa: N802  PyGithub's name
-        self,
-        verb: str,
-        url: str,
-        parameters: dict[str, object] | None = None,
-        headers: dict[str, str] | None = None,
-        input: object = None,  # noqa: A002  PyGithub's name
-        *_args: object,
-        **_named: object,
-    ) -> tuple[int, dict[str, str], str]:
+    def send(
+        self, verb: str, url: str, parameters: dict[str, object] | None,
+        headers: dict[str, str], content: object = None, *, follow: bool = True,
+    ) -> tuple[int, dict[str, str], str]:  # fmt: skip
         """Send a read; write down anything else, and answer as GitHub would."""
-        path, body = self.path_of(url), cast("Body", input or {})
+        path, body = self.path_of(url), cast("Body", content or {})
         repo, _, branch = path.removeprefix("/repos/").partition("/git/ref/heads/")
         if verb == "GET" and (sha := self._refs.get((repo.lower(), branch))):
             known: Body = {"ref": f"refs/heads/{branch}", "object": {"sha": sha}}
             return 200, {}, json.dumps(known)
         if verb == "GET" or (path == "/graphql" and "mutation" not in str(body["query"])):
-            found = super().requestJson(verb, url, parameters, headers, input)
+            found = super().send(verb, url, parameters, headers, content, follow=follow)
             self._learn(path, found[2])
             return found
         for pattern, answer in self._writes:
@@ -110,7 +104,7 @@ class DryRun(Requester):
                 self._nodes[one["node_id"]] = name
 
     def _read(self, path: str) -> Body:
-        return cast("Body", json.loads(super().requestJson("GET", path)[2]))
+        return cast("Body", json.loads(super().send("GET", path, None, {"Accept": JSON})[2]))
 
     def _fork(self, repo: str, _rest: str, _body: Body) -> Said:
         upstream, login = self._read(f"/repos/{repo}"), self._read("/user")["login"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 from http import HTTPStatus
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pydantic import ValidationError
 
 from contribbot.errors import GitHubError, RefusedError
-from contribbot.github.download import fetch
 from contribbot.github.fields import whole
 from contribbot.model.actions import Artifact, Run, RunJob
 from contribbot.model.base import Model
@@ -57,15 +57,12 @@ def artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifact, .
 
 def download(github: GitHub, repository: str, artifact: Artifact, place: Path, *, most: int) -> str:
     """Fetch the zip of an artifact, and return the SHA-256 of what came."""
+    from contribbot.github.download import fetch  # noqa: PLC0415  start-up time
+
     path = f"{github.repository(repository).url}/actions/artifacts/{artifact.id}/zip"
-    requester = github.requester
-    return fetch(
-        lambda: requester.location(path),
-        place,
-        most=most,
-        server=github.server,
-        waits=requester.waits,
-    )
+    content = fetch(github.requester, path, most=most)
+    place.write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def cancel(github: GitHub, repository: str, run_id: int) -> bool:

