@@ -218,13 +218,6 @@ def get_ref(request: Request) -> Answer:
     return Answer(json=_ref(request, repository, name, sha))
 
 
-@route("GET", f"{_GIT}/matching-refs/{{ref:path}}")
-def matching_refs(request: Request) -> Answer:
-    repository, git = filled(request)
-    found = git.refs(f"refs/{request.parameters['ref']}")
-    return Answer(json=[_ref(request, repository, name, sha) for name, sha in found.items()])
-
-
 @route("POST", f"{_GIT}/refs", permission="contents")
 def add_ref(request: Request) -> Answer:
     repository, git = filled(request, "push")
@@ -279,14 +272,3 @@ def move_ref(request: Request) -> Answer:
     git.set_ref(name, sha)
     pulling.settle(request.state, repository)
     return Answer(json=_ref(request, repository, name, sha))
-
-
-@route("DELETE", f"{_GIT}/refs/{{ref:path}}", permission="contents")
-def delete_ref(request: Request) -> Answer:
-    repository, git = filled(request, "push")
-    name = f"refs/{request.parameters['ref']}"
-    if git.ref(name) is None:
-        raise GitHubFault(422, "Reference does not exist")
-    git.git("update-ref", "-d", name)
-    pulling.settle(request.state, repository)
-    return Answer(204)

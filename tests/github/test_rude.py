@@ -93,7 +93,7 @@ RUDE: list[tuple[str, Callable[[socket.socket], None], str]] = [
     ("teapot", reply("418 Teapot", b'{"message": "x\\u001b[2J\\ny"}'), "GET /user: x\ufffd.2J y"),
     ("huge words", reply("422 No", b'{"message": "' + b"a" * 99999 + b'"}'), "a{99}…$"),
     ("odd words", reply("422 No", b'{"message": 3, "errors": [1, {}, "w"]}'), "GET /user: : w|w$"),
-    ("304", reply("304 Not Modified"), "another shape: login"),
+    ("304", reply("304 Not Modified"), "another shape: no JSON"),
     ("numbers", reply("429 No\r\nRetry-After: nan\r\nX-RateLimit-Reset: x"), "rate limit is used"),
     ("far", reply("429 No\r\nRetry-After: 99999999999999999999"), "rate limit is used up until"),
 ]  # fmt: skip

@@ -30,7 +30,6 @@ _NO_KEYS: Final[frozenset[str]] = frozenset()
 _IN_ERRORS: Final = frozenset({"status"})
 _NOT_MODIFIED: Final = 304
 _NO_CONTENT: Final = 204
-_FIRST_ERROR: Final = 400
 
 
 class UndescribedError(AssertionError):
