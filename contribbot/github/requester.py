@@ -88,6 +88,9 @@ class Requester(github.Requester.Requester):
             user_agent=f"contribbot/{__version__}", per_page=100, verify=True, retry=None,
             pool_size=None, seconds_between_writes=waits.between_writes, api_version=_VERSION,
         )  # fmt: skip
+        # PyGithub's own, under the name that both classes' name gives it: while threads ask, it
+        # must not grow under whoever goes through it.
+        self.__last_requests = dict.fromkeys(("GET", "POST", "PUT", "PATCH"), 0.0)
         self.server, self.waits, self._token = server, waits, token
         self._wire = Wire(server, token.secret, waits, Cache(cache, token.secret))
 
