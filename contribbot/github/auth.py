@@ -83,20 +83,17 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
         port = parts.port
     except ValueError as error:
         raise UsageError(f"{_VARIABLE}: not a URL: {error}", hint=_HINT) from None
-    host = parts.hostname or ""
-    if "@" in parts.netloc:
-        raise UsageError(
-            f"{_VARIABLE}: a name or password in it would be sent and logged", hint=_HINT
-        )
+    host, why = parts.hostname or "", ""
     # Without query and fragment: some put a token there.
     shown = parts._replace(query="", fragment="").geturl()
-    if not host or parts.query or parts.fragment or not said.isprintable() or " " in said:
-        raise UsageError(f"{_VARIABLE}: not the URL of an API: {shown!r}", hint=_HINT)
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        raise UsageError(
-            f"{_VARIABLE}={shown}: without https everybody on the way could read the token",
-            hint=_HINT,
-        )
+    if "@" in parts.netloc:
+        why = ": a name or password in it would be sent and logged"
+    elif not host or parts.query or parts.fragment or not said.isprintable() or " " in said:
+        why = f": not the URL of an API: {shown!r}"
+    elif parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        why = f"={shown}: without https everybody on the way could read the token"
+    if why:
+        raise UsageError(f"{_VARIABLE}{why}", hint=_HINT)
     api = f"{parts.scheme}://{_place(host, port)}{parts.path.rstrip('/')}"
     return Server(api=api, web=_web(parts, host, port))
 

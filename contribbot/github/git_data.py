@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +12,10 @@ from contribbot.github.git_objects import FOLDER, Entry, blob_id
 from contribbot.github.refusals import clean_line
 
 if TYPE_CHECKING:
+    from github.ContentFile import ContentFile
+    from github.GitBlob import GitBlob
     from github.GitTree import GitTree
     from github.Repository import Repository
-    from pydantic import JsonValue
 
     from contribbot.github.client import GitHub
 
@@ -113,29 +113,25 @@ def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | N
         return None
     if isinstance(found, list):
         return None  # a folder
-    if found.encoding != "base64":
-        return read_blob(place, found.sha)
-    return _checked(_decoded(found.content), found.sha)
+    # A large file comes without its content.
+    return _content(found) if found.encoding == "base64" else read_blob(place, found.sha)
 
 
 def read_blob(repository: Repository, sha: str) -> bytes:
     """Return the content of a blob."""
-    found = repository.get_git_blob(sha)
-    text = found.content
-    return _checked(_decoded(text) if found.encoding == "base64" else text.encode(), sha)
+    return _content(repository.get_git_blob(sha))
 
 
-def _decoded(content: str) -> bytes:
-
+def _content(said: GitBlob | ContentFile) -> bytes:
+    """Return what an answer holds, checked against the id that it is asked for by."""
     try:
-        return base64.b64decode("".join(content.split()), validate=True)
+        content = base64.b64decode("".join(said.content.split()), validate=True)
     except (binascii.Error, ValueError):
-        raise GitHubError("a blob whose content cannot be read") from None
-
-
-def _checked(content: bytes, sha: str) -> bytes:
-    if blob_id(content) != sha:
-        raise GitHubError(f"the content of a blob is not what was asked for ({sha[:12]})")
+        content = b""
+    if said.encoding == "utf-8":
+        content = said.content.encode()
+    if blob_id(content) != said.sha:
+        raise GitHubError(f"the content of a blob is not what was asked for ({said.sha[:12]})")
     return content
 
 
@@ -153,17 +149,15 @@ def texts_query(ids: Collection[str]) -> str:
 
 def _texts(github: GitHub, repository: str, ids: Collection[str]) -> dict[str, bytes]:
     """Return the blobs that GraphQL gives whole, and as they are."""
-    if not all(len(sha) == 40 and sha.isalnum() for sha in ids):  # noqa: PLR2004  SHA-1
-        return {}
     owner, _, name = repository.partition("/")
-    asked: dict[str, JsonValue] = {"owner": owner, "name": name}
-    data = (github.requester.graphql(texts_query(ids), asked) or {}).get("repository")
+    said = github.requester.graphql(texts_query(ids), {"owner": owner, "name": name})
+    data = (said or {}).get("repository")
     found: dict[str, bytes] = {}
     for number, sha in enumerate(ids):
         blob = data.get(f"b{number}") if isinstance(data, dict) else None
-        text = blob.get("text") if isinstance(blob, dict) and not blob.get("isTruncated") else None
-        if isinstance(text, str):
-            with contextlib.suppress(UnicodeEncodeError):
-                if blob_id(text.encode()) == sha:
-                    found[sha] = text.encode()
+        if isinstance(blob, dict) and not blob.get("isTruncated"):
+            # What is no UTF-8 comes with other characters in its place.
+            content = str(blob.get("text")).encode("utf-8", "replace")
+            if blob_id(content) == sha:
+                found[sha] = content
     return found

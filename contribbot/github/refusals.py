@@ -32,9 +32,13 @@ _PERMISSION: Final = (
     "gets none, and a classic one with the scope public_repo may write"
 )
 _ANY_PERMISSION: Final = _PERMISSION.replace("that is named", "that this needs")
+_OTHER_KIND: Final = (
+    "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
+    " request there, `contribbot open-pr --handoff`"
+)
 _HINTS: Final = {
-    HTTPStatus.CONFLICT: "another change came between; run it again",
-    HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS: "GitHub blocks it for legal reasons",
+    409: "another change came between; run it again",
+    451: "GitHub blocks it for legal reasons",
 }
 #: A branch of a fork is held back where it has, or lacks, changes of workflows.
 WORKFLOW_HINT: Final = (
@@ -55,59 +59,48 @@ def refusal(
             f"GitHub does not accept the token from {source}: {words}",
             hint="it may have expired: make a new one, or log in again with `gh auth login`",
         )
-    about_token = _about_token(what, status, headers, said, source)
-    if about_token is not None:
-        return about_token
+    for holds, why, hint in _causes(what, status, headers, said):
+        if holds and status in {403, 404, 422}:
+            return TokenError(f"{what}: the token from {source} {why}", hint=hint)
     if status == HTTPStatus.NOT_FOUND:
         return NotFoundError(
             f"{what}: {words}", hint="check the name; what is private or gone looks the same"
         )
-    return RefusedError(
-        f"{what}: {words}", status=status, hint=_HINTS.get(HTTPStatus(status), "")
-        if status in _HINTS else "",
-    )  # fmt: skip
+    return RefusedError(f"{what}: {words}", status=status, hint=_HINTS.get(status, ""))
 
 
-def _about_token(  # noqa: PLR0911  a cause each
-    what: str, status: int, headers: Mapping[str, str], said: str, source: str
-) -> TokenError | None:
-    """Return the error for a token that may not do this, where that is why."""
-    if status not in {403, 404, 422}:
-        return None
-    if _WORKFLOW.search(said):
-        return TokenError(
-            f"{what}: the token from {source} lacks the scope workflow: {said}", hint=WORKFLOW_HINT
-        )
-    forbidden = status == HTTPStatus.FORBIDDEN
-    if forbidden and _FORBIDDEN_KIND.search(said):
-        return TokenError(
-            f"{what}: the organisation does not take the token from {source}: {said}",
-            hint="make a token of the kind that it takes, at https://github.com/settings/tokens;"
-            " or, to open a pull request there, `contribbot open-pr --handoff`",
-        )
-    if forbidden and headers.get("x-github-sso", "").startswith("required"):
-        return TokenError(
-            f"{what}: the token from {source} is not authorised for that organisation "
-            "(single sign-on)",
-            hint="authorise it at https://github.com/settings/tokens, under Configure SSO",
-        )
-    lacking = _lacking_scope(what, status, headers)
-    if lacking:
-        scopes = clean_line(", ".join(sorted(_scopes(headers, "x-oauth-scopes"))), 100) or "none"
-        return TokenError(
-            f"{what}: the token from {source} lacks the scope {lacking} (it has {scopes})",
-            hint=f"add {lacking} at https://github.com/settings/tokens, or "
-            f"`gh auth refresh --scopes {lacking}`",
-        )
-    if forbidden and _FINE_GRAINED.search(said):
-        wanted = clean_line(headers.get("x-accepted-github-permissions", ""), 100)
-        needs = f" (it would need {wanted})" if wanted else ""
-        permission = _PERMISSION if wanted else _ANY_PERMISSION
-        return TokenError(
-            f"{what}: the token from {source} may not do that there{needs}: {said}",
-            hint=_HANDOFF if _OPENING.fullmatch(what) else permission,
-        )
-    return None
+def _causes(
+    what: str, status: int, headers: Mapping[str, str], said: str
+) -> tuple[tuple[bool, str, str], ...]:
+    """Return whether each thing that a token may lack is why, in words, with what to do."""
+    forbidden, lacking = status == HTTPStatus.FORBIDDEN, _lacking_scope(what, status, headers)
+    scopes = clean_line(", ".join(sorted(_scopes(headers, "x-oauth-scopes"))), 100) or "none"
+    wanted = clean_line(headers.get("x-accepted-github-permissions", ""), 100)
+    needs = f" (it would need {wanted})" if wanted else ""
+    permission = _PERMISSION if wanted else _ANY_PERMISSION
+    return (
+        (bool(_WORKFLOW.search(said)), f"lacks the scope workflow: {said}", WORKFLOW_HINT),
+        (
+            forbidden and bool(_FORBIDDEN_KIND.search(said)),
+            f"is of a kind that the organisation does not take: {said}",
+            _OTHER_KIND,
+        ),
+        (
+            forbidden and headers.get("x-github-sso", "").startswith("required"),
+            "is not authorised for that organisation (single sign-on)",
+            "authorise it at https://github.com/settings/tokens, under Configure SSO",
+        ),
+        (
+            bool(lacking),
+            f"lacks the scope {lacking} (it has {scopes})",
+            f"add {lacking} with `gh auth refresh --scopes {lacking}`, or on GitHub's page",
+        ),
+        (
+            forbidden and bool(_FINE_GRAINED.search(said)),
+            f"may not do that there{needs}: {said}",
+            _HANDOFF if _OPENING.fullmatch(what) else permission,
+        ),
+    )
 
 
 def _lacking_scope(what: str, status: int, headers: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from tests.contribute.gatetoy import (
 )
 from tests.github.handle import GitHub
 from tests.github.validate import Validation
+from tests.test_cli import imported
 from tests.toy import FIXED
 
 PATCH = "patches/area/0001-change.patch"
@@ -247,3 +248,8 @@ def test_a_refused_token_is_not_known(table: Table) -> None:
 def test_what_failed_comes_before_what_is_not_known(table: Table) -> None:
     no_test(table)
     assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 1
+
+
+@pytest.mark.parametrize("command", [["gate", "area"], ["body", "area"]], ids=" ".join)
+def test_offline_nothing_loads_what_speaks_to_github(table: Table, command: list[str]) -> None:
+    assert not {"github", "unearth"} & imported(table.toy, *command, "--offline")

@@ -149,7 +149,7 @@ def test_an_organisation_that_forbids_a_kind_of_token_is_quoted(desk: Desk) -> N
     faults = Faults()
     desk.github.hooks.append(faults)
     faults.arm(Fault("forbids", before=forbids), path="^/repos/example/toy", times=0)
-    with pytest.raises(TokenError, match="the organisation does not take the token") as raised:
+    with pytest.raises(TokenError, match="of a kind that the organisation does not take") as raised:
         desk.open()
     assert "forbids access via a personal access token (classic)" in raised.value.message
     assert "--handoff" in raised.value.hint

@@ -40,16 +40,12 @@ Connect = Callable[[], "AbstractContextManager[GitHub]"]
 
 @dataclass(frozen=True)
 class Following:
-    """What a run found out.
-
-    Attributes:
-        report: What is shown.
-        looks: What is to be remembered of it once it was shown, by patch.
-        unwritten: Why a change is not in the journal; None: all are.
-    """
+    """What a run found out."""
 
     report: FollowReport
+    #: What is to be remembered of it once it was shown, by patch.
     looks: dict[str, Kept]
+    #: Why a change is not in the journal; None: all are.
     unwritten: OSError | None = None
 
     def remember(self, queue: Queue) -> None:

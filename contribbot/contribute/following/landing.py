@@ -50,21 +50,17 @@ class Fate(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Landing:
-    """What became of a pull request.
-
-    Attributes:
-        fate: What.
-        commit: The commit by which the default branch has, or had, it; or empty.
-        revert: The commit that took it back, or empty.
-        why: What else is to be said, or empty.
-        sure: Whether GitHub had every commit that was asked about. One that it lacks may
-            be of a fork that is gone, or so new that it is not everywhere yet.
-    """
+    """What became of a pull request."""
 
     fate: Fate
+    #: The commit by which the default branch has, or had, it; or empty.
     commit: str = ""
+    #: The commit that took it back, or empty.
     revert: str = ""
+    #: What else is to be said, or empty.
     why: str = ""
+    #: Whether GitHub had every commit that was asked about. One that it lacks may be of a fork
+    #: that is gone, or so new that it is not everywhere yet.
     sure: bool = True
 
     @property

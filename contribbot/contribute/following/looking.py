@@ -35,13 +35,7 @@ _FATES: Final[dict[Fate, State]] = {
 
 @dataclass
 class Look:
-    """A look at one subject.
-
-    Attributes:
-        github: Reads from GitHub.
-        upstreams: What other looks have asked for.
-        subject: What is looked at.
-    """
+    """A look at one subject."""
 
     github: GitHub
     upstreams: Upstreams

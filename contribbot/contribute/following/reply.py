@@ -44,16 +44,11 @@ _BYTES: Final = 4 * GITHUB_LIMIT + 4
 
 @dataclass(frozen=True)
 class Replied:
-    """What was done.
-
-    Attributes:
-        thread: The thread.
-        url: The answer's page.
-        posted: Whether it was posted now; else it was there already.
-    """
+    """What was done."""
 
     thread: str
     url: str
+    #: Whether it was posted now; else it was there already.
     posted: bool
 
 

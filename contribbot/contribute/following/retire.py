@@ -48,13 +48,7 @@ class RetiringError(ContribbotError):
 
 @dataclass(frozen=True)
 class Retired:
-    """What was done.
-
-    Attributes:
-        patch: The patch that left the queue.
-        why: The reason.
-        notes: What else a person should know.
-    """
+    """What was done."""
 
     patch: str
     why: str

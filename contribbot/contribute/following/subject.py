@@ -70,26 +70,17 @@ class Upstreams:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at.
-
-    Attributes:
-        patch: The patch.
-        queued: Whether the queue still has it.
-        repository: The upstream's repository.
-        known: What the journal says.
-        rules: What the upstream asks, where that is known.
-        kept: The last look, where there was one.
-        above: The patches of the queue that depend on it.
-        waits: The pull requests that go to its upstream before it.
-    """
+    """What is looked at."""
 
     patch: str
+    #: Whether the queue still has it.
     queued: bool
     repository: str
     known: Contribution
     rules: Rules | None = None
     kept: Kept | None = None
     above: tuple[str, ...] = ()
+    #: The pull requests that go to its upstream before it.
     waits: tuple[str, ...] = ()
 
     def is_ours(self, head: str) -> bool:
@@ -118,14 +109,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look saw.
-
-    Attributes:
-        followed: Where the contribution stands.
-        kept: What is to be remembered; None: nothing.
-        sight: What is for the journal, where that does not know it; None: nothing was read.
-    """
+    """What a look saw."""
 
     followed: Followed
+    #: What is to be remembered; None: nothing.
     kept: Kept | None = None
+    #: What is for the journal, where that does not know it; None: nothing was read.
     sight: Sight | None = None

@@ -40,28 +40,16 @@ Decision = Literal["approved", "changes requested", "none"]
 
 @dataclass(frozen=True)
 class Talk:
-    """How far the talk is known.
-
-    Attributes:
-        until: When the last comment was written or changed.
-        seen: What was seen: its id, and when it was last changed.
-    """
+    """How far the talk is known."""
 
     until: datetime | None = None
+    #: What was seen: its id, and when it was last changed.
     seen: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What was heard.
-
-    Attributes:
-        talk: How far the talk is known now.
-        threads: How many threads there are.
-        reviews: All reviews.
-        new: What is new, the latest of it.
-        more: How much more is new.
-    """
+    """What was heard."""
 
     talk: Talk
     threads: ThreadCount
@@ -72,16 +60,11 @@ class Heard:
 
 @dataclass(frozen=True)
 class _Said:
-    """What GitHub gives of a pull request's talk; of the comments only the latest.
-
-    Attributes:
-        reviews: All reviews.
-        lines: All comments on lines.
-        comments: The comments below it, from the time up to which the talk is known.
-    """
+    """What GitHub gives of a pull request's talk; of the comments only the latest."""
 
     reviews: Sequence[PullRequestReview]
     lines: Sequence[PullRequestComment]
+    #: The comments below it, from the time up to which the talk is known.
     comments: Sequence[IssueComment]
 
     @property

@@ -43,18 +43,13 @@ _VERDICTS: Final = {
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread of review comments.
-
-    Attributes:
-        root: The number of the comment that began it.
-        comments: What was said, oldest first.
-        resolved: Whether it is resolved; None: not known.
-        outdated: Whether its lines have changed; None: not known.
-    """
+    """A thread of review comments."""
 
     root: int
     comments: tuple[PullRequestComment, ...]
+    #: Whether it is resolved; None: not known.
     resolved: bool | None = None
+    #: Whether its lines have changed; None: not known.
     outdated: bool | None = None
 
     @property

@@ -45,21 +45,7 @@ PullState = Literal["open", "draft", "merged", "closed"]
 
 @dataclass
 class Found:
-    """A pull request that was listed or found.
-
-    Attributes:
-        repository: Its repository.
-        number: Its number.
-        title: Its title.
-        body: Its text.
-        author: Who opened it.
-        url: Its page.
-        state: What it is; `closed` until it is known whether a bot landed it.
-        updated: When anything happened to it.
-        head: The repository and commit of what it brings, where known.
-        hits: The searches that found it.
-        related: Whether the patch names it.
-    """
+    """A pull request that was listed or found."""
 
     repository: str
     number: int
@@ -67,10 +53,13 @@ class Found:
     body: str
     author: str
     url: str
+    #: What it is; `closed` until it is known whether a bot landed it.
     state: PullState
     updated: datetime
+    #: The repository and commit of what it brings, where known.
     head: tuple[str, str] | None = None
     hits: int = 0
+    #: Whether the patch names it.
     related: bool = False
 
     @property
@@ -81,15 +70,10 @@ class Found:
 
 @dataclass
 class Harvest:
-    """What lists and searches gave.
-
-    Attributes:
-        found: The pull requests, by reference in lower case.
-        ours: Those that are from our branches: a search does not say from where they are.
-        limits: What was not looked at.
-    """
+    """What lists and searches gave."""
 
     found: dict[str, Found] = field(default_factory=dict)
+    #: Those that are from our branches: a search does not say from where they are.
     ours: set[str] = field(default_factory=set)
     limits: list[str] = field(default_factory=list)
 

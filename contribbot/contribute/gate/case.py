@@ -35,18 +35,14 @@ _LONGEST: Final = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule says.
+    """What a rule says."""
 
-    Attributes:
-        state: Whether it is kept.
-        seen: What was seen.
-        next: The next step, or empty.
-        searched: The look for duplicates, where it found none.
-    """
-
+    #: Whether it is kept.
     state: RowState
     seen: str
+    #: The next step, or empty.
     next: str = ""
+    #: The look for duplicates, where it found none.
     searched: Searched | None = None
 
 
@@ -81,29 +77,19 @@ class NotAskedError(Exception):
 
 @dataclass
 class Case:
-    """A patch before the gate.
-
-    Attributes:
-        queue: The queue.
-        patch: The patch.
-        rules: What its upstream asks.
-        github: Reads from GitHub; None: it is not asked.
-        broken: Why GitHub cannot be asked, where it was wanted.
-        server: Which GitHub.
-        now: The time.
-        asked: Whether the rule at hand asked GitHub.
-        looked: When GitHub was asked; the oldest that matters.
-        look: The look for duplicates, once there was one.
-    """
+    """A patch before the gate."""
 
     queue: Queue
     patch: Patch
     rules: Rules
+    #: Reads from GitHub; None: it is not asked.
     github: GitHub | None
     broken: GitHubError | None
     server: str
     now: datetime
+    #: Whether the rule at hand asked GitHub.
     asked: bool = False
+    #: When GitHub was asked; the oldest that matters.
     looked: datetime | None = None
     look: Look | None = None
     _repository: Repository | None = field(default=None, repr=False)

@@ -54,21 +54,14 @@ _LANDED: Final = frozenset({"closed", "merged"})
 
 @dataclass(frozen=True)
 class _Shared:
-    """What a pull request has in common with the patch.
-
-    Attributes:
-        found: The pull request.
-        files: Files that both touch.
-        functions: Functions that both change.
-        issue: Whether it names the issue.
-        alone: Whether it touches no file that the patch does not.
-        same: How much of it is the same change.
-    """
+    """What a pull request has in common with the patch."""
 
     found: Found
     files: tuple[File, ...]
     functions: tuple[str, ...]
+    #: Whether it names the issue.
     issue: bool
+    #: Whether it touches no file that the patch does not.
     alone: bool
     same: Same = ""
 

@@ -20,16 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule.
-
-    Attributes:
-        name: Its name.
-        judge: Says whether it is kept.
-        mended_by_opening: Whether `open-pr` does something about it by itself.
-    """
+    """A rule."""
 
     name: str
     judge: Callable[[Case], Finding]
+    #: Whether `open-pr` does something about it by itself.
     mended_by_opening: bool = False
 
 

@@ -21,14 +21,7 @@ _TOO_LARGE: Final = 406
 
 @dataclass
 class Comparison:
-    """Compares pull requests with a patch, the most alike first, as many as it may.
-
-    Attributes:
-        github: Reads from GitHub.
-        ours: The patch.
-        limits: What was not compared, a line each.
-        asked: Pull requests that were to be compared.
-    """
+    """Compares pull requests with a patch, the most alike first, as many as it may."""
 
     github: GitHub
     ours: Ours

@@ -25,12 +25,7 @@ _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
 
 @dataclass(frozen=True)
 class Blocked:
-    """A path where the branch has a file for a folder, or a folder for a file.
-
-    Attributes:
-        path: The path that is to be changed.
-        why: One phrase.
-    """
+    """A path where the branch has a file for a folder, or a folder for a file."""
 
     path: str
     why: str
@@ -38,13 +33,9 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Base:
-    """The branch in the store.
+    """The branch in the store."""
 
-    Attributes:
-        commit: A commit that has the branch's content at the paths, and the pin's elsewhere.
-        blobs: The objects that the branch has at the paths.
-    """
-
+    #: A commit that has the branch's content at the paths, and the pin's elsewhere.
     commit: str
     blobs: frozenset[str]
 

@@ -29,26 +29,23 @@ _SHORT: Final = 12
 
 @dataclass(frozen=True)
 class Place:
-    """Where a branch goes.
+    """Where a branch goes."""
 
-    Attributes:
-        upstream: The upstream's repository, `owner/name`.
-        fork: The repository that gets the branch; the upstream itself where it is one's own.
-        tip: The upstream's branch that pull requests go to, with its newest commit.
-        server: The page of the server, such as `https://github.com`.
-        fork_id: The fork's id in GraphQL; empty: not known.
-        missing: Whether there is no fork yet.
-        behind: Commits of the upstream's branch that the fork's lacks.
-        own: Commits of the fork's branch that the upstream's lacks.
-    """
-
+    #: The upstream's repository, `owner/name`.
     upstream: str
+    #: The repository that gets the branch; the upstream itself where it is one's own.
     fork: str
+    #: The upstream's branch that pull requests go to, with its newest commit.
     tip: Tip
+    #: The page of the server, such as `https://github.com`.
     server: str = ""
+    #: The fork's id in GraphQL; empty: not known.
     fork_id: str = ""
+    #: Whether there is no fork yet.
     missing: bool = False
+    #: Commits of the upstream's branch that the fork's lacks.
     behind: int = 0
+    #: Commits of the fork's branch that the upstream's lacks.
     own: int = 0
 
     @property

@@ -35,20 +35,13 @@ _AUTHOR: Final = re.compile(
 
 @dataclass(frozen=True)
 class Made:
-    """A commit that is to be made on GitHub.
-
-    Attributes:
-        patch: The patch that it belongs to.
-        file: The patch file.
-        author: Who wrote it, and when.
-        message: Its whole message.
-        changes: What it changes in the tree of the commit before it.
-    """
+    """A commit that is to be made on GitHub."""
 
     patch: str
     file: str
     author: Author
     message: str
+    #: What it changes in the tree of the commit before it.
     changes: tuple[Entry, ...]
 
     @property
@@ -59,15 +52,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Carried:
-    """A patch on the upstream's branch.
+    """A patch on the upstream's branch."""
 
-    Attributes:
-        commits: The commits, in order; of a stack those below it first.
-        contents: The bytes of every blob that the branch may not have, by id.
-        notes: What a person should know.
-    """
-
+    #: The commits, in order; of a stack those below it first.
     commits: tuple[Made, ...]
+    #: The bytes of every blob that the branch may not have, by id.
     contents: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

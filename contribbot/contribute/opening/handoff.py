@@ -17,14 +17,10 @@ _LONGEST: Final = 8000
 
 @dataclass(frozen=True)
 class Page:
-    """A prefilled compare page.
-
-    Attributes:
-        url: Its address.
-        body_file: The file with the body, where that is too long for an address; else None.
-    """
+    """A prefilled compare page."""
 
     url: str
+    #: The file with the body, where that is too long for an address; else None.
     body_file: Path | None = None
 
 

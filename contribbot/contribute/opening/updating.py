@@ -31,12 +31,7 @@ _PAIR: Final = re.compile(
 
 @dataclass(frozen=True)
 class Text:
-    """What a pull request says.
-
-    Attributes:
-        title: Its title.
-        body: Its body.
-    """
+    """What a pull request says."""
 
     title: str
     body: str

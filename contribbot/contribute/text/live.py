@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.contribute.text.body import ReadLive
-from contribbot.github.client import connect
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
 
@@ -21,6 +20,8 @@ def live_reader(cache: Path) -> ReadLive:
     """
 
     def read(repository: str, path: str) -> str | None:
+        from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+
         with connect(cache, waits=_AT_ONCE) as github:
             content = read_file(github, repository, path, "")
         return None if content is None else content.decode("utf-8", "replace")
