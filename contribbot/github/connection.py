@@ -225,11 +225,16 @@ class Wire:
         except ValueError:
             parts, same = urlsplit(""), False
         if not same or not parts.path.startswith("/") or not url.isprintable():
-            raise GitHubError(
-                f"{what}: GitHub points to another server: {url[:200]!a}",
-                hint="correct GITHUB_API_URL, if that is the right one",
-            )
+            raise elsewhere(what, url)
         return parts._replace(scheme="", netloc="", fragment="").geturl()
+
+
+def elsewhere(what: str, url: str) -> GitHubError:
+    """Return the error for an answer that leads to another server."""
+    return GitHubError(
+        f"{what[:200]}: GitHub points to another server: {url[:200]!a}",
+        hint="correct GITHUB_API_URL, if that is the right one",
+    )
 
 
 def read_body(response: requests.Response, most: int) -> bytes:

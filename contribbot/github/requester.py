@@ -29,7 +29,7 @@ from contribbot.errors import (
 )
 from contribbot.github.auth import Server, Token
 from contribbot.github.cache import Cache
-from contribbot.github.connection import Exchange, OversizeError, Wire
+from contribbot.github.connection import Exchange, OversizeError, Wire, elsewhere
 from contribbot.github.refusals import clean_line, refusal, words_of
 from contribbot.github.waits import MINUTE, Waits
 
@@ -123,6 +123,21 @@ class Requester(github.Requester.Requester):
         if "json" in accept and (text or verb == "GET"):
             self._check(what, text)
         return status, said, text
+
+    def requestJsonAndCheck(  # noqa: N802  PyGithub's name
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, object] | None = None,
+        headers: dict[str, str] | None = None,
+        input: object = None,  # noqa: A002  PyGithub's name
+        *_args: object,
+        **_named: object,
+    ) -> tuple[dict[str, str], JsonValue]:
+        """Send a request to an address that may be one of an answer."""
+        if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
+            raise elsewhere(f"{verb} {url.partition('?')[0]}", url)
+        return super().requestJsonAndCheck(verb, url, parameters, headers, input)
 
     def send(
         self, verb: str, url: str, parameters: dict[str, object] | None,

@@ -164,3 +164,17 @@ def test_without_graphql_blobs_come_one_by_one(github: GitHub, fault: f.Fault) -
             blob_id(b"other\n"): b"other\n",
         }
         assert ours.review_threads(where, scene.pull.number) is None
+
+
+def test_a_list_that_goes_on_at_another_server_is_not_read_there(github: GitHub) -> None:
+    def leads_away(_faults: f.Faults, answer: Answer) -> Answer:
+        answer.headers["Link"] = '<https://example.org/pulls?page=2>; rel="next"'
+        return answer
+
+    scene = make_scene(github)
+    scene.faults.arm(f.Fault("away", after=leads_away), path="/pulls$")
+    with (
+        client(github, scene.author.tokens[0].text) as ours,
+        pytest.raises(GitHubError, match=r"points to another server: .https://example"),
+    ):
+        ours.pulls_from("upstream/project", "author", "fix")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from contribbot.contribute.book import Book
 from contribbot.contribute.opening.branch import Place
 from contribbot.contribute.opening.updating import Text
+from contribbot.github.waits import sleep
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress, Silent
@@ -47,7 +47,7 @@ class Tools:
     #: The page of the server, such as `https://github.com`.
     server: str
     progress: Progress = field(default_factory=Silent)
-    wait: Callable[[float], None] = time.sleep
+    wait: Callable[[float], None] = sleep
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ from contribbot.errors import (
 )
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import head_of
+from contribbot.github.waits import sleep
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.queue import journal
 
@@ -91,7 +91,7 @@ def fork_of(github: GitHub, upstream: Repository, known: str = "") -> Repository
 
 
 def make_fork(
-    github: GitHub, upstream: Repository, book: Book, patch: str, *, wait: Wait = time.sleep
+    github: GitHub, upstream: Repository, book: Book, patch: str, *, wait: Wait = sleep
 ) -> Repository:
     """Fork an upstream, and wait until GitHub has made it; one of another name is as good."""
     name, key = upstream.full_name, fork_name(github, upstream)
@@ -149,7 +149,7 @@ def fork_name(github: GitHub, upstream: Repository) -> str:
 
 def place_at(
     github: GitHub, upstream: Repository, fork: Repository | None, server: str,
-    *, wait: Wait = time.sleep,
+    *, wait: Wait = sleep,
 ) -> Place:  # fmt: skip
     """Return where a branch goes, with the upstream's newest commit."""
     name, branch = upstream.full_name, upstream.default_branch
