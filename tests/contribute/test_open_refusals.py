@@ -15,7 +15,7 @@ from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
 from tests.contribute.opening import WRITES, Desk, make_desk
-from tests.github.faults import Fault, Faults
+from tests.github.faults import EXISTS, Fault, Faults
 from tests.github.handle import GitHub
 from tests.github.state import User
 from tests.github.wire import Answer, Request
@@ -118,6 +118,17 @@ def test_a_fork_that_lags_behind_is_brought_up_to_date_first(toy: Toy, github: G
     writes = [one.path.rpartition("/")[2] for one in made if one.method == "POST"]
     assert writes == ["merge-upstream", "blobs", "trees", "commits", "refs", "pulls"]
     assert len(made) <= 12 + 1
+
+
+def test_a_fork_that_must_not_be_brought_up_to_date_gets_its_branch(desk: Desk) -> None:
+    desk.github.commit(desk.upstream, "main", {"other": b"1\n"})
+    faults = Faults()
+    desk.github.hooks.append(faults)
+    faults.arm(EXISTS, path="/merge-upstream$")
+    (done,) = desk.open()
+    assert faults.struck
+    assert "main of ada/toy could not be brought up to date" in " ".join(done.notes)
+    desk.assert_as_am()
 
 
 def test_the_owners_commits_on_their_main_are_left_alone(toy: Toy, github: GitHub) -> None:

@@ -66,8 +66,13 @@ def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
     """
     if not place.behind or place.own:
         return ()
-    github.repository(place.fork).merge_upstream(place.tip.name)
-    return (f"brought {place.tip.name} of {place.fork} up to date with {place.upstream}",)
+    main = f"{place.tip.name} of {place.fork}"
+    try:
+        github.repository(place.fork).merge_upstream(place.tip.name)
+    except RefusedError as error:
+        # A rule may forbid it; whether the branch needs it is for GitHub to say.
+        return (f"{main} could not be brought up to date: {error.message}",)
+    return (f"brought {main} up to date with {place.upstream}",)
 
 
 def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, ...]:

@@ -174,12 +174,8 @@ def _compared(upstream: Repository, fork: Repository, server: str) -> Place | No
     try:
         # The commits that it also lists are of no use here: one, and not 250.
         found = upstream.compare(name, f"{owner}:{name}", comparison_commits_per_page=1)
-    except NotFoundError:
-        return None
-    except RefusedError as error:
-        if error.status != 409:  # noqa: PLR2004  it is empty yet
-            raise
-        return None
+    except (NotFoundError, RefusedError):
+        return None  # it is empty yet, has no such branch, or the two are too far apart
     tip = found.base_commit
     return Place(
         upstream.full_name, fork.full_name, Tip(name, tip.sha, tip.commit.tree.sha), server,
