@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from contribbot.github.actions import ActionsClient
+from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
-from contribbot.github.server import Server
-from contribbot.github.token import Secret, Token
 from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue
 from contribbot.runners.fetching import Origin, from_github
@@ -127,8 +125,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.watch(run.id, every=EVERY, told=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    origin = Origin(ActionsClient(sender.client.caller), REPOSITORY, sender.scratch,
-                    attest=lambda *_: "")  # fmt: skip
+    origin = Origin(sender.github, REPOSITORY, sender.scratch, attest=lambda *_: "")
     haul = from_github(origin, run.id)
     lines.append(f"  to fetch its {len(haul.arrived)} artifacts: {since(begun)}")
     return lines

@@ -61,7 +61,7 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
     from contribbot.contribute.opening.opening import open_all  # noqa: PLC0415  start-up time
     from contribbot.contribute.opening.wiring import tools_for  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
-    from contribbot.github.rehearsal import Rehearsal  # noqa: PLC0415  start-up time
+    from contribbot.github.dry_run import planned  # noqa: PLC0415  start-up time
     from contribbot.report.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.report.opening import (  # noqa: PLC0415  start-up time
         OpenedView,
@@ -79,17 +79,14 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
             typer.echo("\n".join(opened_lines(opened, dry=wanted.dry_run)))
 
     lines = Lines(console(stderr=True))
-    with connect(None if wanted.dry_run else queue.local / "github") as client, lines.shown():
-        rehearsal = Rehearsal(client.caller)
-        tools = tools_for(
-            queue, rehearsal if wanted.dry_run else client, web=client.server.web,
-            progress=lines.download(),
-        )  # fmt: skip
+    cache = None if wanted.dry_run else queue.local / "github"
+    with connect(cache, dry_run=wanted.dry_run) as github, lines.shown():
+        tools = tools_for(queue, github, web=github.server.web, progress=lines.download())
         try:
             open_all(queue, names, tools, wanted, told=told)
         finally:
             # What was done before an error is said all the same.
-            requests = requests_of(rehearsal.planned)
+            requests = requests_of(planned(github.requester))
             if as_json:
                 views = tuple(map(OpenedView.of, done))
                 print_json(OpeningView(dry_run=wanted.dry_run, patches=views, requests=requests))

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from contribbot.contribute.gate import looks
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import AttestationError
-from contribbot.github.server import find_server
+from contribbot.github.auth import find_server
 from contribbot.model.attestation import Attestation, json_digest
 from contribbot.model.gate import Searched, searched_in
 from contribbot.model.patch import Patch

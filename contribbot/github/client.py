@@ -1,32 +1,228 @@
-"""The client: `GitHub` on a server."""
+"""GitHub: PyGithub's objects, and the few questions that they do not ask.
+
+Every method, and every attribute or method of the objects that sends a request, may raise a
+`GitHubError` (see `errors`). An `UncertainError` comes of what makes another one each time that it
+is sent (a fork, a pull request, a comment, a dispatch): look for it before it is sent again.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
 
-from contribbot.github.caller import Caller
-from contribbot.github.git_reads import GitReads
-from contribbot.github.limits import Waits
-from contribbot.github.pull_reads import PullReads
-from contribbot.github.server import Server, find_server
-from contribbot.github.token import Token, find_token
-from contribbot.github.writes import Writes
+from github.AuthenticatedUser import AuthenticatedUser
+from github.Commit import Commit
+from github.CommitStatus import CommitStatus
+from github.GithubObject import CompletableGithubObject
+from github.GitRef import GitRef
+from github.Issue import Issue, IssueSearchResult
+from github.PaginatedList import PaginatedList
+from github.PullRequest import PullRequest
+from github.Repository import Repository
+from github.Workflow import Workflow
+from github.WorkflowRun import WorkflowRun
+from pydantic import JsonValue
+
+from contribbot.errors import GitHubError
+from contribbot.github.auth import Server, Token, find_server, find_token
+from contribbot.github.fields import name_of, whole
+from contribbot.github.refusals import clean_line
+from contribbot.github.requester import REFUSED, Requester, odd_answer, shaped
+from contribbot.github.waits import Waits
+
+K = TypeVar("K", bound=CompletableGithubObject)
+
+_DIFF: Final = "application/vnd.github.v3.diff"
+_PATCH: Final = "application/vnd.github.v3.patch"
+#: Pages of 100 review threads.
+_THREAD_PAGES: Final = 20
+THREADS: Final = """
+query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviewThreads(first: 100, after: $after) {
+        pageInfo { hasNextPage endCursor }
+        nodes {
+          id isResolved isOutdated
+          comments(first: 1) { nodes { fullDatabaseId } }
+        }
+      }
+    }
+  }
+}
+"""
 
 
-class Client(GitReads, PullReads, Writes):
-    """`GitHub` on a server."""
+@dataclass(frozen=True)
+class ReviewThread:
+    """What only GraphQL says of a thread of review comments; `first` is the comment's number."""
 
-    @property
-    def caller(self) -> Caller:
-        """What speaks to the server."""
-        return self._caller
+    resolved: bool
+    outdated: bool
+    first: int | None
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found: how many there are, whether GitHub looked everywhere, the first."""
+
+    total: int
+    incomplete: bool
+    items: tuple[IssueSearchResult, ...]
+
+
+class GitHub:
+    """GitHub, as one account. What returns a handle sends nothing: `complete()` reads it."""
+
+    def __init__(self, requester: Requester) -> None:
+        self.requester = requester
+        self._me = self._handle(AuthenticatedUser, "/user")
 
     @property
     def server(self) -> Server:
         """The server."""
-        return self._caller.server
+        return self.requester.server
+
+    @property
+    def me(self) -> str:
+        """The login of the account; asked for once."""
+        return self._me.login
+
+    def repository(self, name: str) -> Repository:
+        """Return a handle; `full_name` is what it was asked for, until it is completed."""
+        return Repository(
+            self.requester, {}, {"url": slug(name), "full_name": name}, completed=False
+        )
+
+    def pull(self, repository: str, number: int) -> PullRequest:
+        """Return a handle."""
+        return self._handle(
+            PullRequest, f"{slug(repository)}/pulls/{number:d}",
+            issue_url=f"{slug(repository)}/issues/{number:d}",
+        )  # fmt: skip
+
+    def issue(self, repository: str, number: int) -> Issue:
+        """Return a handle of an issue or pull request."""
+        return self._handle(Issue, f"{slug(repository)}/issues/{number:d}")
+
+    def ref(self, repository: str, branch: str) -> GitRef:
+        """Return a handle of a branch."""
+        return self._handle(GitRef, f"{slug(repository)}/git/refs/heads/{quote(branch)}")
+
+    def commit(self, repository: str, sha: str) -> Commit:
+        """Return a handle."""
+        return self._handle(Commit, f"{slug(repository)}/commits/{quote(sha, safe='')}")
+
+    def workflow(self, repository: str, file: str) -> Workflow:
+        """Return a handle of a file in `.github/workflows/`."""
+        return self._handle(Workflow, f"{slug(repository)}/actions/workflows/{quote(file)}")
+
+    def run(self, repository: str, run_id: int) -> WorkflowRun:
+        """Return a handle."""
+        url = f"{slug(repository)}/actions/runs/{run_id:d}"
+        return self._handle(
+            WorkflowRun, url, jobs_url=f"{url}/jobs", artifacts_url=f"{url}/artifacts",
+            cancel_url=f"{url}/cancel",
+        )  # fmt: skip
+
+    def pulls_from(self, repository: str, owner: str, branch: str) -> tuple[PullRequest, ...]:
+        """Return the pull requests from somebody's branch, in any state, newest first."""
+
+        def mine(pull: PullRequest) -> bool:
+            # Without a match for `head`, GitHub lists all; of a fork that is gone, perhaps.
+            where = name_of(pull.head.repo)
+            here = where is None or where.partition("/")[0].lower() == owner.lower()
+            return here and pull.head.ref == branch
+
+        listed = self.repository(repository).get_pulls(state="all", head=f"{owner}:{branch}")
+        return tuple(sorted(filter(mine, whole(listed)), key=lambda one: one.number, reverse=True))
+
+    def recent_pulls(
+        self, repository: str, *, state: str, pages: int, since: datetime | None = None
+    ) -> tuple[PullRequest, ...]:
+        """Return pull requests, the last changed first, down to a time or so many pages of 100."""
+        listed = self.repository(repository).get_pulls(
+            state=state, sort="updated", direction="desc"
+        )
+        oldest = since or datetime.min.replace(tzinfo=UTC)
+        recent = itertools.takewhile(lambda one: (one.updated_at or oldest) >= oldest, listed)
+        return whole(itertools.islice(recent, 100 * pages))
+
+    def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
+        """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
+        url, accept = f"{slug(repository)}/pulls/{number:d}", _PATCH if commits else _DIFF
+        text = self.requester.requestJson("GET", url, None, {"Accept": accept})[2]
+        return text.encode("utf-8", "surrogateescape")
+
+    def statuses(self, repository: str, sha: str) -> tuple[CommitStatus, ...]:
+        """Return the statuses of a commit, of each context the latest."""
+        url = f"{self.commit(repository, sha).url}/status"
+        return tuple(PaginatedList(CommitStatus, self.requester, url, list_item="statuses"))
+
+    def search(self, query: str, limit: int = 30) -> Search:
+        """Return issues and pull requests that a search finds, best first."""
+        asked = {"q": query, "per_page": limit}
+        found = PaginatedList(IssueSearchResult, self.requester, "/search/issues", asked)
+        items = whole(itertools.islice(found, limit))
+        return Search(found.totalCount, bool(found.incomplete_results), items)
+
+    def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
+        """Return which threads are resolved or outdated, or None where GraphQL is refused."""
+        owner, _, name = repository.partition("/")
+        found: list[ReviewThread] = []
+        asked: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
+        for _ in range(_THREAD_PAGES):
+            page: object = self.requester.graphql(THREADS, asked)
+            for key in ("repository", "pullRequest", "reviewThreads"):
+                page = page.get(key) if isinstance(page, dict) else None
+            if not isinstance(page, dict):
+                return None
+            try:
+                found += map(_thread, page["nodes"])
+                if not page["pageInfo"]["hasNextPage"]:
+                    break
+                asked["after"] = page["pageInfo"]["endCursor"]
+            except (KeyError, TypeError, ValueError):
+                raise odd_answer("POST /graphql", "reviewThreads") from None
+        return tuple(found)
+
+    def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
+        """Move a branch, forced, if it still has the commit that it is thought to have.
+
+        Whether it moved is not said: GitHub may refuse it (only GraphQL can ask for it), or
+        the branch has another commit by now. Look with `head_of`.
+        """
+        update = {
+            "name": f"refs/heads/{branch}", "beforeOid": old, "afterOid": new, "force": True,
+        }  # fmt: skip
+        asked = {"repositoryId": repository_id, "refUpdates": [update]}
+        with contextlib.suppress(*REFUSED):
+            self.requester.graphql_named_mutation("updateRefs", asked, "clientMutationId")
+
+    def mark_ready(self, pull: PullRequest) -> bool:
+        """Mark a draft ready for review; return whether it is, as GraphQL may be refused."""
+        with contextlib.suppress(*REFUSED, KeyError, TypeError):
+            pull.mark_ready_for_review()
+        return not pull.draft
+
+    def _handle(self, kind: type[K], url: str, **attributes: str) -> K:
+        return kind(self.requester, {}, {"url": url, **attributes}, completed=False)
+
+
+def _thread(said: Mapping[str, JsonValue]) -> ReviewThread:
+    # Its numbers have 64 bits, and come as text.
+    first = re.findall(r'"fullDatabaseId": "?(\d+)', json.dumps(said["comments"]))
+    return ReviewThread(
+        bool(said["isResolved"]), bool(said["isOutdated"]), int(first[0]) if first else None
+    )
 
 
 @contextlib.contextmanager
@@ -36,12 +232,24 @@ def connect(
     server: Server | None = None,
     token: Token | None = None,
     waits: Waits | None = None,
-) -> Iterator[Client]:
-    """Give a client; nothing is sent before it is asked for something."""
+    dry_run: bool = False,
+) -> Iterator[GitHub]:
+    """Give GitHub; nothing is sent before it is asked for something."""
+    from contribbot.github.dry_run import DryRun  # noqa: PLC0415  it imports this module
+
     server = server or find_server()
-    token = token or find_token(server)
-    caller = Caller(server, token, waits or Waits(), cache)
+    kind = DryRun if dry_run else Requester
+    requester = kind(server, token or find_token(server), waits or Waits(), cache)
     try:
-        yield Client(caller)
+        with shaped():
+            yield GitHub(requester)
     finally:
-        caller.close()
+        requester.close()
+
+
+def slug(repository: str) -> str:
+    """Return the path of a repository."""
+    owner, slash, name = repository.partition("/")
+    if not slash or not owner or not name or "/" in name or {owner, name} & {".", ".."}:
+        raise GitHubError(f"not a repository, owner/name: {clean_line(repository, 100)}")
+    return f"/repos/{quote(owner, safe='')}/{quote(name, safe='')}"

@@ -1,6 +1,7 @@
 """What GitHub says of workflow runs, and what became of the cells of one.
 
-The names in the first part are those of GitHub's REST API; see `model.github`.
+The names in the first part are those of GitHub's REST API (https://docs.github.com/en/rest). All
+text is as GitHub sent it: whoever shows it must clean it (`report.text.clean`).
 """
 
 from __future__ import annotations
@@ -8,10 +9,9 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Final, Literal
 
-from pydantic import AliasPath, Field, StringConstraints
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from contribbot.model.base import Model, ObjectId
-from contribbot.model.github import Login, RepositoryName, Said, Text, Time
+from contribbot.model.base import Model, ObjectId, Time
 from contribbot.model.runners import Job, Kind, cell_key
 
 #: The artifact that holds the plan, and the start of the names of all of contribbot's.
@@ -21,30 +21,21 @@ COLLECTED: Final = "contribbot/collected/v1"
 AGAIN: Final = "contribbot/again/v1"
 
 _Number = Annotated[int, Field(ge=1)]
-_Repository = Annotated[
-    RepositoryName | None, Field(validation_alias=AliasPath("repository", "full_name"))
-]
+_Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$", max_length=200)]
+
+
+def _login(value: object) -> object:
+    return value.get("login") if isinstance(value, dict) else value
+
+
+class Said(Model):
+    """What GitHub said: keys that are not named are passed over."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
 
 
 class Run(Said):
-    """A run of a workflow.
-
-    Attributes:
-        id: Its number.
-        run_attempt: Which attempt, from 1.
-        head_branch: The branch or tag that it is of.
-        head_sha: The commit that it is of.
-        path: The workflow's file; GitHub may add `@REF`.
-        event: What started it.
-        status: `queued`, `in_progress`, `completed` and others.
-        conclusion: How it ended; None: it has not.
-        html_url: Its page.
-        display_title: Its `run-name`.
-        created_at: When it was started.
-        actor: Who started it.
-        repository: Where it runs.
-        head_repository: Where its commit is from; None where that is gone.
-    """
+    """A run of a workflow; `path` is the workflow's file, where GitHub may add `@REF`."""
 
     id: _Number
     run_attempt: _Number = 1
@@ -55,12 +46,16 @@ class Run(Said):
     status: str | None
     conclusion: str | None
     html_url: str
-    display_title: Text = ""
+    #: Its `run-name`.
+    display_title: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
     created_at: Time
-    actor: Login = None
-    repository: _Repository = None
+    actor: Annotated[str | None, BeforeValidator(_login)] = None
+    repository: Annotated[
+        _Name | None, Field(validation_alias=AliasPath("repository", "full_name"))
+    ] = None
+    #: Where its commit is from; None where that is gone.
     head_repository: Annotated[
-        RepositoryName | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
+        _Name | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
     ] = None
 
     @property
@@ -70,13 +65,7 @@ class Run(Said):
 
 
 class RunStep(Said):
-    """A step of a job.
-
-    Attributes:
-        name: Its name.
-        status: `queued`, `in_progress`, `completed` and others.
-        conclusion: How it ended; None: it has not.
-    """
+    """A step of a job."""
 
     name: str
     status: str
@@ -84,26 +73,14 @@ class RunStep(Said):
 
 
 class RunJob(Said):
-    """A job of a run.
-
-    Attributes:
-        id: Its number.
-        name: Its name, which a matrix makes.
-        run_attempt: The attempt that it is of.
-        status: `queued`, `in_progress`, `completed` and others.
-        conclusion: How it ended; None: it has not.
-        started_at: When it started, or was queued.
-        completed_at: When it ended.
-        runner_name: The runner that has it.
-        labels: What its runner had to have.
-        steps: Its steps, as its runner told GitHub.
-    """
+    """A job of a run, which a matrix names; its steps are as its runner told GitHub."""
 
     id: _Number
     name: str
     run_attempt: _Number = 1
     status: str
     conclusion: str | None
+    #: When it started, or was queued.
     started_at: Time | None = None
     completed_at: Time | None = None
     runner_name: str | None = None
@@ -124,22 +101,15 @@ class RunJob(Said):
 
 
 class Artifact(Said):
-    """What a job uploaded.
-
-    Attributes:
-        id: Its number.
-        name: Its name.
-        size_in_bytes: Bytes of the zip.
-        expired: Whether GitHub has let it go.
-        digest: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
-        created_at: When it came.
-        run_id: The run that it is of; None where GitHub does not say.
-    """
+    """What a job uploaded."""
 
     id: _Number
     name: str
+    #: Bytes of the zip.
     size_in_bytes: Annotated[int, Field(ge=0)]
+    #: Whether GitHub has let it go.
     expired: bool
+    #: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
     digest: str | None = None
     created_at: Time | None = None
     run_id: Annotated[int | None, Field(validation_alias=AliasPath("workflow_run", "id"))] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -23,6 +24,8 @@ Line = Annotated[
         min_length=1, pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"
     ),
 ]
+#: A time, which JSON has as text.
+Time = Annotated[datetime, Field(strict=False)]
 #: Prose with something in it.
 Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 #: A name that is safe as a folder, a ref and an argument.

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contribbot.model.base import Model
-from contribbot.model.github import Time
+from contribbot.model.base import Model, Time
 
 #: Where a contribution stands. `landed`: a bot put it on the default branch and closed the
 #: pull request; `reverted`: it was merged, and taken back since; `not opened`: the branch is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contribbot.github.server import find_server
+from contribbot.github.auth import find_server
 from contribbot.model.base import Model
 from contribbot.model.evidence import Details, Statement
 from contribbot.model.outcome import too_noisy

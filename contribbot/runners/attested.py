@@ -11,8 +11,8 @@ from typing import Final
 
 from contribbot import process
 from contribbot.errors import CommandTimeoutError, MachineError
-from contribbot.github.answer import clean_line
-from contribbot.github.server import Server
+from contribbot.github.auth import Server
+from contribbot.github.refusals import clean_line
 from contribbot.runners.where import WORKFLOW
 
 VERIFIED: Final = "attestation verified"

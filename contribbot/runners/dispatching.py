@@ -8,16 +8,19 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import NotFoundError, RefusedError, UsageError
-from contribbot.github.actions import Actions
 from contribbot.model.actions import Run
 from contribbot.model.runners import RUNNERS_FILE
 from contribbot.queue.load import Queue
+from contribbot.runners import actions
 from contribbot.runners.cells import demands
 from contribbot.runners.config import load_fleet
 from contribbot.runners.where import WORKFLOW
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 _UNPROCESSABLE: Final = 422
 #: Seconds between looks for a run that was just started.
@@ -73,14 +76,16 @@ def request_for(selection: Selection) -> str:
     return f"{selection.digest}-{secrets.token_hex(6)}"
 
 
-def ask(actions: Actions, repository: str, selection: Selection, request: str) -> None:
-    """Ask for a run."""
+def ask(github: GitHub, repository: str, selection: Selection, request: str) -> int:
+    """Ask for a run, and return its number; 0: this GitHub does not say it."""
     inputs = {
         "patches": " ".join(selection.patches), "targets": " ".join(selection.targets),
         "request": request,
     }  # fmt: skip
     try:
-        actions.dispatch(repository, WORKFLOW, ref=selection.ref, inputs=inputs)
+        run = github.workflow(repository, WORKFLOW).create_dispatch(
+            selection.ref, inputs, throw=True, return_run_details=True
+        )
     except NotFoundError as error:
         raise UsageError(
             f"{repository}: {error.message}",
@@ -96,14 +101,16 @@ def ask(actions: Actions, repository: str, selection: Selection, request: str) -
             "to date with `contribbot workflows install` and push them; if the workflow is "
             "disabled, enable it on the page of the repository's actions",
         ) from error
+    # PyGithub gives True for an answer without a body, of which its types know nothing.
+    return int(getattr(run, "id", 0))
 
 
 def find(
-    actions: Actions, repository: str, ref: str, request: str, *, sleep: Callable[[float], None]
+    github: GitHub, repository: str, ref: str, request: str, *, sleep: Callable[[float], None]
 ) -> Run | None:
     """Return the run that a request started: nothing else has its name. None: not seen."""
     for pause in (*_PAUSES, 0.0):
-        for run in _listed(actions, repository, ref):
+        for run in _listed(github, repository, ref):
             if request in run.display_title:
                 return run
         if pause:
@@ -111,21 +118,21 @@ def find(
     return None
 
 
-def _listed(actions: Actions, repository: str, ref: str) -> tuple[Run, ...]:
+def _listed(github: GitHub, repository: str, ref: str) -> tuple[Run, ...]:
     try:
-        return actions.runs(repository, WORKFLOW, branch=ref)
+        return actions.runs(github, repository, WORKFLOW, branch=ref)
     except NotFoundError:
         return ()  # GitHub knows a workflow only when it has seen a run of it
 
 
 def cancel_superseded(
-    actions: Actions, repository: str, selection: Selection, run: Run
+    github: GitHub, repository: str, selection: Selection, run: Run
 ) -> tuple[Run, ...]:
     """End older runs of the same selection that the same account started with this tool."""
     ended = []
-    for one in _listed(actions, repository, selection.ref):
+    for one in _listed(github, repository, selection.ref):
         named = _REQUEST.search(one.display_title)
         mine = named is not None and named[1] == selection.digest and one.actor == run.actor
-        if mine and one.id < run.id and not one.over and actions.cancel(repository, one.id):
+        if mine and one.id < run.id and not one.over and actions.cancel(github, repository, one.id):
             ended.append(one)
     return tuple(ended)

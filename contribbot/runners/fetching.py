@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError, UsageError
-from contribbot.github.actions import Actions
-from contribbot.github.storage import TooLargeError
 from contribbot.model.actions import PLAN_ARTIFACT, PREFIX, Artifact, Run, RunJob
+from contribbot.runners import actions
 from contribbot.runners.answer import Source
 from contribbot.runners.artifacts import (
     LIMITS,
@@ -26,6 +25,9 @@ from contribbot.runners.artifacts import (
 )
 from contribbot.runners.attested import is_denied
 from contribbot.runners.where import check_workflow, no_run
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 #: Who may start what is collected: never a pull request.
 _EVENTS: Final = frozenset({"workflow_dispatch", "schedule", "push"})
@@ -93,14 +95,14 @@ class Origin:
     """Where artifacts are fetched from.
 
     Attributes:
-        actions: GitHub.
+        github: GitHub.
         repository: The queue's repository.
         scratch: A folder for the zips.
         attest: Says what is known of an artifact's attestation.
         folder: Where the zips are already; None: they are fetched.
     """
 
-    actions: Actions
+    github: GitHub
     repository: str
     scratch: Path
     attest: Attest
@@ -109,17 +111,17 @@ class Origin:
 
 def from_github(origin: Origin, run_id: int) -> Haul:
     """Fetch what a run left; each zip must have the digest that GitHub saw when it came."""
-    actions, repository = origin.actions, origin.repository
+    github, repository = origin.github, origin.repository
     try:
-        run = actions.run(repository, run_id).value
+        run = actions.run(github, repository, run_id)
     except NotFoundError as error:
         raise no_run(repository, run_id) from error
     _check_run(run, repository)
-    jobs = {job.name: job for job in actions.jobs(repository, run_id).value}
-    listed = actions.artifacts(repository, run_id)
+    jobs = {job.name: job for job in actions.jobs(github, repository, run_id)}
+    listed = actions.artifacts(github, repository, run_id)
     if len(listed) > _MOST:
         raise GitHubError(f"run {run_id}: {len(listed)} artifacts; at most {_MOST}")
-    if actions.run(repository, run_id).value.run_attempt != run.run_attempt:
+    if actions.run(github, repository, run_id).run_attempt != run.run_attempt:
         raise GitHubError(
             f"run {run_id} was started again while it was read",
             hint="collect it again when it is over",
@@ -229,12 +231,14 @@ def _fetch(origin: Origin, artifact: Artifact, place: Path) -> Arrived:
     name, wanted = artifact.name, artifact.digest or ""
     try:
         if origin.folder is None:
-            got = origin.actions.download(origin.repository, artifact, place, most=LIMITS.packed)
+            got = actions.download(
+                origin.github, origin.repository, artifact, place, most=LIMITS.packed
+            )
         else:
             got = copied(origin.folder / f"{name}.zip", place)
     except RefusedArtifactError as error:
         return Arrived(name, refused=str(error))
-    except (RefusedError, NotFoundError, TooLargeError) as error:
+    except (RefusedError, NotFoundError) as error:
         return Arrived(name, refused=error.message)
     if f"sha256:{got}" != wanted:
         return Arrived(

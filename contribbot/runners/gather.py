@@ -6,7 +6,6 @@ import functools
 from pathlib import Path
 
 from contribbot.errors import UsageError
-from contribbot.github.actions import ActionsClient
 from contribbot.model.actions import Again, Collected
 from contribbot.queue.load import Queue
 from contribbot.runners.attested import attested
@@ -55,10 +54,10 @@ def _fetched(
     attest: Attest | None = None,
 ) -> Haul:
     """Return what a run left."""
-    with connected(queue, repository) as (client, name):
-        asked = functools.partial(attested, repository=name, server=client.server)
+    with connected(queue, repository) as (github, name):
+        asked = functools.partial(attested, repository=name, server=github.server)
         origin = Origin(
-            actions=ActionsClient(client.caller),
+            github=github,
             repository=name,
             scratch=scratch,
             attest=attest or asked,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from contribbot import process
 from contribbot.errors import (
     ContribbotError,
     GitHubError,
@@ -16,10 +15,11 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
-from contribbot.github.actions import Actions, ActionsClient
-from contribbot.github.client import Client
+from contribbot.github.git_data import head_of
+from contribbot.github.waits import sleep
 from contribbot.model.actions import Run
 from contribbot.queue.load import Queue, select
+from contribbot.runners import actions
 from contribbot.runners.dispatching import (
     Selection,
     ask,
@@ -32,6 +32,9 @@ from contribbot.runners.fetching import Origin
 from contribbot.runners.watching import Ended, View, watch
 from contribbot.runners.where import WORKFLOW, commit_of, connected, uncommitted
 from contribbot.workspace import run_folder
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Sender:
 
     Attributes:
         queue: The queue.
-        client: GitHub.
+        github: GitHub.
         repository: The queue's repository.
         scratch: A folder.
         sleep: Waits so many seconds.
@@ -91,7 +94,7 @@ class Sender:
     """
 
     queue: Queue
-    client: Client
+    github: GitHub
     repository: str
     scratch: Path
     sleep: Callable[[float], None]
@@ -100,24 +103,20 @@ class Sender:
     named: str = ""
 
     @property
-    def _actions(self) -> Actions:
-        return ActionsClient(self.client.caller)
-
-    @property
     def page(self) -> str:
         """The page that lists the runs."""
-        return f"{self.client.server.web}/{self.repository}/actions/workflows/{WORKFLOW}"
+        return f"{self.github.server.web}/{self.repository}/actions/workflows/{WORKFLOW}"
 
     def select(self, order: Order) -> Selection:
         """Return what an order means."""
         ref = order.ref.removeprefix("refs/heads/")
-        ref = ref or self.client.repository(self.repository).default_branch
+        ref = ref or self.github.repository(self.repository).complete().default_branch
         return Selection(ref, order.patches, order.targets)
 
     def standing(self, selection: Selection) -> Standing:
         """Return how the queue here stands to what a run will prove."""
         folder, ref = self.queue.folder, selection.ref
-        there = self.client.ref(self.repository, ref) or ""
+        there = head_of(self.github.repository(self.repository), ref) or ""
         return Standing(ref, there, commit_of(folder), uncommitted(folder))
 
     def start(self, selection: Selection) -> Run:
@@ -129,13 +128,18 @@ class Sender:
             f"`contribbot dispatch --resume RUN{self.named}`",
         )
         try:
-            ask(self._actions, self.repository, selection, self.request)
+            run_id = ask(self.github, self.repository, selection, self.request)
         except UncertainError as error:
-            lost = error  # it may have come, and is not sent again
+            lost, run_id = error, 0  # it may have come, and is not sent again
         except ContribbotError:
             self.request = ""
             raise
-        run = find(self._actions, self.repository, selection.ref, self.request, sleep=self.sleep)
+        if run_id:
+            self.run_id = run_id
+            # A run may show up a little later than its number.
+            with contextlib.suppress(NotFoundError):
+                return actions.run(self.github, self.repository, run_id)
+        run = find(self.github, self.repository, selection.ref, self.request, sleep=self.sleep)
         if run is None:
             raise lost
         self.run_id = run.id
@@ -143,12 +147,12 @@ class Sender:
 
     def supersede(self, selection: Selection, run: Run) -> tuple[Run, ...]:
         """End older runs of the same; see `dispatching.cancel_superseded`."""
-        return cancel_superseded(self._actions, self.repository, selection, run)
+        return cancel_superseded(self.github, self.repository, selection, run)
 
     def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Ended:
         """Look on until a run is over; see `watching.watch`."""
         self.run_id = run_id
-        origin = Origin(self._actions, self.repository, self.scratch, attest=lambda *_: "")
+        origin = Origin(self.github, self.repository, self.scratch, attest=lambda *_: "")
         try:
             return watch(origin, run_id, every=every, sleep=self.sleep, told=told)
         except (NotFoundError, UsageError):
@@ -159,14 +163,6 @@ class Sender:
 @contextlib.contextmanager
 def sending(queue: Queue, repository: str) -> Iterator[Sender]:
     """Give what starts and watches runs of a queue."""
-    with run_folder() as scratch, connected(queue, repository) as (client, name):
+    with run_folder() as scratch, connected(queue, repository) as (github, name):
         named = f" --repo {name}" if repository else ""
-        yield Sender(queue, client, name, scratch, _sleep, named=named)
-
-
-def _sleep(seconds: float) -> None:
-    """Sleep in short steps, so that this process can still be told to end."""
-    until = time.monotonic() + seconds
-    while (rest := until - time.monotonic()) > 0:
-        process.check_stopping()
-        time.sleep(min(rest, 0.5))
+        yield Sender(queue, github, name, scratch, sleep, named=named)

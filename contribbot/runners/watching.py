@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from contribbot.errors import ExitCode, GitHubError, NotFoundError
 from contribbot.model.actions import PLAN_ARTIFACT, Run, RunJob
 from contribbot.model.runners import Plan
+from contribbot.runners import actions
 from contribbot.runners.artifacts import LIMITS, RefusedArtifactError, open_plan
 from contribbot.runners.fetching import COLLECTOR, RUNNERS_STEP, Origin
 from contribbot.runners.where import check_workflow, no_run
@@ -114,9 +115,9 @@ def watch(
     while True:
         try:
             # The run first: a job that ends after this look is seen at the next.
-            run = origin.actions.run(origin.repository, run_id).value
+            run = actions.run(origin.github, origin.repository, run_id)
             check_workflow(run)
-            jobs = origin.actions.jobs(origin.repository, run_id).value
+            jobs = actions.jobs(origin.github, origin.repository, run_id)
             if not asked and any(one.name == "plan" and one.over for one in jobs):
                 plan, asked = _plan(origin, run_id), True
         except NotFoundError as error:
@@ -153,13 +154,13 @@ def _counted(steps: Sequence[Step], plan: Plan | None) -> dict[str, int]:
 
 def _plan(origin: Origin, run_id: int) -> Plan | None:
     """Return the plan, to name cells with; it is judged when the run is collected."""
-    listed = origin.actions.artifacts(origin.repository, run_id)
+    listed = actions.artifacts(origin.github, origin.repository, run_id)
     found = next((one for one in listed if one.name == PLAN_ARTIFACT and not one.expired), None)
     if found is None or found.size_in_bytes > LIMITS.packed:
         return None
     place: Path = origin.scratch / "plan.zip"
     try:
-        origin.actions.download(origin.repository, found, place, most=LIMITS.packed)
+        actions.download(origin.github, origin.repository, found, place, most=LIMITS.packed)
         return Plan.model_validate_json(open_plan(place))
     except (RefusedArtifactError, ValidationError, GitHubError):
         return None  # only names are lacking

@@ -7,16 +7,18 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from contribbot import process
 from contribbot.errors import CommandError, NotFoundError, UsageError
-from contribbot.github.client import Client, connect
-from contribbot.github.server import Server, find_server
+from contribbot.github.auth import Server, find_server
 from contribbot.model.actions import Run
 from contribbot.queue.load import Queue
 from contribbot.store.repository import git_environment
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 #: The workflow that proves the queue.
 WORKFLOW: Final = "verify.yml"
@@ -50,12 +52,14 @@ def repository_of(
 
 
 @contextlib.contextmanager
-def connected(queue: Queue, given: str) -> Iterator[tuple[Client, str]]:
+def connected(queue: Queue, given: str) -> Iterator[tuple[GitHub, str]]:
     """Give GitHub and the name of a queue's repository there; a wrong name is told first."""
+    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+
     server = find_server()
     name = repository_of(queue.folder, given, server)
-    with connect(queue.local / "github", server=server) as client:
-        yield client, name
+    with connect(queue.local / "github", server=server) as github:
+        yield github, name
 
 
 def check_workflow(run: Run) -> None:

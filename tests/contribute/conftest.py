@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from contribbot.github import client
+from contribbot.github.waits import Waits
 from tests.contribute.gatetoy import Proved, make_proved, make_verified
 from tests.github.handle import GitHub, serve
 from tests.github.sent import Known
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local GitHub asks nobody to wait a second between writes."""
+    monkeypatch.setattr(client, "Waits", functools.partial(Waits, between_writes=0))
 
 
 @pytest.fixture

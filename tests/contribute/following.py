@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contribbot.contribute.following.follow import Following, follow
-from contribbot.github.client import Client
+from contribbot.github.client import GitHub as Client
 from contribbot.model.follow import Followed
 from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
 from contribbot.queue import journal

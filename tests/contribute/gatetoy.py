@@ -19,11 +19,10 @@ from contribbot.cli import body as body_command
 from contribbot.cli import gate as gate_command
 from contribbot.cli.shell import Settings
 from contribbot.contribute.gate import judge
-from contribbot.github.base import ONCE
-from contribbot.github.client import Client, connect
-from contribbot.github.limits import Waits
-from contribbot.github.server import Server
-from contribbot.github.token import Secret, Token
+from contribbot.github.auth import Secret, Server, Token
+from contribbot.github.client import GitHub as Client
+from contribbot.github.client import connect
+from contribbot.github.waits import Waits
 from contribbot.model.gate import Gate, Row
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
@@ -165,7 +164,10 @@ class Table:
         token = Token(Secret((user or self.me).tokens[0].text), "a test")
         server = Server(self.github.base, self.github.base)
         with connect(
-            self.toy.queue / ".contribbot/github", server=server, token=token, waits=waits
+            self.toy.queue / ".contribbot/github",
+            server=server,
+            token=token,
+            waits=waits or Waits(between_writes=0),
         ) as made:
             yield made
 
@@ -223,9 +225,7 @@ def make_table(toy: Toy, github: GitHub) -> Table:
     github.commit(upstream, "main", {LIVE: template}, "Add a template\n")
     table = Table(toy, github, upstream, me, other)
     with table.client(other) as client:
-        client.caller.send(  # an issue is opened by hand: contribbot has no need to
-            "POST", "/repos/example/toy/issues", {"title": "Areas are sums"}, ONCE
-        )
+        client.repository("example/toy").create_issue("Areas are sums")
     (toy.queue.parent / "gitconfig").write_text(
         "[user]\n\tname = Ada Example\n\temail = ada@example.com\n"
     )

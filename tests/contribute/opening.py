@@ -12,19 +12,20 @@ from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Opened, Tools, Wanted
 from contribbot.contribute.opening.opening import open_all
 from contribbot.contribute.opening.updating import Text
-from contribbot.github.client import Client, connect
-from contribbot.github.limits import Waits
-from contribbot.github.protocol import GitHub as Protocol
-from contribbot.github.rehearsal import Planned, Rehearsal
-from contribbot.github.server import Server
-from contribbot.github.token import Secret, Token
+from contribbot.github.auth import Secret, Server, Token
+from contribbot.github.client import GitHub as Client
+from contribbot.github.client import connect
+from contribbot.github.dry_run import Planned, planned
+from contribbot.github.waits import Waits
 from contribbot.model.history import Event
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
 from contribbot.queue.load import Queue, load_queue
+from tests.github.faults import Fault, Faults
 from tests.github.handle import GitHub
 from tests.github.server import Logged
 from tests.github.state import Pull, Repository, User
+from tests.github.wire import Request
 from tests.toy import GIT_ENV, Toy, git
 
 #: What changes something on GitHub.
@@ -80,18 +81,19 @@ class Desk:
         return load_queue(self.toy.queue)
 
     @contextlib.contextmanager
-    def client(self, token: str = "") -> Iterator[Client]:
+    def client(self, token: str = "", *, dry_run: bool = False) -> Iterator[Client]:
         """Give contribbot's client, as the person."""
         text = token or self.me.tokens[0].text
         with connect(
             self.toy.queue / ".contribbot" / "github",
             server=Server(api=self.github.base, web="https://github.example"),
             token=Token(Secret(text), "the test"),
-            waits=Waits(say=self.said.append, sleep=self.waited.append),
+            waits=Waits(say=self.said.append, sleep=self.waited.append, between_writes=0),
+            dry_run=dry_run,
         ) as client:
             yield client
 
-    def tools(self, client: Protocol) -> Tools:
+    def tools(self, client: Client) -> Tools:
         """Return what opening needs, with a text of the test's."""
         return Tools(
             github=client,
@@ -106,7 +108,7 @@ class Desk:
         """Return the text of a pull request."""
         return Text(self.title if patch.name == "area" else f"Change {patch.name}", self.body)
 
-    def open(self, *names: str, client: Protocol | None = None, **asked: bool) -> list[Opened]:
+    def open(self, *names: str, client: Client | None = None, **asked: bool) -> list[Opened]:
         """Open pull requests."""
         told: list[Opened] = []
         with contextlib.nullcontext(client) if client else self.client() as used:
@@ -117,10 +119,9 @@ class Desk:
 
     def rehearse(self, *names: str, **asked: bool) -> tuple[list[Opened], list[Planned]]:
         """Say what would be done."""
-        with self.client() as client:
-            rehearsal = Rehearsal(client.caller)
-            told = self.open(*names, client=rehearsal, dry_run=True, **asked)
-        return told, rehearsal.planned
+        with self.client(dry_run=True) as client:
+            told = self.open(*names, client=client, dry_run=True, **asked)
+            return told, list(planned(client.requester))
 
     def pulls(self) -> list[Pull]:
         """The upstream's pull requests."""
@@ -154,6 +155,18 @@ class Desk:
             for file in self.queue.patch(name).files:
                 git(folder, "am", "-q", "--keep-cr", "--keep-non-patch", stdin=file.content)
         return _commits(folder / ".git", f"{base}..HEAD")
+
+    def meddle(self, path: str) -> list[str]:
+        """Let somebody push to the branch just before a request; return what they push."""
+        theirs: list[str] = []
+
+        def push(_faults: Faults, _request: Request) -> None:
+            theirs.append(self.github.commit(self.fork, "contribbot/area", {"x": b"1\n"}))
+
+        faults = Faults()
+        self.github.hooks.append(faults)
+        faults.arm(Fault("push", before=push), path=path, method="POST")
+        return theirs
 
     def assert_as_am(self, *names: str, branch: str = "contribbot/area") -> None:
         """The branch has what `git am` makes of the patches."""

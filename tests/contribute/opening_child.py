@@ -10,6 +10,7 @@ from contribbot.contribute.opening.opened import Opened, Tools, Wanted
 from contribbot.contribute.opening.opening import open_all
 from contribbot.contribute.opening.updating import Text
 from contribbot.github.client import connect
+from contribbot.github.waits import Waits
 from contribbot.queue.load import load_queue
 
 
@@ -17,7 +18,7 @@ def main() -> None:
     """Open `area` of the queue that is named, with the title and body that are given."""
     folder, title, body = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     queue = load_queue(folder)
-    with connect(queue.local / "github") as client:
+    with connect(queue.local / "github", waits=Waits(between_writes=0)) as client:
         tools = Tools(
             github=client,
             text=lambda _patch: Text(title, body),

@@ -10,7 +10,7 @@ import pytest
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.threads import short_id
 from contribbot.errors import ExitCode
-from contribbot.github.token import Secret
+from contribbot.github.auth import Secret
 from contribbot.model.follow import FollowReport, ThreadCount
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.queue import journal, versions

@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.contribute.gate import RULES, judge
 from contribbot.github import client
-from contribbot.github.limits import Waits
+from contribbot.github.waits import Waits
 from contribbot.model.gate import Gate, RowState
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import journal
@@ -25,6 +25,7 @@ from tests.contribute.gatetoy import (
 )
 from tests.github.handle import GitHub
 from tests.github.validate import Validation
+from tests.test_cli import imported
 from tests.toy import FIXED
 
 PATCH = "patches/area/0001-change.patch"
@@ -223,7 +224,7 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As many attempts as ever, without the pauses between them.
-    monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None))
+    monkeypatch.setattr(client, "Waits", partial(Waits, sleep=lambda _: None, between_writes=0))
     done = table.run("gate", "area", GITHUB_API_URL="http://127.0.0.1:9")
     assert done.exit_code == 3
     assert re.search(r"^sign-off +passed ", done.stdout, re.MULTILINE)
@@ -247,3 +248,8 @@ def test_a_refused_token_is_not_known(table: Table) -> None:
 def test_what_failed_comes_before_what_is_not_known(table: Table) -> None:
     no_test(table)
     assert table.run("gate", "area", GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 1
+
+
+@pytest.mark.parametrize("command", [["gate", "area"], ["body", "area"]], ids=" ".join)
+def test_offline_nothing_loads_what_speaks_to_github(table: Table, command: list[str]) -> None:
+    assert not {"github", "unearth"} & imported(table.toy, *command, "--offline")

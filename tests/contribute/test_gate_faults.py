@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from contribbot.contribute.gate.looks import look_file
-from contribbot.github.limits import Waits
+from contribbot.github.waits import Waits
 from contribbot.model.gate import Gate, RowState
 from tests.contribute.gatetoy import Proved, Table, make_table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub
+from tests.github.wire import Answer, Request
 from tests.toy import AREA
 
 OTHERWISE = AREA.replace("return width + height", "return height * width")
@@ -58,3 +59,24 @@ def test_a_fault_that_stays_is_never_a_pass(table: Table, fault: Fault) -> None:
         changed = [row for row in gate.rows if row.state is not whole[row.rule]]
         assert all(row.state in {"not known", "failed", "for a person"} for row in changed), changed
         assert gate.of(RowState.UNKNOWN) or gate.limits or changed
+
+
+@pytest.mark.parametrize(("times", "state"), [(0, "not known"), (1, "passed")])
+def test_where_every_search_is_refused_nothing_is_known(
+    table: Table, times: int, state: str
+) -> None:
+    def refuses(_faults: Faults, _request: Request) -> Answer:
+        words = "The listed users and repositories cannot be searched"
+        return Answer(422, {"message": "Validation Failed", "errors": [{"message": words}]})
+
+    faults = Faults()
+    table.github.hooks.append(faults)
+    faults.arm(Fault("refuses", before=refuses), path="^/search/issues$", number=2, times=times)
+    if times == 0:
+        faults.arm(Fault("refuses", before=refuses), path="^/search/issues$", times=1)
+    row = table.row("duplicates")
+    assert row.state == state
+    if times == 0:
+        assert "cannot be searched" in row.seen
+    else:
+        assert any("was refused" in limit for limit in table.gate().limits)

@@ -22,7 +22,7 @@ def post(toy: Toy, github: GitHub) -> Post:
 def judged(post: Post) -> Landing:
     """Find out what became of the pull request."""
     with post.connect() as github:
-        pull = github.pull("example/toy", post.pulls["area"].number).value
+        pull = github.pull("example/toy", post.pulls["area"].number).complete()
         return landing(github, "example/toy", pull, "main")
 
 
@@ -66,8 +66,9 @@ def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:
     sha = post.github.commit(fork, "land", {AREA: FIXED.encode()}, f"A fix (#1)\n\n{RESOLVED}\n")
     with post.connect() as github:
         # Its page opens: forks share their objects.
-        assert github.commit("example/toy", sha).sha == sha
-        assert not github.compare("example/toy", "main", sha).reachable
+        upstream = github.repository("example/toy")
+        assert upstream.get_git_commit(sha).sha == sha
+        assert upstream.compare("main", sha).status == "ahead"
     named(post, sha)
     add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed", commit=sha)
     assert judged(post) == Landing(Fate.CLOSED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,7 +72,9 @@ class Trials:
 
     def strike_reads(self, fault: Fault, made: Sequence[Logged]) -> None:
         """Let a run meet a fault that passes at each thing that it reads, the first time."""
-        reads = {one.path.replace("/ada/", "/person[0-9]+/") for one in made if not writes(one)}
+        reads = {
+            re.sub(r"\bada(?=/|%3A)", "person[0-9]+", one.path) for one in made if not writes(one)
+        }
         for path in reads:
             self.faults.arm(fault, path=f"^{path}$", method="GET")
         self.run()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from github.Repository import Repository
 
 from contribbot.errors import OpeningError
-from contribbot.github.protocol import GitHub as GitHubProtocol
 from contribbot.report.opening import opened_lines
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.faults import EXISTS, FORBIDDEN, Fault, Faults
 from tests.github.handle import GitHub
-from tests.github.state import Repository
+from tests.github.state import Repository as Kept
 from tests.github.wire import Answer, Request
 from tests.toy import AREA, FIXED, Toy
 
@@ -31,24 +31,6 @@ def no_fork(toy: Toy, github: GitHub) -> Desk:
     return make_desk(toy, github, fork=False)
 
 
-class Interrupted:
-    """GitHub, until somebody presses Ctrl-C just after the pull request was opened."""
-
-    def __init__(self, inner: GitHubProtocol) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        found = getattr(self.inner, name)
-        if name != "create_pull":
-            return found
-
-        def opened(*args: object, **named: object) -> None:
-            found(*args, **named)
-            raise KeyboardInterrupt
-
-        return opened
-
-
 def assert_not_opened_again(desk: Desk) -> None:
     """With another branch nothing is written, and the one that is open is named."""
     desk.toy.put_patch(checks=ELSEWHERE, check_files={})
@@ -60,9 +42,22 @@ def assert_not_opened_again(desk: Desk) -> None:
     assert len(desk.pulls()) == 1
 
 
-def test_one_that_nobody_noted_is_not_opened_again_from_another_branch(desk: Desk) -> None:
-    with desk.client() as client, pytest.raises(KeyboardInterrupt):
-        desk.open(client=Interrupted(client))  # type: ignore[arg-type]  # passes every method on
+def test_one_that_nobody_noted_is_not_opened_again_from_another_branch(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Repository.create_pull
+
+    def interrupted(
+        self: Repository, base: str, head: str, *, title: str, body: str, draft: bool
+    ) -> None:
+        """Ctrl-C, just after it was opened."""
+        create(self, base, head, title=title, body=body, draft=draft)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repository, "create_pull", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            desk.open()
     assert_not_opened_again(desk)
 
 
@@ -101,7 +96,7 @@ def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
     assert desk.branch() == before
 
 
-def rename(desk: Desk, repository: Repository) -> None:
+def rename(desk: Desk, repository: Kept) -> None:
     """Rename a repository to `new`; GitHub follows its old name."""
     known, owner = desk.github.state.repositories, repository.owner.login
     known[f"{owner}/new"] = known.pop(f"{owner}/toy")
@@ -139,13 +134,23 @@ def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> No
     assert desk.events() == []
 
 
-def test_a_fork_of_another_name_is_said_at_once(toy: Toy, github: GitHub) -> None:
+@pytest.mark.parametrize("kind", ["another name", "unrelated", "fork of another"])
+def test_a_fork_may_have_another_name(toy: Toy, github: GitHub, kind: str) -> None:
     desk = no_fork(toy, github)
-    github.fork(desk.upstream, desk.me, "mine")
-    with pytest.raises(OpeningError, match="ada/mine is your fork of example/toy") as raised:
-        desk.open()
-    assert "rename it to toy" in raised.value.hint
-    assert desk.waited == []
+    name = "ada/toy-1"  # as GitHub calls it where ada/toy is something else
+    if kind == "another name":
+        name = github.fork(desk.upstream, desk.me, "mine").full_name
+    elif kind == "unrelated":
+        github.add_repository("ada/toy", toy.upstream)
+    else:
+        github.fork(github.add_repository("another/toy", toy.upstream), desk.me)
+    (done,) = desk.open()
+    (again,) = desk.open()
+    assert (done.fork, again.fork, again.branch_was) == (name, name, "kept")
+    fork = github.state.repository(name)
+    assert fork is not None
+    assert fork.git.ref("refs/heads/contribbot/area") == done.head
+    assert github.count("POST", "/forks") == len(desk.pulls()) == 1
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -163,11 +168,12 @@ def test_a_first_fork_fits_into_twelve_requests_as_well(
 
 def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitHub) -> None:
     desk = no_fork(toy, github)
-    # A fork gets the branches of its upstream.
-    theirs = github.commit(desk.upstream, "contribbot/area", {"theirs": b"1\n"})
+    # One of another name was there, of which nobody knew.
+    fork = github.fork(desk.upstream, desk.me, "mine")
+    theirs = github.commit(fork, "contribbot/area", {"theirs": b"1\n"})
     with pytest.raises(OpeningError, match="contribbot did not make"):
         desk.open()
-    assert desk.branch() == theirs
+    assert fork.git.ref("refs/heads/contribbot/area") == theirs
 
 
 def test_a_branch_in_the_way_of_the_name_is_said(desk: Desk) -> None:
@@ -204,24 +210,9 @@ def test_a_branch_moves_without_graphql_as_well(desk: Desk, fault: Fault) -> Non
 def test_a_push_between_the_last_look_and_the_move_is_not_overwritten(desk: Desk) -> None:
     desk.open()
     desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
-    theirs: list[str] = []
-
-    class Meddling:
-        """Pushes at the last moment before the branch is moved."""
-
-        def __init__(self, inner: GitHubProtocol) -> None:
-            self.inner = inner
-
-        def __getattr__(self, name: str) -> object:
-            if name == "move_ref":
-                theirs.append(desk.github.commit(desk.fork, "contribbot/area", {"x": b"1\n"}))
-            return getattr(self.inner, name)
-
-    with (
-        desk.client() as client,
-        pytest.raises(OpeningError, match="contribbot did not make"),
-    ):
-        desk.open(client=Meddling(client))  # type: ignore[arg-type]  # passes every method on
+    theirs = desk.meddle("^/graphql$")
+    with pytest.raises(OpeningError, match="contribbot did not make"):
+        desk.open()
     assert [desk.branch()] == theirs
 
 

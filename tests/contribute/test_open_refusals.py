@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,10 @@ from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
 from tests.contribute.opening import WRITES, Desk, make_desk
+from tests.github.faults import EXISTS, Fault, Faults
 from tests.github.handle import GitHub
 from tests.github.state import User
+from tests.github.wire import Answer, Request
 from tests.toy import AREA, Toy
 
 
@@ -47,26 +50,20 @@ def test_without_attestation_not_even_a_question_is_asked(desk: Desk) -> None:
     assert desk.events() == []
 
 
-def test_an_archived_upstream(desk: Desk) -> None:
-    desk.upstream.archived = True
-    with pytest.raises(OpeningError, match="example/toy is archived"):
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("archived", True, "is archived"),
+        ("has_pull_requests", False, "has pull requests switched off"),
+        ("pull_request_creation_policy", "collaborators_only", "its collaborators alone"),
+    ],
+)
+def test_an_upstream_that_takes_no_pull_requests(
+    desk: Desk, option: str, value: object, words: str
+) -> None:
+    setattr(desk.upstream, option, value)
+    with pytest.raises(OpeningError, match=f"example/toy .*{words}"):
         desk.open()
-    assert_nothing_done(desk)
-
-
-@pytest.mark.parametrize("kind", ["unrelated", "fork of another"])
-def test_a_repository_of_the_same_name_that_is_no_fork(toy: Toy, github: GitHub, kind: str) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    desk = make_desk(toy, github, fork=False)
-    if kind == "unrelated":
-        github.add_repository("ada/toy", toy.upstream)
-    else:
-        other = github.add_repository("another/toy", toy.upstream)
-        github.fork(other, desk.me)
-    with pytest.raises(OpeningError, match="ada/toy is no fork of example/toy") as raised:
-        desk.open()
-    assert "rename it" in raised.value.hint
     assert_nothing_done(desk)
 
 
@@ -77,7 +74,7 @@ def test_an_archived_fork(desk: Desk) -> None:
     assert_nothing_done(desk)
 
 
-@pytest.mark.parametrize("polls", [0, 3])
+@pytest.mark.parametrize("polls", [0, 20])
 def test_a_missing_fork_is_made_and_waited_for(
     toy: Toy, github: GitHub, polls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -90,6 +87,7 @@ def test_a_missing_fork_is_made_and_waited_for(
     assert github.count("POST", "/forks") == 1
     assert desk.fork.parent is desk.upstream
     assert caplog.text.count("GitHub is making the fork ada/toy: waiting up to") == bool(polls)
+    assert sum(desk.waited) > (120 if polls else -1)  # its git data may take minutes
     assert [event.event for event in desk.events()[:2]] == ["intent", "done"]
 
 
@@ -103,16 +101,69 @@ def test_a_fork_that_is_never_made_ends_with_a_word(toy: Toy, github: GitHub) ->
     assert 120 < sum(desk.waited) < 600
 
 
-def test_a_fork_that_lags_behind_is_brought_up_to_date(toy: Toy, github: GitHub) -> None:
+def lagging(toy: Toy, github: GitHub) -> Desk:
+    """Let a fork lag behind on workflows, and its owner have a token that may not write those."""
     toy.put_patch()
     toy.put_queue(["area"])
-    github.state.lagging_forks = True
     desk = make_desk(toy, github)
-    text = AREA.replace('"""Areas."""', '"""All areas."""')
-    github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
-    desk.open()
+    desk.me.tokens[0] = dataclasses.replace(desk.me.tokens[0], scopes=("public_repo",))
+    github.commit(desk.upstream, "main", {".github/workflows/ci.yml": b"on: push\n"})
+    return desk
+
+
+def test_a_fork_that_lags_behind_is_brought_up_to_date_first(toy: Toy, github: GitHub) -> None:
+    desk = lagging(toy, github)
+    made = desk.requests(desk.open)
     desk.assert_as_am()
-    assert github.count("POST", "/merge-upstream") == 1
+    writes = [one.path.rpartition("/")[2] for one in made if one.method == "POST"]
+    assert writes == ["merge-upstream", "blobs", "trees", "commits", "refs", "pulls"]
+    assert len(made) <= 12 + 1
+
+
+def test_a_fork_that_must_not_be_brought_up_to_date_gets_its_branch(desk: Desk) -> None:
+    desk.github.commit(desk.upstream, "main", {"other": b"1\n"})
+    faults = Faults()
+    desk.github.hooks.append(faults)
+    faults.arm(EXISTS, path="/merge-upstream$")
+    (done,) = desk.open()
+    assert faults.struck
+    assert "main of ada/toy could not be brought up to date" in " ".join(done.notes)
+    desk.assert_as_am()
+
+
+def test_the_owners_commits_on_their_main_are_left_alone(toy: Toy, github: GitHub) -> None:
+    desk = lagging(toy, github)
+    mine = github.commit(desk.fork, "main", {"mine": b"1\n"})
+    with pytest.raises(OpeningError) as raised:
+        desk.open()
+    assert "main of ada/toy has 1 commit of your own and is 1 behind" in raised.value.message
+    assert "scopes repo and workflow" in raised.value.hint
+    assert desk.fork.git.ref("refs/heads/main") == mine
+    assert github.count("POST", "/merge-upstream") == 0
+    # With those scopes it goes through, and their main is as it was.
+    desk.me.tokens[0] = dataclasses.replace(desk.me.tokens[0], scopes=("repo", "workflow"))
+    desk.open()
+    assert desk.fork.git.ref("refs/heads/main") == mine
+    assert len(desk.pulls()) == 1
+
+
+FORBIDS = (
+    "`example` forbids access via a personal access token (classic). Please use a GitHub App,"
+    " OAuth App, or a personal access token with fine-grained permissions."
+)
+
+
+def test_an_organisation_that_forbids_a_kind_of_token_is_quoted(desk: Desk) -> None:
+    def forbids(_faults: Faults, _request: Request) -> Answer:
+        return Answer(403, {"message": FORBIDS})
+
+    faults = Faults()
+    desk.github.hooks.append(faults)
+    faults.arm(Fault("forbids", before=forbids), path="^/repos/example/toy", times=0)
+    with pytest.raises(TokenError, match="of a kind that the organisation does not take") as raised:
+        desk.open()
+    assert "forbids access via a personal access token (classic)" in raised.value.message
+    assert "--handoff" in raised.value.hint
 
 
 def test_ones_own_upstream_gets_the_branch_itself(toy: Toy, github: GitHub) -> None:

@@ -7,7 +7,6 @@ import pytest
 from contribbot.contribute.opening.updating import range_text
 from contribbot.contribute.state import text_digest
 from contribbot.errors import OpeningError
-from contribbot.github.protocol import GitHub as GitHubProtocol
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.faults import FORBIDDEN, Faults
@@ -158,23 +157,10 @@ def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) 
 def test_a_commit_that_comes_in_between_is_not_overwritten(desk: Desk) -> None:
     desk.open()
     change(desk)
-    theirs: list[str] = []
-
-    class Meddling:
-        """Pushes while our commits are made."""
-
-        def __init__(self, inner: GitHubProtocol) -> None:
-            self.inner = inner
-
-        def __getattr__(self, name: str) -> object:
-            if name == "create_commit" and not theirs:
-                theirs.append(desk.github.commit(desk.fork, "contribbot/area", {"theirs": b"1\n"}))
-            return getattr(self.inner, name)
-
-    meddled = pytest.raises(OpeningError, match="contribbot did not make")
-    with desk.client() as client, meddled:
-        desk.open(client=Meddling(client))  # type: ignore[arg-type]  # passes every method on
-    assert desk.branch() == theirs[0]
+    theirs = desk.meddle("/git/commits$")
+    with pytest.raises(OpeningError, match="contribbot did not make"):
+        desk.open()
+    assert [desk.branch()] == theirs
 
 
 @pytest.mark.parametrize("how", ["closed", "merged"])

@@ -3,9 +3,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from github.PullRequestComment import PullRequestComment
 
 from contribbot.contribute.following.threads import reviews, rows_of, short_id, threads_of
-from contribbot.model.discussion import ReviewComment
+from contribbot.github.auth import Secret, Server, Token
+from contribbot.github.requester import Requester
+from contribbot.github.waits import Waits
 from contribbot.model.follow import ReviewsReport
 from contribbot.report.reviews import reviews_lines
 from tests.contribute.following import AREA, LINE, Post, make_post
@@ -160,15 +163,14 @@ def test_rows_keep_their_indentation_and_nothing_else() -> None:
     assert len(rows_of("\n" * 100 + "x\n" * 100)) == 61
 
 
-def written(number: int, reply_to: int | None, at: int) -> ReviewComment:
+def written(number: int, reply_to: int | None, at: int) -> PullRequestComment:
     """Return a review comment."""
-    return ReviewComment.model_validate(
-        {
-            "id": number, "html_url": "https://x", "path": "f",
-            "created_at": f"2026-01-01T00:00:{at:02}Z", "updated_at": "2026-01-01T00:00:00Z",
-            "in_reply_to_id": reply_to,
-        }
-    )  # fmt: skip
+    said = {
+        "id": number, "html_url": "https://x", "path": "f", "in_reply_to_id": reply_to,
+        "created_at": f"2026-01-01T00:00:{at:02}Z", "updated_at": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    requester = Requester(Server(), Token(Secret("x"), "a test"), Waits(), None)
+    return PullRequestComment(requester, {}, said, completed=True)
 
 
 def test_answers_stay_together_when_what_began_the_thread_is_gone() -> None:

@@ -96,7 +96,7 @@ def test_a_merged_one_below_leaves_only_the_upper(desk: Desk) -> None:
     desk.github.merge(desk.pulls()[0], "squash")
     (upper,) = desk.open("unit")
     assert [subject for _, subject in upper.commits] == ["Second"]
-    assert upper.notes == ("example/toy@main has all of area already",)
+    assert "example/toy@main has all of area already" in upper.notes
 
 
 def test_the_upper_one_follows_when_the_lower_is_merged_and_rewritten(desk: Desk) -> None:

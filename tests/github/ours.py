@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contribbot.github.client import Client, connect
-from contribbot.github.limits import Waits
-from contribbot.github.server import find_server
-from contribbot.github.token import Secret, Token
+from contribbot.github.auth import Secret, Token, find_server
+from contribbot.github.client import GitHub as Client
+from contribbot.github.client import connect
+from contribbot.github.waits import Waits
 from tests.github.handle import GitHub
 
 
@@ -25,7 +25,7 @@ class Patience:
         """Return what the client takes."""
         return Waits(
             say=self.said.append, sleep=self.slept.append, longest=longest, attempts=attempts,
-            first=first,
+            first=first, between_writes=0,
         )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def client(
     *,
     cache: Path | None = None,
     waits: Waits | None = None,
+    dry_run: bool = False,
 ) -> Iterator[Client]:
     """Give a client of ours."""
     base = github if isinstance(github, str) else github.base
@@ -44,5 +45,6 @@ def client(
         server=find_server({"GITHUB_API_URL": base}),
         token=Token(Secret(token), "GITHUB_TOKEN"),
         waits=waits or Patience().waits(),
+        dry_run=dry_run,
     ) as made:
         yield made

@@ -128,6 +128,8 @@ def repository(state: State, one: Repository, asked_by: User | None) -> Json:
         "is_template": False,
         "topics": [],
         "has_issues": one.has_issues,
+        "has_pull_requests": one.has_pull_requests,
+        "pull_request_creation_policy": one.pull_request_creation_policy,
         "has_projects": False,
         "has_wiki": False,
         "has_pages": False,

@@ -251,8 +251,3 @@ def status(state: State, where: Repository, one: CommitStatus) -> Json:
         "created_at": one.created_at,
         "updated_at": one.created_at,
     }
-
-
-def full_status(state: State, where: Repository, one: CommitStatus) -> Json:
-    """Write a status of a commit by itself."""
-    return {**status(state, where, one), "creator": render.user(state, one.creator)}

@@ -42,7 +42,7 @@ def _run(request: Request, need: str = "read") -> tuple[Repository, Run]:
 def dispatch(request: Request) -> Answer:
     """Start a run of a workflow, if its file on that branch says that this can be done."""
     where = request.repository("push")
-    body = request.json("ref", "inputs")
+    body = request.json("ref", "inputs", "return_run_details")
     ref, name = fields.text(body, "ref"), request.parameters["workflow_id"]
     sha = where.git.ref(f"refs/heads/{ref}")
     if sha is None:
@@ -65,7 +65,12 @@ def dispatch(request: Request) -> Answer:
     run = add_run(request.state, where, name, ref, event="workflow_dispatch",
                   actor=request.signed_in(), title=title or document["name"])  # fmt: skip
     run.inputs = given
-    return Answer(204)
+    if actions_of(where).delay or not body.get("return_run_details"):
+        return Answer(204)
+    path = f"{where.full_name}/actions/runs/{run.id}"
+    said: Json = {"workflow_run_id": run.id, "run_url": f"{request.base}/repos/{path}",
+            "html_url": f"{render.WEB}/{path}"}  # fmt: skip
+    return Answer(json=said)
 
 
 @route(

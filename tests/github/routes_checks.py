@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import http
-from typing import cast
-
 from pydantic import JsonValue
 
-from tests.github import fields, render, render_social
+from tests.github import render, render_social
 from tests.github.state import CheckRun, CommitStatus, Repository
-from tests.github.state_social import Mood, add_status
 from tests.github.wire import Answer, GitHubFault, Request, UnmodelledError, page, route
 
 _COMMIT = "/repos/{owner}/{repo}/commits/{ref:path}"
@@ -52,14 +48,6 @@ def _statuses(where: Repository, sha: str) -> list[CommitStatus]:
     return [one for one in where.statuses if one.sha == sha][::-1]
 
 
-@route("GET", f"{_COMMIT}/statuses", paged=True)
-def list_statuses(request: Request) -> Answer:
-    """List all statuses that a commit ever had."""
-    where = request.repository()
-    found = _statuses(where, _commit(request, where))
-    return page(request, found, lambda one: render_social.full_status(request.state, where, one))
-
-
 @route("GET", f"{_COMMIT}/status", paged=True)
 def combined_status(request: Request) -> Answer:
     """Give the newest status of each context, and what they come to."""
@@ -91,26 +79,3 @@ def _minimal(request: Request, where: Repository) -> JsonValue:
     names = ("id", "node_id", "name", "full_name", "owner", "private", "html_url", "description",
              "fork", "url")  # fmt: skip
     return {key: value for key, value in whole.items() if key in names or key.endswith("_url")}
-
-
-@route(
-    "POST",
-    "/repos/{owner}/{repo}/statuses/{sha}",
-    scopes=("repo:status", "public_repo", "repo"),
-    permission="statuses",
-)
-def create_status(request: Request) -> Answer:
-    """Set a status; needs push access."""
-    where = request.repository("push")
-    body = request.json("state", "target_url", "description", "context")
-    sha = request.parameters["sha"]
-    if where.git.kind(sha) != "commit":
-        raise GitHubFault(422, f"No commit found for SHA: {sha}")
-    one = add_status(
-        request.state, where, sha, request.signed_in(), cast("Mood", body["state"]),
-        context=fields.optional_text(body, "context") or "default",
-        description=fields.optional_text(body, "description"),
-        target_url=fields.optional_text(body, "target_url"),
-    )  # fmt: skip
-    written = render_social.full_status(request.state, where, one)
-    return Answer(http.HTTPStatus.CREATED, written)

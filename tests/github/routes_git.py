@@ -12,7 +12,15 @@ from pydantic import JsonValue
 from tests.github import fields, githistory, pulling, render
 from tests.github.gitdata import BareRepository, GitRefusedError, Person, clean, git_time
 from tests.github.state import Repository, node_id
-from tests.github.wire import Answer, GitHubFault, Json, Request, not_found, route
+from tests.github.wire import (
+    Answer,
+    GitHubFault,
+    Json,
+    Request,
+    UnmodelledError,
+    not_found,
+    route,
+)
 
 _GIT: Final = "/repos/{owner}/{repo}/git"
 _MODES: Final = {"100644": "blob", "100755": "blob", "120000": "blob",
@@ -128,25 +136,15 @@ def add_tree(request: Request) -> Answer:
 
 
 def _row(git: BareRepository, row: Json) -> tuple[str, str, str | None]:
-    """Check one row of a new tree, and store its content if it has any."""
-    fields.only(row, ("path", "mode", "type", "sha", "content"), "tree")
-    path, mode = fields.text(row, "path"), fields.text(row, "mode")
-    if mode not in _MODES:
-        raise GitHubFault(422, f"Invalid request.\n\ntree.mode {mode} is not a valid mode")
-    if not path or any(part.lower() in {"", ".", "..", ".git"} for part in path.split("/")):
+    """Check one row of a new tree."""
+    if row.keys() != {"path", "mode", "type", "sha"}:
+        raise UnmodelledError(f"a row of a tree with {sorted(row)}")
+    path, mode, sha = (fields.optional_text(row, key) for key in ("path", "mode", "sha"))
+    assert path is not None
+    assert mode is not None
+    if any(part.lower() in {"", ".", "..", ".git"} for part in path.split("/")):
         raise GitHubFault(422, "tree.path contains a malformed path component")
-    kind = fields.optional_text(row, "type") or _MODES[mode]
-    if kind != _MODES[mode]:
-        raise GitHubFault(422, f"tree.type {kind} does not fit mode {mode}")
-    if "sha" in row and "content" in row:
-        raise GitHubFault(422, "Must supply either tree.sha or tree.content, and not both")
-    if "content" in row:
-        if kind != "blob":
-            raise GitHubFault(422, "tree.content is only allowed for blobs")
-        return path, mode, git.add_blob(fields.text(row, "content").encode())
-    if "sha" not in row:
-        raise GitHubFault(422, "Must supply tree.sha or tree.content")
-    sha = fields.optional_text(row, "sha")
+    kind = _MODES[mode]
     if sha is not None and kind != "commit" and git.kind(sha) != kind:
         raise GitHubFault(422, f"tree.sha {sha} is not a valid {kind}")
     return path, mode, sha
@@ -171,29 +169,19 @@ def add_commit(request: Request) -> Answer:
         raise GitHubFault(422, "Tree SHA does not exist")
     if any(git.kind(parent) != "commit" for parent in parents):
         raise GitHubFault(422, "Parent SHA does not exist or is not a commit object")
-    user = request.signed_in()
-    now = git_time(request.state.clock.now())
-    author = _signature(body, "author", Person(user.name, render.noreply(user), now))
-    committer = _signature(body, "committer", author)
+    author, committer = _signature(body, "author"), _signature(body, "committer")
     sha = git.add_commit(tree, parents, author, committer, message)
     written = render.git_commit(request.state, repository, git.commit(sha))
     return Answer(201, written, {"Location": str(written["url"])})
 
 
-def _signature(body: Json, key: str, default: Person) -> Person:
+def _signature(body: Json, key: str) -> Person:
     """Read an author or committer."""
-    given = fields.table(body, key)
-    if given is None:
-        return default
-    fields.only(given, ("name", "email", "date"), key)
-    name, email = fields.text(given, "name"), fields.text(given, "email")
+    name, email, date = (fields.text(fields.table(body, key), one)
+                         for one in ("name", "email", "date"))  # fmt: skip
     if not clean(name) or not clean(email):
         raise GitHubFault(422, f"Invalid {key}: name and email must not be empty")
-    date = fields.optional_text(given, "date")
-    try:
-        return Person(name, email, default.when if date is None else git_time(date))
-    except ValueError:
-        raise GitHubFault(422, f"Invalid request.\n\n{key}.date is not a valid time") from None
+    return Person(name, email, git_time(date))
 
 
 def _ref(request: Request, repository: Repository, name: str, sha: str) -> Json:
@@ -218,13 +206,6 @@ def get_ref(request: Request) -> Answer:
     return Answer(json=_ref(request, repository, name, sha))
 
 
-@route("GET", f"{_GIT}/matching-refs/{{ref:path}}")
-def matching_refs(request: Request) -> Answer:
-    repository, git = filled(request)
-    found = git.refs(f"refs/{request.parameters['ref']}")
-    return Answer(json=[_ref(request, repository, name, sha) for name, sha in found.items()])
-
-
 @route("POST", f"{_GIT}/refs", permission="contents")
 def add_ref(request: Request) -> Answer:
     repository, git = filled(request, "push")
@@ -235,6 +216,7 @@ def add_ref(request: Request) -> Answer:
     if git.ref(name) is not None:
         raise GitHubFault(422, "Reference already exists")
     _accept(git, name, sha)
+    _guard_workflows(request, repository, git, sha)
     try:
         git.set_ref(name, sha)
     except GitRefusedError:  # a/b where a is a branch
@@ -242,6 +224,17 @@ def add_ref(request: Request) -> Answer:
     pulling.settle(request.state, repository)
     written = _ref(request, repository, name, sha)
     return Answer(201, written, {"Location": str(written["url"])})
+
+
+def _guard_workflows(
+    request: Request, repository: Repository, git: BareRepository, sha: str
+) -> None:
+    """Hide a fork's ref from a token without the scope workflow, where it has other workflows."""
+    if repository.parent is None or request.token is None or "workflow" in request.token.scopes:
+        return
+    known = {git.parse(f"{tip}:.github/workflows") for tip in git.refs("refs/heads/").values()}
+    if git.parse(f"{sha}:.github/workflows") not in known:
+        raise GitHubFault(404, "Not Found")
 
 
 def _accept(git: BareRepository, name: str, sha: str) -> None:
@@ -267,14 +260,3 @@ def move_ref(request: Request) -> Answer:
     git.set_ref(name, sha)
     pulling.settle(request.state, repository)
     return Answer(json=_ref(request, repository, name, sha))
-
-
-@route("DELETE", f"{_GIT}/refs/{{ref:path}}", permission="contents")
-def delete_ref(request: Request) -> Answer:
-    repository, git = filled(request, "push")
-    name = f"refs/{request.parameters['ref']}"
-    if git.ref(name) is None:
-        raise GitHubFault(422, "Reference does not exist")
-    git.git("update-ref", "-d", name)
-    pulling.settle(request.state, repository)
-    return Answer(204)

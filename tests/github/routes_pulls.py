@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.github import fields, githistory, pulling, render, render_pull
-from tests.github.pulling import NotMergeableError, network
+from tests.github.pulling import network
 from tests.github.routes_git import filled, wants
 from tests.github.state import PUSHERS, Issue, Pull, Repository, State, User
 from tests.github.wire import (
@@ -198,17 +198,6 @@ def list_files(request: Request) -> Answer:
     )
 
 
-@route("GET", f"{_PULLS}/{{number}}/commits", paged=True)
-def list_commits(request: Request) -> Answer:
-    pull = find_pull(request, request.repository())
-    git = pull.base.git
-    return page(
-        request,
-        githistory.commits_between(git, pull.base_sha, pull.head_sha),
-        lambda sha: render.commit(request.state, pull.base, git.commit(sha)),
-    )
-
-
 @route("PATCH", f"{_PULLS}/{{number}}", permission="pull_requests")
 def change_pull(request: Request) -> Answer:
     repository = request.repository()
@@ -249,26 +238,3 @@ def _reopen(request: Request, pull: Pull, user: User) -> None:
                        "message": f"state cannot be changed. {why}"}  # fmt: skip
         raise GitHubFault(422, "Validation Failed", [error])
     pulling.reopen(request.state, pull.issue, user)
-
-
-@route("PUT", f"{_PULLS}/{{number}}/merge", permission="contents")
-def merge_pull(request: Request) -> Answer:
-    repository = request.repository("push")
-    pull = find_pull(request, repository)
-    body = request.json("commit_title", "commit_message", "sha", "merge_method")
-    how = fields.optional_text(body, "merge_method") or "merge"
-    if how not in {"merge", "squash", "rebase"}:
-        raise invalid("PullRequest", "merge_method", "invalid")
-    if pull.issue.state == "closed" or pull.draft:
-        raise GitHubFault(405, "Pull Request is not mergeable")
-    if fields.optional_text(body, "sha") not in {None, pull.head_sha}:
-        raise GitHubFault(409, "Head branch was modified. Review and try the merge again.")
-    method: pulling.How = "merge" if how == "merge" else "squash" if how == "squash" else "rebase"
-    title, text = (fields.optional_text(body, f"commit_{part}") for part in ("title", "message"))
-    try:
-        sha = pulling.merge(
-            request.state, pull, request.signed_in(), method, title=title, message=text
-        )
-    except NotMergeableError:
-        raise GitHubFault(405, "Pull Request is not mergeable") from None
-    return Answer(json={"sha": sha, "merged": True, "message": "Pull Request successfully merged"})

@@ -38,14 +38,6 @@ def get_me(request: Request) -> Answer:
     return Answer(json={**render.full_user(request.state, me), **private})
 
 
-@route("GET", "/users/{login}")
-def get_user(request: Request) -> Answer:
-    found = request.state.user(request.parameters["login"])
-    if found is None:
-        raise not_found()
-    return Answer(json=render.full_user(request.state, found))
-
-
 @route("GET", _REPO)
 def get_repository(request: Request) -> Answer:
     return Answer(json=render.full_repository(request.state, request.repository(), request.user))
@@ -122,33 +114,6 @@ def get_branch(request: Request) -> Answer:
             "protection_url": f"{url}/protection",
         }
     )
-
-
-@route("GET", f"{_REPO}/commits/{{ref:path}}", paged=True)
-def get_commit(request: Request) -> Answer:
-    repository, git = filled(request)
-    ref = request.parameters["ref"]
-    sha = git.resolve(ref)
-    if sha is None:
-        raise GitHubFault(422, f"No commit found for SHA: {ref}")
-    commit = git.commit(sha)
-    before = commit.parents[0] if commit.parents else git.add_tree(None, [])
-    if wants(request, "diff"):
-        kind = "application/vnd.github.v3.diff; charset=utf-8"
-        return Answer(raw=githistory.diff(git, before, sha), headers={"Content-Type": kind})
-    changed = githistory.changes(git, before, sha)
-    plus, minus = (
-        sum(getattr(one, name) for one in changed) for name in ("additions", "deletions")
-    )
-    listed = page(
-        request, changed, lambda one: render.file_change(request.state, repository, sha, one)
-    )
-    written = {
-        **render.commit(request.state, repository, commit),
-        "stats": {"total": plus + minus, "additions": plus, "deletions": minus},
-        "files": listed.json,
-    }
-    return Answer(json=written, headers=listed.headers)
 
 
 @route("GET", f"{_REPO}/compare/{{basehead:path}}", paged=True)

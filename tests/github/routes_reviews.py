@@ -10,14 +10,11 @@ from tests.github.anchors import Side, find_anchor
 from tests.github.routes_social import said, since
 from tests.github.state import Pull, ReviewComment, User
 from tests.github.state_social import (
-    Verdict,
     add_reply,
-    add_review,
     add_review_comment,
 )
 from tests.github.wire import (
     Answer,
-    GitHubFault,
     Json,
     Request,
     UnmodelledError,
@@ -29,11 +26,6 @@ from tests.github.wire import (
 
 _REPO: Final = "/repos/{owner}/{repo}"
 _PULL: Final = _REPO + "/pulls/{number}"
-_VERDICTS: Final[dict[str, Verdict]] = {
-    "APPROVE": "APPROVED",
-    "REQUEST_CHANGES": "CHANGES_REQUESTED",
-    "COMMENT": "COMMENTED",
-}
 
 
 def _find_pull(request: Request) -> Pull:
@@ -53,34 +45,6 @@ def list_reviews(request: Request) -> Answer:
     pull = _find_pull(request)
     found = [one for one in pull.reviews if one.state != "PENDING" or one.user is request.user]
     return page(request, found, lambda one: render_social.review(request.state, pull, one))
-
-
-@route("POST", f"{_PULL}/reviews", permission="pull_requests")
-def create_review(request: Request) -> Answer:
-    """Judge it, with comments on lines."""
-    pull, who = _find_pull(request), request.signed_in()
-    body = request.json("commit_id", "body", "event", "comments")
-    event = fields.optional_text(body, "event")
-    if event is None:
-        raise UnmodelledError("a review that is not submitted")
-    text = fields.optional_text(body, "body") or ""
-    remarks = fields.tables(body, "comments") if "comments" in body else []
-    if event not in _VERDICTS:
-        raise GitHubFault(422, "Unprocessable Entity", ["Event is not included in the list"])
-    if event != "COMMENT" and who is pull.issue.user:
-        words = "approve" if event == "APPROVE" else "request changes on"
-        raise GitHubFault(422, "Unprocessable Entity", [f"Can not {words} your own pull request"])
-    if event != "APPROVE" and not text and not remarks:
-        raise GitHubFault(422, "Unprocessable Entity", ["Body can't be blank"])
-    commit = _commit(pull, body)
-    places = [_place(pull, one, commit) for one in remarks]
-    review = add_review(request.state, pull, who, _VERDICTS[event], body=text, commit=commit)
-    for remark, (path, line, side) in zip(remarks, places, strict=True):
-        add_review_comment(
-            request.state, pull, who, said(remark, "PullRequestReviewComment"), path=path,
-            line=line, side=side, commit=commit, review=review,
-        )  # fmt: skip
-    return Answer(http.HTTPStatus.OK, render_social.review(request.state, pull, review))
 
 
 def _commit(pull: Pull, body: Json) -> str:
@@ -177,16 +141,3 @@ def _answered(request: Request, pull: Pull, who: User, root: ReviewComment, text
     comment = add_reply(request.state, pull, who, root, text)
     written = render_social.review_comment(request.state, pull, comment)
     return Answer(http.HTTPStatus.CREATED, written)
-
-
-@route("GET", f"{_REPO}/pulls/comments/{{comment}}")
-def get_review_comment(request: Request) -> Answer:
-    """Show one comment on a line."""
-    where = request.repository()
-    pulling.settle(request.state)
-    for pull in where.pulls():
-        for one in pull.review_comments:
-            if str(one.id) == request.parameters["comment"]:
-                written = render_social.review_comment(request.state, pull, one)
-                return Answer(http.HTTPStatus.OK, written)
-    raise not_found()

@@ -5,17 +5,14 @@ from __future__ import annotations
 import http
 from typing import Final
 
-from pydantic import JsonValue
-
-from tests.github import fields, pulling, render, render_social
-from tests.github.state import PUSHERS, Comment, Issue, Repository
+from tests.github import fields, pulling, render_social
+from tests.github.state import PUSHERS, Issue, Repository
 from tests.github.state_social import add_comment, add_issue, set_labels
 from tests.github.wire import (
     Answer,
     GitHubFault,
     Json,
     Request,
-    UnmodelledError,
     invalid,
     not_found,
     page,
@@ -143,96 +140,8 @@ def create_comment(request: Request) -> Answer:
     return Answer(http.HTTPStatus.CREATED, written)
 
 
-def _find_comment(request: Request) -> tuple[Issue, Comment]:
-    where = request.repository()
-    for issue in where.issues.values():
-        for comment in issue.comments:
-            if str(comment.id) == request.parameters["comment"]:
-                return issue, comment
-    raise not_found()
-
-
-@route("GET", f"{_REPO}/issues/comments/{{comment}}")
-def get_comment(request: Request) -> Answer:
-    """Show one comment."""
-    issue, comment = _find_comment(request)
-    return Answer(http.HTTPStatus.OK, render_social.comment(request.state, issue, comment))
-
-
-@route("PATCH", f"{_REPO}/issues/comments/{{comment}}", permission="issues")
-def update_comment(request: Request) -> Answer:
-    """Say something else; the author may, and whoever may push."""
-    issue, comment = _find_comment(request)
-    who = request.signed_in()
-    if who is not comment.user and issue.repository.permission(who) not in PUSHERS:
-        raise GitHubFault(403, "Must have admin rights to Repository.")
-    comment.body = said(request.json("body"), "IssueComment")
-    comment.updated_at = issue.updated_at = request.state.clock.now()
-    return Answer(http.HTTPStatus.OK, render_social.comment(request.state, issue, comment))
-
-
 @route("GET", f"{_ISSUE}/events", paged=True)
 def list_events(request: Request) -> Answer:
     """List what happened, oldest first."""
     _, issue = find_issue(request)
     return page(request, issue.events, lambda one: render_social.event(request.state, issue, one))
-
-
-@route("GET", f"{_ISSUE}/timeline", paged=True)
-def timeline(request: Request) -> Answer:
-    """List what happened and what was said, in order."""
-    _, issue = find_issue(request)
-    state = request.state
-    things: list[tuple[str, Json]] = [
-        (one.created_at, render_social.event(state, issue, one)) for one in issue.events
-    ]
-    for one in issue.comments:
-        written = render_social.comment(state, issue, one)
-        written |= {"event": "commented", "actor": written["user"]}
-        things.append((one.created_at, written))
-    for review in issue.pull.reviews if issue.pull else ():
-        assert issue.pull is not None
-        written = render_social.review(state, issue.pull, review)
-        words = review.state.lower()
-        things.append((review.submitted_at, {**written, "event": "reviewed", "state": words}))
-    ordered = [one for _, one in sorted(things, key=lambda pair: pair[0])]
-    return page(request, ordered, _as_it_is)
-
-
-def _as_it_is(one: Json) -> JsonValue:
-    return one
-
-
-def labels(request: Request, issue: Issue) -> list[JsonValue]:
-    """Write labels as they stand by themselves, with a little more than inside an issue."""
-    more: Json = {"archived_at": None, "archived_by": None}
-    inside = render.labels(request.state, issue)
-    return [{**one, **more} for one in inside if isinstance(one, dict)]
-
-
-@route("GET", f"{_ISSUE}/labels", paged=True)
-def list_issue_labels(request: Request) -> Answer:
-    """List the labels of an issue."""
-    _, issue = find_issue(request)
-    return page(request, labels(request, issue), lambda one: one)
-
-
-@route("POST", f"{_ISSUE}/labels", permission="issues")
-def add_labels(request: Request) -> Answer:
-    """Add labels; needs triage, as GitHub does."""
-    _, issue = find_issue(request)
-    request.repository("triage")
-    if request.body.lstrip().startswith(b"["):
-        raise UnmodelledError("labels as a list; send an object")
-    names = fields.texts(request.json("labels"), "labels")
-    merged = list(dict.fromkeys([*issue.labels, *names]))
-    set_labels(request.state, issue, request.signed_in(), merged)
-    return Answer(http.HTTPStatus.OK, labels(request, issue))
-
-
-@route("GET", f"{_REPO}/labels", paged=True)
-def list_labels(request: Request) -> Answer:
-    """List the labels that a repository has."""
-    where = request.repository()
-    found = Issue(0, 0, where, where.owner, "", None, "", "", labels=list(where.labels))
-    return page(request, labels(request, found), lambda one: one)

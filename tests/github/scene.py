@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import httpx2
-from githubkit import GitHub as Kit
-from githubkit import TokenAuthStrategy
 from pydantic import JsonValue
 
 from tests.github.faults import Faults
@@ -73,11 +71,6 @@ class Scene:
         assert answer.is_success, answer.text
         value: JsonValue = answer.json()
         return value
-
-    def kit(self, who: User | None = None) -> Kit[TokenAuthStrategy]:
-        """Return a client that is not ours; `RestNamespace` has its methods."""
-        token = (who or self.author).tokens[0].text
-        return Kit(token, base_url=self.github.base, trust_env=False, auto_retry=False)
 
     def push(self, changes: Mapping[int, str]) -> str:
         """Push a commit to the pull request's branch."""

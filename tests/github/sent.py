@@ -51,7 +51,7 @@ SENT: Final = (
     Sent("GET", f"{UP}/branches/main"),
     Sent("GET", f"{UP}/commits/<head>/check-runs", {"filter": "latest", **_ALL}),
     Sent("GET", f"{UP}/commits/<head>/status", _ALL),
-    Sent("GET", f"{UP}/compare/main...<head>", {"per_page": "1"}),
+    Sent("GET", f"{UP}/compare/main...<head>", {"page": "1", "per_page": "1"}),
     Sent("GET", f"{UP}/contents/file.txt"),
     Sent("GET", f"{UP}/contents/file.txt", {"ref": "main"}),
     Sent("GET", f"{UP}/git/commits/<base>"),
@@ -87,7 +87,7 @@ SENT: Final = (
         {**_FILE, "sha": "<blob>"}, {**_FILE, "path": "other.txt", "sha": None},
     ]}),
     Sent("POST", f"{FORK}/merge-upstream", body={"branch": "main"}),
-    Sent("POST", f"{UP}/forks", body={}),
+    Sent("POST", f"{UP}/forks", body={"default_branch_only": True}),
     Sent("POST", f"{UP}/issues", body={"title": "A title"}),
     Sent("POST", f"{UP}/issues", body={"title": "A title", "body": "A text", "labels": ["bug"]}),
     Sent("POST", f"{UP}/issues/<number>/comments", body={"body": "A text"}),
@@ -99,6 +99,7 @@ SENT: Final = (
     Sent("POST", f"{_ACTIONS}/runs/<run>/cancel"),
     Sent("POST", f"{_WORKFLOW}/dispatches", body={
         "ref": "main", "inputs": {"patches": "", "targets": "", "request": ""},
+        "return_run_details": True,
     }),
 )  # fmt: skip
 

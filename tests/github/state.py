@@ -123,6 +123,8 @@ class Repository:
     private: bool = False
     archived: bool = False
     has_issues: bool = True
+    has_pull_requests: bool = True
+    pull_request_creation_policy: str = "all"  # or "collaborators_only"
     description: str | None = None
     polls_until_ready: int = 0  # a fork that GitHub still copies answers 404 so many times
     members: dict[str, Permission] = field(default_factory=dict)

@@ -89,7 +89,8 @@ class ActionsState:
 
     runs: dict[int, Run] = field(default_factory=dict)
     workflows: dict[str, int] = field(default_factory=dict)
-    #: Lists of runs before a new run is in them.
+    #: Lists of runs before a new run is in them; then its number is not told either, as by
+    #: older servers.
     delay: int = 0
     storage: Storage | None = None
 

@@ -1,7 +1,8 @@
-"""What the client reads is what git and the server have; what it writes, they have after."""
+"""What is read through PyGithub's objects is what git and the server have; what is written, too."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 from githubkit_schemas.v2022_11_28.models import PullRequestReviewComment
 
+from contribbot.contribute.opening.base import Tip
+from contribbot.contribute.opening.branch import Place, make_commits, put_ref
+from contribbot.contribute.opening.carryover import Carried, Made
 from contribbot.errors import GitHubError, NotFoundError, RefusedError
-from contribbot.github.client import Client
-from contribbot.github.objects import blob_id
-from contribbot.github.protocol import GitHub as Protocol
-from contribbot.github.rehearsal import UNKNOWN, Rehearsal
-from contribbot.model.gitdata import NewCommit, Person, TreeChange
+from contribbot.github.client import GitHub as Client
+from contribbot.github.dry_run import UNKNOWN, planned
+from contribbot.github.fields import login_of, may_push
+from contribbot.github.git_data import head_of, read_blobs, read_file, read_tree
+from contribbot.github.git_objects import Author, Entry, blob_id
 from tests.github.handle import GitHub
 from tests.github.ours import client
 from tests.github.scene import make_scene
@@ -22,10 +26,7 @@ from tests.github.validate import Validation
 from tests.github.world import FILES, World, make_world, run_git
 
 ZONE = timezone(timedelta(hours=5, minutes=30))
-ADA = Person(
-    name="Ada Größe", email="ada@example.org", date=datetime(2026, 2, 3, 4, 5, tzinfo=ZONE)
-)
-BOB = Person(name="Bob", email="bob@example.org", date=datetime(2026, 2, 4, tzinfo=UTC))
+ADA = Author("Ada Größe", "ada@example.org", datetime(2026, 2, 3, 4, 5, tzinfo=ZONE))
 
 
 @pytest.fixture
@@ -40,216 +41,192 @@ def ours(world: World) -> Iterator[Client]:
         yield made
 
 
-def test_repositories(world: World, ours: Client) -> None:
-    assert ours.me().login == "ada"
-    upstream = ours.repository("org/tool")
-    assert (upstream.full_name, upstream.default_branch, upstream.fork) == (
-        "org/tool",
-        "main",
-        False,
-    )
-    mine = ours.repository("ada/tool")
-    assert mine.forked_from("ORG/tool")
-    assert not mine.forked_from("org/other")
-    assert mine.permissions is not None
-    assert mine.permissions.push
+@pytest.fixture
+def dry(world: World) -> Iterator[Client]:
+    with client(world.github, world.ada.tokens[0].text, dry_run=True) as made:
+        yield made
+
+
+def test_repositories_and_who_asks(world: World, ours: Client) -> None:
+    assert (ours.me, ours.me) == ("ada", "ada")
+    mine = ours.repository("ada/tool").complete()
+    assert (mine.full_name, mine.default_branch, mine.fork) == ("ada/tool", "main", True)
+    assert may_push(mine)
+    assert not may_push(ours.repository("org/tool").complete())
     with pytest.raises(NotFoundError, match="GET /repos/org/nothing: Not Found"):
-        ours.repository("org/nothing")
+        ours.repository("org/nothing").complete()
+    assert len(world.github.requests) == 4
     for odd in ("tool", "org/tool/x", "../user", "org/", "org/.."):
-        before = len(world.github.requests)
         with pytest.raises(GitHubError, match="not a repository"):
             ours.repository(odd)
-        assert len(world.github.requests) == before
+    assert len(world.github.requests) == 4
 
 
-def test_branches_and_refs(world: World, ours: Client) -> None:
-    found = ours.branch("org/tool", "main")
-    assert found.sha == world.tip()
-    assert found.tree == run_git(world.source, "rev-parse", "HEAD^{tree}")
-    assert ours.ref("org/tool", "main") == world.tip()
-    assert ours.ref("org/tool", "mai") is None
-    sha = world.change("topic/a#b%20")
-    assert ours.ref("ada/tool", "topic/a#b%20") == sha
-    assert ours.branch("ada/tool", "topic/a#b%20").sha == sha
-    with pytest.raises(NotFoundError):
-        ours.branch("org/tool", "gone")
-
-
-def git_entry(world: World, path: str) -> tuple[str, str]:
-    mode, _, sha, _ = run_git(world.source, "ls-tree", "HEAD", path).split(maxsplit=3)
-    return mode, sha
+def test_branches_commits_and_comparisons(world: World, ours: Client) -> None:
+    upstream, first, second = ours.repository("org/tool"), "", world.tip()
+    first = run_git(world.source, "rev-parse", "HEAD^")
+    tip = upstream.get_branch("main").commit
+    assert (tip.sha, tip.commit.tree.sha) == (
+        second, run_git(world.source, "rev-parse", "HEAD^{tree}"),
+    )  # fmt: skip
+    assert (head_of(upstream, "main"), head_of(upstream, "mai")) == (second, None)
+    topic = world.change("topic/a#b%20")
+    assert head_of(ours.repository("ada/tool"), "topic/a#b%20") == topic
+    commit = upstream.get_git_commit(second)
+    assert ([one.sha for one in commit.parents], commit.message) == ([first], "second")
+    ahead = upstream.compare("main", "ada:topic/a#b%20", comparison_commits_per_page=1)
+    assert (ahead.status, ahead.ahead_by, ahead.base_commit.sha) == ("ahead", 1, second)
+    # The fork's commit can be read through the upstream, and is not in it.
+    assert upstream.get_git_commit(topic).sha == topic
 
 
 @pytest.mark.parametrize("truncated", [False, True])
 def test_trees(world: World, ours: Client, truncated: bool) -> None:
     world.upstream.truncate_trees = truncated
-    tree = ours.branch("org/tool", "main").tree
+    tree, place = run_git(world.source, "rev-parse", "HEAD^{tree}"), ours.repository("org/tool")
     wanted = ["src/core.py", "bin/run", "link", "src", "no/such", "README.md/x", "README.md"]
-    found = ours.tree("org/tool", tree, wanted)
+    found = read_tree(place, tree, wanted)
     assert set(found) == {"src/core.py", "bin/run", "link", "src", "README.md"}
     for path, entry in found.items():
-        assert (entry.mode, entry.sha) == git_entry(world, path)
-        assert entry.path == path
+        mode, _, sha, _ = run_git(world.source, "ls-tree", "HEAD", path).split(maxsplit=3)
+        assert entry == Entry(path, mode, sha)
     # The whole at once; or the root, bin, src (README.md is no folder), after that was tried.
     assert world.github.count("GET", "git/trees") == (4 if truncated else 1)
-    assert ours.tree("org/tool", tree, []) == {}
+    assert read_tree(place, tree, []) == {}
 
 
 def test_blobs_in_one_request_where_they_are_text(world: World, ours: Client) -> None:
     ids = {blob_id(content): content for name, content in FILES.items() if name != "README.md"}
-    assert ours.blobs("org/tool", list(ids)) == ids
+    assert read_blobs(ours, "org/tool", ids) == ids
     assert world.github.count("POST", "/graphql") == 1
     assert world.github.count("GET", "git/blobs") == 1  # data.bin
     with pytest.raises(NotFoundError):
-        ours.blobs("org/tool", ["1" * 40])
+        read_blobs(ours, "org/tool", ["1" * 40])
     before = len(world.github.requests)
-    assert ours.blobs("org/tool", []) == {}
+    assert read_blobs(ours, "org/tool", []) == {}
     assert len(world.github.requests) == before
 
 
-def test_files(world: World, ours: Client) -> None:
-    assert ours.file("org/tool", "src/naïve name.py", "main") == FILES["src/naïve name.py"]
-    assert ours.file("org/tool", "data.bin", world.tip()) == FILES["data.bin"]
-    assert ours.file("org/tool", "data.bin") == FILES["data.bin"]
-    assert ours.file("org/tool", "none", "main") is None
-    assert ours.file("org/tool", "src", "main") is None
+@pytest.mark.parametrize(
+    ("path", "ref", "content"),
+    [
+        ("src/naïve name.py", "main", FILES["src/naïve name.py"]),
+        ("data.bin", "", FILES["data.bin"]),
+        ("none", "main", None),
+        ("src", "main", None),
+    ],
+)
+def test_files(ours: Client, path: str, ref: str, content: bytes | None) -> None:
+    assert read_file(ours, "org/tool", path, ref) == content
 
 
-def test_commits_and_comparisons(world: World, ours: Client) -> None:
-    first, second = run_git(world.source, "rev-parse", "HEAD^"), world.tip()
-    commit = ours.commit("org/tool", second)
-    assert (commit.sha, commit.parents, commit.message) == (second, (first,), "second")
-    assert commit.author.name == "Grace"
-    assert ours.compare("org/tool", "main", first).reachable
-    assert ours.compare("org/tool", "main", second).status == "identical"
-    topic = world.change("topic")
-    ahead = ours.compare("org/tool", "main", "ada:topic")
-    assert (ahead.status, ahead.ahead_by, ahead.merge_base) == ("ahead", 1, second)
-    # The fork's commit can be read through the upstream, and is not in it.
-    assert ours.commit("org/tool", topic).sha == topic
-    assert not ours.compare("org/tool", "main", topic).reachable
-
-
-def write_branch(github: Protocol, repository: str, base: str, tree: str) -> tuple[str, ...]:
-    """Write a branch as open-pr does, and return what it has."""
-    blobs = github.create_blobs(repository, [b"new\n", b"\x00\xff", b"#!/bin/sh\n"])
-    made = github.create_tree(
-        repository,
-        tree,
-        [
-            TreeChange(path="src/deep/new.py", sha=blobs[0]),
-            TreeChange(path="data.bin", sha=blobs[1]),
-            TreeChange(path="bin/tool", mode="100755", sha=blobs[2]),
-            TreeChange(path="bin/run", sha=None),
-            TreeChange(path="src.txt", sha=blobs[0]),
-        ],
+def carried() -> Carried:
+    """Return commits with what a patch may hold."""
+    contents = {blob_id(one): one for one in (b"new\n", b"\x00\xff", b"#!/bin/sh\n")}
+    text, data, script = contents
+    changes = (
+        Entry("bin/run"), Entry("src/deep/new.py", sha=text), Entry("data.bin", sha=data),
+        Entry("bin/tool", "100755", script), Entry("src.txt", sha=text),
+    )  # fmt: skip
+    return Carried(
+        (
+            Made("area", "0001", ADA, "One\n\nGröße.\n", changes),
+            Made("area", "0002", ADA, "Two", (Entry("bin/tool"),)),
+        ),
+        contents,
     )
-    one = github.create_commit(
-        repository,
-        NewCommit(message="One\n\nGröße.\n", tree=made, parents=(base,), author=ADA, committer=BOB),
-    )
-    last = github.create_tree(repository, made, [TreeChange(path="bin/tool", sha=None)])
-    two = github.create_commit(
-        repository, NewCommit(message="Two", tree=last, parents=(one,), author=ADA)
-    )
-    github.create_ref(repository, "mine", two)
-    return (*blobs, made, one, last, two)
 
 
-def test_a_branch_is_written_and_rehearsed_alike(world: World, ours: Client) -> None:
-    tip = ours.branch("org/tool", "main")
-    rehearsal = Rehearsal(ours.caller)
-    rehearsal.tree("org/tool", tip.tree, ["README.md"])
-    expected = write_branch(rehearsal, "ada/tool", tip.sha, tip.tree)
-    assert {one.method for one in world.github.requests} == {"GET"}
-    assert rehearsal.ref("ada/tool", "mine") == expected[-1]
-    assert ours.ref("ada/tool", "mine") is None
-    sent = len(world.github.requests)
-
-    assert write_branch(ours, "ada/tool", tip.sha, tip.tree) == expected
-    assert world.github.state.repositories["ada/tool"].git.ref("refs/heads/mine") == expected[-1]
-    # What was shown is what was sent, in this order but for the blobs.
-    really = [f"{one.method} {one.path}" for one in world.github.requests[sent:]]
-    assert [f"{one.method} {one.path}" for one in rehearsal.planned] == really
-    commit = ours.commit("ada/tool", expected[-3])
+def test_a_branch_is_written_and_rehearsed_alike(world: World, ours: Client, dry: Client) -> None:
+    tip = ours.repository("org/tool").get_branch("main").commit
+    place = Place("org/tool", "ada/tool", Tip("main", tip.sha, tip.commit.tree.sha))
+    read_tree(dry.repository("org/tool"), tip.commit.tree.sha, ["README.md"])
+    made: list[tuple[str, ...]] = []
+    for github in (dry, ours):
+        sent = len(world.github.requests)
+        made.append(make_commits(github, place, carried()))
+        put_ref(github, place, "mine", made[-1][-1], was=None, ours=frozenset())
+        assert head_of(github.repository("ada/tool"), "mine") == made[-1][-1]
+        written = world.github.requests[sent:]
+    assert made[0] == made[1]
+    assert world.fork.git.ref("refs/heads/mine") == made[1][-1]
+    # What was shown is what was sent, in this order, one after the other.
+    shown = [f"{one.method} {one.path}" for one in planned(dry.requester)]
+    assert shown == [f"{one.method} {one.path}" for one in written if one.method != "GET"]
+    commit = ours.repository("ada/tool").get_git_commit(made[1][0])
     assert (commit.author.name, commit.message) == ("Ada Größe", "One\n\nGröße.")
     assert commit.author.date == ADA.date
+    again = Place("org/tool", "ada/tool", Tip("main", tip.sha, "1" * 40))
+    unread = make_commits(dry, again, Carried((Made("a", "1", ADA, "m", ()),)))
+    assert unread
+    assert planned(dry.requester)[-2].summary.startswith(f"store the tree {UNKNOWN[:12]}")
 
 
-def test_blobs_are_sent_four_at_a_time_and_in_order(world: World, ours: Client) -> None:
-    contents = [f"{number}\n".encode() for number in range(20)]
-    made = ours.create_blobs("ada/tool", contents)
-    assert made == tuple(blob_id(one) for one in contents)
-    assert world.github.count("POST", "git/blobs") == 20
-    assert 1 < len(ours.caller._links) <= 5
-    assert ours.create_blobs("ada/tool", []) == ()
-
-
-def test_refs_that_are_there(world: World, ours: Client) -> None:
-    first = run_git(world.source, "rev-parse", "HEAD^")
-    ours.create_ref("ada/tool", "b", first)
-    ours.create_ref("ada/tool", "b", first)
+def test_branches_are_made_moved_and_forced(world: World, ours: Client, dry: Client) -> None:
+    first, second = run_git(world.source, "rev-parse", "HEAD^"), world.tip()
+    fork = ours.repository("ada/tool")
+    fork.create_git_ref("refs/heads/b", first)
     with pytest.raises(RefusedError, match="already exists") as caught:
-        ours.create_ref("ada/tool", "b", world.tip())
+        fork.create_git_ref("refs/heads/b", second)
     assert caught.value.status == 422
-    ours.update_ref("ada/tool", "b", world.tip())
+    ours.ref("ada/tool", "b").edit(second)
     with pytest.raises(RefusedError, match="fast forward"):
-        ours.update_ref("ada/tool", "b", first)
-    ours.update_ref("ada/tool", "b", first, force=True)
-    assert ours.ref("ada/tool", "b") == first
+        ours.ref("ada/tool", "b").edit(first)
+    node = fork.complete().node_id
+    assert dry.repository("ada/tool").complete().node_id == node
+    for old, new in ((first, first), (second, first)):  # the first is not what it has
+        dry.move_ref(node, "b", old=old, new=new)
+        ours.move_ref(node, "b", old=old, new=new)
+        assert head_of(fork, "b") == (first if old == second else second)
+    assert planned(dry.requester)[0].summary.startswith("move the branch b of ada/tool to")
 
 
 def test_forks(world: World) -> None:
-    with client(world.github, world.bob.tokens[0].text) as ours:
-        rehearsal = Rehearsal(ours.caller)
-        assert rehearsal.fork("org/tool").full_name == "bob/tool"
-        assert rehearsal.repository("bob/tool").forked_from("org/tool")
-        assert rehearsal.ref("bob/tool", "main") is None
+    token = world.bob.tokens[0].text
+    with client(world.github, token, dry_run=True) as dry, client(world.github, token) as ours:
+        made = dry.repository("org/tool").create_fork()
+        assert (made.full_name, head_of(made, "main")) == ("bob/tool", UNKNOWN)
         with pytest.raises(NotFoundError):
-            ours.repository("bob/tool")
-        made = ours.fork("org/tool")
-        assert made.forked_from("org/tool")
+            ours.repository("bob/tool").complete()
+        fork = ours.repository("org/tool").create_fork(default_branch_only=True)
         world.github.commit(world.upstream, "main", {"x": b"x\n"})
-        ours.sync_fork("bob/tool", "main")
-        assert ours.ref("bob/tool", "main") == world.tip()
+        dry.repository("bob/tool").merge_upstream("main")
+        assert head_of(fork, "main") != world.tip()
+        fork.merge_upstream("main")
+        assert head_of(fork, "main") == world.tip()
 
 
-def test_pull_requests_from_first_to_last(world: World, ours: Client) -> None:
+def test_pull_requests_from_first_to_last(world: World, ours: Client, dry: Client) -> None:
     sha = world.change("topic")
-    assert ours.pulls_from("org/tool", "ada", "topic").value == ()
-    rehearsal = Rehearsal(ours.caller)
-    for github in (rehearsal, ours):
-        made = github.create_pull(
-            "org/tool", title="Add", body="Text", head="ada:topic", base="main", draft=True
-        )
+    assert ours.pulls_from("org/tool", "ada", "topic") == ()
+    for github in (dry, ours):
+        upstream = github.repository("org/tool")
+        made = upstream.create_pull("main", "ada:topic", title="Add", body="Text", draft=True)
         assert (made.title, made.draft, made.head.ref) == ("Add", True, "topic")
-    assert made.head.sha == sha
-    assert made.user == "ada"
-    assert [one.number for one in ours.pulls_from("org/tool", "ada", "topic").value] == [
-        made.number
-    ]
+    assert (made.head.sha, login_of(made.user)) == (sha, "ada")
+    assert [one.number for one in ours.pulls_from("org/tool", "ada", "topic")] == [made.number]
     with pytest.raises(RefusedError, match="already exists"):
-        ours.create_pull("org/tool", title="2", body="", head="ada:topic", base="main", draft=True)
-    for github in (rehearsal, ours):
-        assert github.update_pull("org/tool", made.number, title="Sum").title == "Sum"
-    assert ours.pull("org/tool", made.number).value.body == "Text"
-    assert ours.count_open_pulls("org/tool", "ada") == 1
-    assert [one.number for one in ours.recent_pulls("org/tool")] == [made.number]
-    later = made.updated_at + timedelta(days=1)
-    assert ours.recent_pulls("org/tool", since=later) == ()
-    files = ours.pull_files("org/tool", made.number)
-    assert [one.filename for one in files] == ["src/core.py"]
-    diff = ours.pull_diff("org/tool", made.number)
+        upstream.create_pull("main", "ada:topic", title="2", body="", draft=True)
+    for github in (dry, ours):
+        pull = github.pull("org/tool", made.number).complete()
+        pull.edit(title="Sum")
+        assert (pull.title, pull.body) == ("Sum", "Text")
+        assert github.mark_ready(pull)
+    assert ours.search("repo:org/tool is:pr is:open author:ada", 1).total == 1
+    assert [one.number for one in ours.recent_pulls("org/tool", state="open", pages=1)] == [1]
+    later = datetime.now(UTC) + timedelta(days=900)
+    assert ours.recent_pulls("org/tool", state="open", pages=1, since=later) == ()
+    assert [one.filename for one in pull.get_files()] == ["src/core.py"]
+    diff, commits = ours.diff("org/tool", 1), ours.diff("org/tool", 1, commits=True)
     assert diff.startswith(b"diff --git a/src/core.py b/src/core.py\n")
-    commits = ours.pull_commits("org/tool", made.number)
-    assert commits.startswith(f"From {made.head.sha} ".encode())
+    assert commits.startswith(f"From {sha} ".encode())
     assert diff.partition(b"\n@@")[2].partition(b"\n")[2] in commits
-    assert ours.issue("org/tool", made.number).is_pull_request
-    found = ours.search_issues("repo:org/tool is:pr Sum in:title")
-    assert [one.number for one in found.items] == [made.number]
-    assert [one.summary for one in rehearsal.planned] == [
+    (found,) = ours.search("repo:org/tool is:pr Sum in:title").items
+    assert found.number == 1
+    assert [one.summary for one in planned(dry.requester)] == [
         "open a draft of a pull request of ada:topic to org/tool: Add",
-        f"change title of org/tool#{made.number}",
+        "change title of org/tool#1",
+        "mark org/tool#1 ready for review",
     ]
 
 
@@ -265,22 +242,25 @@ def test_discussion_and_ci(github: GitHub) -> None:
         )
     )
     with client(github, scene.author.tokens[0].text) as ours:
-        assert ours.reply(where, number, said.id, "Because").in_reply_to_id == said.id
-        first, second = ours.review_comments(where, number)
+        pull = ours.pull(where, number)
+        reply = pull.create_review_comment_reply(said.id, "Because")
+        assert (reply.in_reply_to_id, login_of(reply.user)) == (said.id, "author")
+        first, _ = pull.get_review_comments()
         assert (first.body, first.line, first.path) == ("Why?", 10, "file.txt")
-        assert first.diff_hunk.startswith("@@ ")
-        assert second.user == "author"
-        assert ours.review_comments(where, number, second.created_at) == (second,)
         (thread,) = ours.review_threads(where, number) or ()
-        assert (thread.first, thread.is_resolved, thread.is_outdated) == (said.id, False, False)
-        comment = ours.create_comment(where, number, "Hello")
-        assert ours.comments(where, number) == (comment,)
-        assert ours.comments(where, number, comment.created_at + timedelta(seconds=1)) == ()
-        assert ours.reviews(where, number)[0].user == "reviewer"
-        assert ours.check_runs(where, scene.pull.head_sha).value == ()
-        assert ours.statuses(where, scene.pull.head_sha).value == ()
-        assert ours.issue_events(where, number) == ()
+        assert (thread.first, thread.resolved, thread.outdated) == (said.id, False, False)
+        comment = pull.create_issue_comment("Hello")
+        issue = ours.issue(where, number)
+        assert [one.id for one in issue.get_comments(comment.created_at)] == [comment.id]
+        assert list(issue.get_comments(comment.created_at + timedelta(seconds=1))) == []
+        assert [login_of(one.user) for one in pull.get_reviews()] == ["reviewer", "author"]
+        commit = ours.commit(where, scene.pull.head_sha)
+        assert list(commit.get_check_runs(filter="latest")) == []
+        assert ours.statuses(where, scene.pull.head_sha) == ()
+        assert list(issue.get_events()) == []
 
 
-def test_an_unread_base_gives_no_false_id(ours: Client) -> None:
-    assert Rehearsal(ours.caller).create_tree("ada/tool", "1" * 40, []) == UNKNOWN
+def test_a_blob_of_another_content_is_refused(world: World, ours: Client) -> None:
+    sha = ours.repository("ada/tool").create_git_blob(base64.b64encode(b"x").decode(), "base64").sha
+    assert sha == blob_id(b"x")
+    assert world.fork.git.blob(sha) == b"x"

@@ -10,8 +10,6 @@ import time
 
 import httpx2
 import pytest
-from githubkit.exception import RequestError, RequestFailed
-from githubkit_schemas.v2022_11_28.rest import RestNamespace
 from pydantic import JsonValue
 
 from tests.github import faults
@@ -135,18 +133,6 @@ def test_a_fault_can_go_on_and_be_taken_away(scene: Scene) -> None:
     assert [scene.ask("GET", "/user").status_code for _ in range(4)] == [200, 503, 503, 503]
     scene.faults.clear()
     assert scene.ask("GET", "/user").status_code == 200
-
-
-def test_a_client_that_is_not_ours_meets_them(scene: Scene) -> None:
-    kit = scene.kit()
-    users = RestNamespace(kit).users
-    scene.faults.arm(faults.SERVER_ERROR)
-    with pytest.raises(RequestFailed):
-        users.get_authenticated()
-    scene.faults.arm(faults.RESET_BEFORE)
-    with pytest.raises(RequestError):
-        users.get_authenticated()
-    assert users.get_authenticated().parsed_data.login == "author"
 
 
 @pytest.mark.parametrize("fault", [faults.KILL_BEFORE, faults.KILL_AFTER], ids=str)

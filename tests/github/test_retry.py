@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -17,14 +19,15 @@ from contribbot.errors import (
     TokenError,
     UncertainError,
 )
-from contribbot.github.client import Client
-from contribbot.github.limits import Waits
-from contribbot.github.objects import blob_id
+from contribbot.github.client import GitHub as Client
+from contribbot.github.git_objects import blob_id
+from contribbot.github.waits import Waits
 from tests.github import faults as f
 from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
 from tests.github.scene import Scene, make_scene
 from tests.github.validate import Validation
+from tests.github.wire import Answer, Request
 
 
 @pytest.fixture
@@ -39,6 +42,21 @@ def author(scene: Scene, waits: Waits | None = None) -> Iterator[Client]:
         yield made
 
 
+def store(ours: Client) -> None:
+    fork = ours.repository("author/project")
+    encoded = base64.b64encode(b"\x00\xff new").decode()
+    assert fork.create_git_blob(encoded, "base64").sha == blob_id(b"\x00\xff new")
+
+
+def comment(ours: Client) -> None:
+    ours.pull("upstream/project", 1).create_issue_comment("Hello")
+
+
+def open_it(ours: Client) -> None:
+    upstream = ours.repository("upstream/project")
+    upstream.create_pull("main", "author:other", title="T", body="B", draft=True)
+
+
 PASSING = [one for one in f.WIRE_FAULTS if one.passing]
 #: Faults after which a client cannot know whether the server acted.
 LOST = (
@@ -49,60 +67,48 @@ FINAL = [
     (f.UNAUTHORIZED, TokenError), (f.FORBIDDEN, TokenError), (f.NOT_FOUND, NotFoundError),
     (f.CONFLICT, RefusedError), (f.EXISTS, RefusedError),
 ]  # fmt: skip
+REPEATED: dict[str, tuple[str, str, Callable[[Client], object]]] = {
+    "a read": ("GET", "/user$", lambda ours: ours.me),
+    "git's objects": ("POST", "git/blobs$", store),
+    "a move": ("PATCH", "git/refs", lambda ours: ours.ref("author/project", "fix").edit("1" * 40)),
+}
 
 
+@pytest.mark.parametrize("what", REPEATED)
 @pytest.mark.parametrize("fault", PASSING, ids=str)
-def test_reads_outlive_what_passes(scene: Scene, fault: f.Fault) -> None:
-    scene.faults.arm(fault, times=2)
-    with author(scene) as ours:
-        assert ours.me().login == "author"
+def test_what_changes_nothing_twice_is_sent_again(scene: Scene, fault: f.Fault, what: str) -> None:
+    method, path, act = REPEATED[what]
+    scene.faults.arm(fault, method=method, path=path, times=2)
+    with author(scene) as ours, contextlib.suppress(RefusedError):  # of a commit that is none
+        act(ours)
     assert len(scene.faults.struck) == (1 if fault.name.startswith("slow") else 2)
-
-
-@pytest.mark.parametrize("fault", PASSING, ids=str)
-def test_what_follows_from_its_content_is_stored_again(scene: Scene, fault: f.Fault) -> None:
-    scene.faults.arm(fault, method="POST", path="git/blobs")
-    with author(scene) as ours:
-        made = ours.create_blob(scene.fork.full_name, b"\x00\xff new")
-    assert made == blob_id(b"\x00\xff new")
-    assert scene.fork.git.blob(made) == b"\x00\xff new"
-    assert len(scene.faults.struck) == 1
-
-
-@pytest.mark.parametrize("fault", PASSING, ids=str)
-def test_a_branch_is_made_once(scene: Scene, fault: f.Fault) -> None:
-    sha = scene.pull.head_sha
-    scene.faults.arm(fault, method="POST", path="git/refs")
-    with author(scene) as ours:
-        ours.create_ref(scene.fork.full_name, "again", sha)
-        scene.faults.arm(fault, method="PATCH", path="git/refs")
-        ours.update_ref(scene.fork.full_name, "again", scene.pull.base_sha, force=True)
-    assert scene.fork.git.ref("refs/heads/again") == scene.pull.base_sha
-    assert len(scene.faults.struck) == 2
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=str)
 def test_a_pull_request_is_never_opened_blindly(scene: Scene, fault: f.Fault) -> None:
     scene.github.commit(scene.fork, "other", {"new.txt": b"new\n"})
     scene.faults.arm(fault, method="POST", path="/pulls$")
-
-    def open_it(ours: Client) -> None:
-        ours.create_pull(
-            scene.upstream.full_name, title="T", body="B", head="author:other", base="main",
-            draft=True,
-        )  # fmt: skip
-
     with author(scene) as ours:
-        if fault in LOST:
-            with pytest.raises(UncertainError, match="nobody knows whether it happened"):
-                open_it(ours)
-        else:
+        lost = pytest.raises(UncertainError, match="nobody knows whether it happened")
+        with lost if fault in LOST else contextlib.nullcontext():
             open_it(ours)
-        there = ours.pulls_from(scene.upstream.full_name, "author", "other").value
+        there = ours.pulls_from(scene.upstream.full_name, "author", "other")
     # Sent once where nobody knows; again only after the server said that it had not acted.
     said_no = fault not in LOST and not fault.acted
     assert scene.github.count("POST", "/pulls") == (2 if said_no else 1)
     assert len(there) == int(fault not in LOST or fault.acted)
+
+
+def test_a_503_that_says_when_is_no_leave_to_open_another(scene: Scene) -> None:
+    scene.github.commit(scene.fork, "other", {"new.txt": b"new\n"})
+
+    def late(_faults: f.Faults, _answer: Answer) -> Answer:
+        return Answer(503, {"message": "later"}, {"Retry-After": "1"})
+
+    scene.faults.arm(f.Fault("late", after=late), method="POST", path="/pulls$")
+    with author(scene) as ours, pytest.raises(UncertainError):
+        open_it(ours)
+    assert scene.github.count("POST", "/pulls") == 1
 
 
 @pytest.mark.parametrize(("fault", "error"), FINAL, ids=str)
@@ -111,38 +117,24 @@ def test_what_does_not_pass_is_not_repeated(
 ) -> None:
     scene.faults.arm(fault, times=0)
     with author(scene) as ours, pytest.raises(error) as caught:
-        ours.create_comment(scene.upstream.full_name, scene.pull.number, "Hello")
+        comment(ours)
     assert type(caught.value) is error
     assert len(scene.github.requests) == 1
     assert caught.value.message.isprintable()
 
 
-def test_a_fault_that_stays_is_final(scene: Scene) -> None:
+def test_a_fault_that_stays_is_final_and_pauses_grow(scene: Scene) -> None:
     scene.faults.arm(f.UNAVAILABLE, times=0)
     patience = Patience()
     with (
-        author(scene, patience.waits(attempts=4)) as ours,
-        pytest.raises(GitHubError, match="GET /user: HTTP 503, 4 times"),
+        author(scene, patience.waits(attempts=5, first=0.25)) as ours,
+        pytest.raises(GitHubError, match="GET /user: HTTP 503, 5 times"),
     ):
-        ours.me()
-    assert len(scene.github.requests) == 4
-    assert len(patience.slept) == 3
-    assert patience.slept[0] < patience.slept[1] < patience.slept[2] < 40
-
-
-def test_pauses_grow_from_the_first_and_are_bounded(scene: Scene) -> None:
-    scene.faults.arm(f.UNAVAILABLE, times=0)
-    patience = Patience()
-    with author(scene, patience.waits(attempts=9, first=0.25)) as ours, pytest.raises(GitHubError):
-        ours.me()
-    for number, pause in enumerate(patience.slept):
-        assert min(0.25 * 2**number, 20) <= pause <= min(0.25 * 2**number + 0.25, 20)
-
-
-def test_a_fork_that_is_being_copied_is_waited_for(scene: Scene) -> None:
-    scene.faults.arm(f.CONFLICT, path="git/blobs", times=2)
-    with author(scene) as ours:
-        assert ours.create_blob(scene.fork.full_name, b"x") == blob_id(b"x")
+        assert ours.me
+    assert len(scene.github.requests) == 5
+    assert patience.slept[0] == 0
+    assert patience.slept == sorted(patience.slept)
+    assert patience.slept[-1] <= 0.25 * 2**3 + 0.25
 
 
 @pytest.mark.parametrize(
@@ -160,12 +152,40 @@ def test_limits_are_waited_for_and_shown(
     scene.faults.arm(fault, method="POST")
     patience = Patience()
     with author(scene, patience.waits()) as ours:
-        ours.create_comment(scene.upstream.full_name, scene.pull.number, "Hello")
+        comment(ours)
     assert low <= sum(patience.slept) <= high
     assert len(patience.said) == 1
     assert patience.said[0].startswith("GitHub's rate limit: waiting ")
     assert f"{datetime.now(UTC):%Y-}" in patience.said[0]
     assert scene.github.count("POST") == 2
+
+
+def test_a_limit_that_names_no_time_is_at_least_a_minute(scene: Scene) -> None:
+    def limited(_faults: f.Faults, _request: Request) -> Answer:
+        return Answer(429, {"message": "Too many"})
+
+    scene.faults.arm(f.Fault("429", before=limited), times=2)
+    patience = Patience()
+    with author(scene, patience.waits()) as ours:
+        assert ours.me == "author"
+    assert patience.slept == [120, 240]
+
+
+@pytest.mark.parametrize("word", ["RATE_LIMITED", "RATE_LIMIT"])
+def test_graphql_says_its_limit_inside_in_two_ways(scene: Scene, word: str) -> None:
+    def limited(_faults: f.Faults, _request: Request) -> Answer:
+        return Answer(200, {"errors": [{"type": word, "message": "No"}]})
+
+    scene.github.hooks[:] = [scene.faults]  # the schema knows no such answer
+    scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=2)
+    patience = Patience()
+    with author(scene, patience.waits()) as ours:
+        assert ours.review_threads(scene.upstream.full_name, scene.pull.number) == ()
+        scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=0)
+        # It is no refusal, after which a branch would be moved by force.
+        with pytest.raises(RateLimitError):
+            ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40)
+    assert patience.slept[:2] == [60, 120]
 
 
 def test_a_wait_beyond_the_bound_is_an_error_that_says_when(scene: Scene) -> None:
@@ -175,25 +195,34 @@ def test_a_wait_beyond_the_bound_is_an_error_that_says_when(scene: Scene) -> Non
         author(scene, patience.waits(longest=900)) as ours,
         pytest.raises(RateLimitError, match=r"until 20\d\d-.* UTC \(50 min\)"),
     ):
-        ours.me()
+        assert ours.me
     assert patience.slept == []
 
 
 def test_limits_that_come_again_and_again_are_bounded_in_all(scene: Scene) -> None:
-    scene.faults.arm(f.secondary_limit(429, 0), times=0)
+    scene.faults.arm(f.secondary_limit(429, 8), times=0)
     patience = Patience()
     with author(scene, patience.waits(longest=20)) as ours, pytest.raises(RateLimitError):
-        ours.me()
-    assert sum(patience.slept) == 20
+        assert ours.me
+    assert sum(patience.slept) == 16
 
 
 def test_a_refusal_with_the_last_request_is_no_limit(scene: Scene) -> None:
     scene.github.state.rate_limits["core"] = 2
     scene.faults.arm(f.FORBIDDEN, number=2)
     with author(scene) as ours:
-        ours.me()
+        assert ours.me
         with pytest.raises(TokenError):
-            ours.me()
+            ours.repository("upstream/project").complete()
+
+
+def test_writes_are_sent_one_after_the_other_with_a_pause(scene: Scene) -> None:
+    with author(scene, Waits(between_writes=0.2)) as ours:
+        started = time.monotonic()
+        for _ in range(3):
+            store(ours)
+            ours.repository("upstream/project").complete()  # reads are not held up
+    assert 0.4 <= time.monotonic() - started < 2.0
 
 
 def test_threads_wait_for_one_limit_with_one_word() -> None:

@@ -29,9 +29,8 @@ from graphql import (
 )
 from graphql.type import GraphQLArgument, GraphQLInputField
 
-from contribbot.github.bodies import MOVE, READY
-from contribbot.github.git_reads import texts_query
-from contribbot.github.pull_reads import THREADS
+from contribbot.github.client import THREADS
+from contribbot.github.git_data import texts_query
 from tests.conftest import REAL_CACHE
 from tests.github.graphql import schema
 
@@ -73,6 +72,16 @@ def _fetch(folder: Path) -> bytes:
         member = opened.extractfile("package/schema.graphql")
         assert member is not None
         return member.read()
+
+
+#: As PyGithub writes them.
+MOVE: Final = (
+    "mutation Mutation($input: UpdateRefsInput!) { updateRefs(input: $input) { clientMutationId } }"
+)
+READY: Final = (
+    "mutation Mutation($input: MarkPullRequestReadyForReviewInput!) { markPullRequestReadyForReview"
+    "(input: $input) { clientMutationId pullRequest { isDraft } } }"
+)
 
 
 def inputs(given: Mapping[str, GraphQLArgument | GraphQLInputField]) -> dict[str, str]:

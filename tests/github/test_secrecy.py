@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import ContribbotError, GitHubError
-from contribbot.github.client import Client
+from contribbot.github.client import GitHub as Client
+from contribbot.github.git_data import read_blobs
 from tests.github import faults as f
 from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
@@ -56,13 +57,13 @@ FAULTS = [
     f.Fault("redirect", before=_redirect), f.Fault("shape", before=_shape),
 ]  # fmt: skip
 CALLS: dict[str, Callable[[Client], object]] = {
-    "me": lambda ours: ours.me(),
-    "pull": lambda ours: ours.pull("upstream/project", 1),
-    "blobs": lambda ours: ours.blobs("upstream/project", ["1" * 40]),
-    "create_blob": lambda ours: ours.create_blob("author/project", b"x"),
+    "me": lambda ours: ours.me,
+    "pull": lambda ours: ours.pull("upstream/project", 1).title,
+    "blobs": lambda ours: read_blobs(ours, "upstream/project", ["1" * 40]),
+    "create_blob": lambda ours: ours.repository("author/project").create_git_blob("eA==", "base64"),
     "move_ref": lambda ours: ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40),
-    "create_pull": lambda ours: ours.create_pull(
-        "upstream/project", title="T", body="B", head="author:fix", base="main", draft=True
+    "create_pull": lambda ours: ours.repository("upstream/project").create_pull(
+        "main", "author:fix", title="T", body="B", draft=True
     ),
 }
 
@@ -82,7 +83,7 @@ def test_the_token_is_nowhere(
         cache = tmp_path / fault.name
         shown = []
         with client(github, token, cache=cache, waits=Patience().waits(attempts=2)) as ours:
-            shown.append(repr(ours.caller))
+            shown.append(repr(ours.requester))
             try:
                 CALLS[call](ours)
             except GitHubError as error:
@@ -127,7 +128,7 @@ def test_the_password_of_a_proxy_is_nowhere(proxy: str, caplog: pytest.LogCaptur
         ) as ours,
         pytest.raises(GitHubError, match="the proxy does not let it through") as caught,
     ):
-        ours.me()
+        assert ours.me
     shown = [
         everything(caught.value),
         caught.value.hint,

@@ -30,7 +30,6 @@ _NO_KEYS: Final[frozenset[str]] = frozenset()
 _IN_ERRORS: Final = frozenset({"status"})
 _NOT_MODIFIED: Final = 304
 _NO_CONTENT: Final = 204
-_FIRST_ERROR: Final = 400
 
 
 class UndescribedError(AssertionError):
@@ -129,7 +128,7 @@ def _body_of(row: Row) -> object:
 @cache
 def _answer_of(row: Row) -> object:
     """Return the type that a row's answers have."""
-    answer = describe(row.operation).answer
+    answer = _model(row.answer) if row.answer else describe(row.operation).answer
     if not row.also:
         return answer
     (item,) = get_args(answer)

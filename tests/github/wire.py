@@ -214,7 +214,8 @@ class Request:
         """Check what the user may do with a repository, and return it."""
         if repository is None or (level := repository.permission(self.user)) is None:
             raise not_found()
-        if repository.polls_until_ready > 0:
+        git_data = re.search("/(git|compare|branches)/", self.path) is not None
+        if git_data and repository.polls_until_ready > 0:
             repository.polls_until_ready -= 1
             raise not_found()
         writes = self.route is not None and self.route.method != "GET"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from contribbot.store.repository import git_environment
 from tests.github.handle import GitHub
-from tests.github.rawclient import Raw
 from tests.github.state import Repository, User
 
 #: Git's view of a plain file, a program, bytes that are no text, and an odd name.
@@ -66,10 +65,6 @@ class World:
     mia: User
     ada: User
     bob: User
-
-    def raw(self, user: User | None = None) -> Raw:
-        """Return a client for somebody, or for nobody."""
-        return Raw(self.github.base, user.tokens[0].text if user else None)
 
     def tip(self, branch: str = "main", where: Repository | None = None) -> str:
         """Return the commit of a branch, by default upstream's."""

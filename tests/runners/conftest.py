@@ -35,10 +35,10 @@ from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.plan import make_plan
 from contribbot.verify.evidence import write_evidence
-from tests.contribute.conftest import github, proved
+from tests.contribute.conftest import _no_pause, github, proved
 from tests.toy import Toy
 
-__all__ = ["github", "proved"]
+__all__ = ["_no_pause", "github", "proved"]
 
 DIGEST = "0123456789abcdef" * 4
 MI300 = f"""\

@@ -66,7 +66,7 @@ def test_dispatch_verify_collect(
             if run.status != "completed":
                 work(act, home, run)
 
-        monkeypatch.setattr("contribbot.runners.sending._sleep", sleep)
+        monkeypatch.setattr("contribbot.runners.sending.sleep", sleep)
         sent = home.command("dispatch", "area")
         (run,) = actions_of(repository).runs.values()
         # The selection reached the plan: of the other patch nothing was compiled.

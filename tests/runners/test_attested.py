@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.github.server import Server
+from contribbot.github.auth import Server
 from contribbot.model.actions import CellState
 from contribbot.runners.attested import NO_PROGRAM, VERIFIED, attested, is_denied
 from tests.runners.homing import RAN, Home, states, why

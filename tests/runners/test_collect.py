@@ -7,8 +7,7 @@ import functools
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.github.client import connect
-from contribbot.github.limits import Waits
+from contribbot.github.waits import Waits
 from contribbot.life.evidence import target_states
 from contribbot.model.actions import CellState, Collected
 from contribbot.model.outcome import Outcome
@@ -72,8 +71,8 @@ def test_the_token_does_not_go_to_the_storage(home: Home) -> None:
 
 
 def test_a_storage_that_fails_is_asked_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = functools.partial(connect, waits=Waits(sleep=lambda _: None))
-    monkeypatch.setattr("contribbot.runners.where.connect", quick)
+    quick = functools.partial(Waits, sleep=lambda _: None)
+    monkeypatch.setattr("contribbot.github.client.Waits", quick)
     home.send(COMPILED)
     home.storage.faults = 1
     assert states(home.collected())["compile area gfx942"] is CellState.PROVED

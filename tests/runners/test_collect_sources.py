@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.github.actions import ActionsClient
-from contribbot.github.client import connect
-from contribbot.github.limits import Waits
+from contribbot.github.client import GitHub as Client
+from contribbot.github.waits import Waits
 from contribbot.model.actions import CellState, Collected, Run
-from contribbot.model.github import Fetched
 from contribbot.model.outcome import Outcome
+from contribbot.runners import actions
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -47,8 +46,8 @@ def test_a_run_that_was_deleted(home: Home) -> None:
 
 
 def test_github_cannot_be_reached(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = functools.partial(connect, waits=Waits(sleep=lambda _: None))
-    monkeypatch.setattr("contribbot.runners.where.connect", quick)
+    quick = functools.partial(Waits, sleep=lambda _: None)
+    monkeypatch.setattr("contribbot.github.client.Waits", quick)
     said = home.command("collect", "7", GITHUB_API_URL="http://127.0.0.1:9")
     assert said.code == ExitCode.MACHINE
     assert "cannot be reached" in said.err
@@ -69,13 +68,12 @@ def test_a_repository_that_is_gone_is_not_this_one(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub names no repository where a fork was deleted; its description does not say so."""
-    ask = ActionsClient.run
+    ask = actions.run
 
-    def gone(self: ActionsClient, repository: str, run_id: int) -> Fetched[Run]:
-        found = ask(self, repository, run_id)
-        return Fetched(found.value.model_copy(update={"head_repository": None}), found.changed)
+    def gone(github: Client, repository: str, run_id: int) -> Run:
+        return ask(github, repository, run_id).model_copy(update={"head_repository": None})
 
-    monkeypatch.setattr(ActionsClient, "run", gone)
+    monkeypatch.setattr(actions, "run", gone)
     said = home.collect()
     assert said.code == ExitCode.USAGE
     assert "from a repository that is gone, not by this queue" in said.err

@@ -159,6 +159,14 @@ def test_what_has_not_changed_costs_nothing(desk: Desk) -> None:
     assert desk.slept[2:7] == [15.0, 22.5, 33.75, 40.0, 40.0]
 
 
+def test_the_number_of_the_run_comes_with_its_start(desk: Desk) -> None:
+    desk.script = [desk.interrupt]
+    desk()
+    asked = [(one.method, one.path.partition("/actions/")[2]) for one in desk.home.github.requests]
+    started = asked.index(("POST", "workflows/verify.yml/dispatches"))
+    assert asked[started + 1] == ("GET", f"runs/{desk.runs()[0].id}")
+
+
 def test_a_run_shows_up_late(desk: Desk) -> None:
     actions_of(desk.home.repository).delay = 3
     desk.script = [lambda _: None] * 3 + [desk.end]

@@ -95,6 +95,7 @@ class Refuses(Hook):
 
 
 def test_what_looks_for_the_run_is_refused(desk: Desk) -> None:
+    actions_of(desk.home.repository).delay = 1
     desk.home.github.hooks.append(Refuses("/verify.yml/runs", 451, "Not today"))
     said = desk()
     assert said.code == ExitCode.MACHINE

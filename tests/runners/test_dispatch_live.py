@@ -33,7 +33,7 @@ QUICK = """\
 import time
 from contribbot.cli.main import main
 from contribbot.runners import sending
-sending._sleep = lambda seconds: time.sleep(seconds * {pace})
+sending.sleep = lambda seconds: time.sleep(seconds * {pace})
 main()
 """
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contribbot.errors import UsageError
-from contribbot.github.server import Server
+from contribbot.github.auth import Server
 from contribbot.runners.where import repository_of
 from tests.runners.conftest import Ranged
 from tests.toy import git

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following.threads import line_of
-from contribbot.model.discussion import CheckRun, CommitStatus
 from contribbot.model.follow import CiState, TargetCi
 from contribbot.model.rules import CiRules
+
+if TYPE_CHECKING:
+    from github.CheckRun import CheckRun
+    from github.CommitStatus import CommitStatus
 
 #: Characters of a job's name that are looked at, and shown.
 _NAME: Final = 200

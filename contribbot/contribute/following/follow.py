@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.looking import Look
@@ -22,32 +22,30 @@ from contribbot.contribute.stack import waits_for
 from contribbot.contribute.state import PULL, Contribution, state
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import ExitCode, GitHubError
-from contribbot.github.protocol import Reader
 from contribbot.model.follow import Followed, FollowReport, Kept
 from contribbot.model.history import Event, VersionEvent
 from contribbot.model.rules import Rules
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
 
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
+
 _AT_ONCE: Final = 4
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 #: Opens GitHub, when there is something to ask.
-Connect = Callable[[], AbstractContextManager[Reader]]
+Connect = Callable[[], "AbstractContextManager[GitHub]"]
 
 
 @dataclass(frozen=True)
 class Following:
-    """What a run found out.
-
-    Attributes:
-        report: What is shown.
-        looks: What is to be remembered of it once it was shown, by patch.
-        unwritten: Why a change is not in the journal; None: all are.
-    """
+    """What a run found out."""
 
     report: FollowReport
+    #: What is to be remembered of it once it was shown, by patch.
     looks: dict[str, Kept]
+    #: Why a change is not in the journal; None: all are.
     unwritten: OSError | None = None
 
     def remember(self, queue: Queue) -> None:
@@ -145,7 +143,7 @@ def _rules(queue: Queue, upstream: str) -> Rules | None:
     return rules_of(queue, upstream) if upstream in upstreams.contributing(queue.folder) else None
 
 
-def _look(github: Reader, upstreams: Upstreams, subject: Subject) -> Seen:
+def _look(github: GitHub, upstreams: Upstreams, subject: Subject) -> Seen:
     """Look at one; that it cannot be looked at is what is seen of it."""
     error, before = upstreams.refusal(subject.repository), "nothing more was asked after "
     if error is None:

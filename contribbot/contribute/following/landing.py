@@ -11,13 +11,17 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following.threads import line_of
 from contribbot.errors import NotFoundError
-from contribbot.github.protocol import Reader
-from contribbot.model.discussion import IssueEvent
-from contribbot.model.github import PullRequest
+from contribbot.github.fields import whole
+
+if TYPE_CHECKING:
+    from github.IssueEvent import IssueEvent
+    from github.PullRequest import PullRequest
+
+    from contribbot.github.client import GitHub
 
 #: Commits that name a pull request and are read, the newest ones.
 _MOST: Final = 30
@@ -46,21 +50,17 @@ class Fate(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Landing:
-    """What became of a pull request.
-
-    Attributes:
-        fate: What.
-        commit: The commit by which the default branch has, or had, it; or empty.
-        revert: The commit that took it back, or empty.
-        why: What else is to be said, or empty.
-        sure: Whether GitHub had every commit that was asked about. One that it lacks may
-            be of a fork that is gone, or so new that it is not everywhere yet.
-    """
+    """What became of a pull request."""
 
     fate: Fate
+    #: The commit by which the default branch has, or had, it; or empty.
     commit: str = ""
+    #: The commit that took it back, or empty.
     revert: str = ""
+    #: What else is to be said, or empty.
     why: str = ""
+    #: Whether GitHub had every commit that was asked about. One that it lacks may be of a fork
+    #: that is gone, or so new that it is not everywhere yet.
     sure: bool = True
 
     @property
@@ -76,14 +76,14 @@ class Landing:
 
 
 def landing(
-    github: Reader,
+    github: GitHub,
     repository: str,
     pull: PullRequest,
     branch: str,
     events: Sequence[IssueEvent] | None = None,
 ) -> Landing:
     """Find out what became of a pull request."""
-    happened = github.issue_events(repository, pull.number) if events is None else events
+    happened = events_of(github, repository, pull.number) if events is None else events
     judge = _Judge(github, repository, pull, branch)
     found = judge.merged()
     after = [number for number, one in enumerate(happened) if one.event == "merged"]
@@ -102,11 +102,16 @@ def landing(
     return replace(found, sure=judge.sure)
 
 
+def events_of(github: GitHub, repository: str, number: int) -> tuple[IssueEvent, ...]:
+    """Return what happened to a pull request, oldest first."""
+    return whole(github.issue(repository, number).get_events())
+
+
 class _Judge:
     """Judges the commits that name a pull request."""
 
-    def __init__(self, github: Reader, repository: str, pull: PullRequest, branch: str) -> None:
-        self._github = github
+    def __init__(self, github: GitHub, repository: str, pull: PullRequest, branch: str) -> None:
+        self._place = github.repository(repository)
         self._repository = repository
         self._pull = pull
         self._branch = branch
@@ -115,15 +120,17 @@ class _Judge:
     def reaches(self, commit: str) -> bool:
         """Return whether the default branch has a commit."""
         try:
-            return self._github.compare(self._repository, self._branch, commit).reachable
+            found = self._place.compare(self._branch, commit, comparison_commits_per_page=1)
         except NotFoundError:
             self.sure = False
             return False
+        # The meaning of "merged": the branch lacks nothing of it.
+        return found.status in {"identical", "behind"}
 
     def merged(self) -> Landing:
         """Judge what GitHub itself says of it."""
         pull, branch = self._pull, line_of(self._branch)
-        if pull.merged_at is None:
+        if not pull.merged:
             return Landing(Fate.CLOSED)
         commit = pull.merge_commit_sha or ""
         if commit and self.reaches(commit):
@@ -137,7 +144,7 @@ class _Judge:
     def message(self, commit: str) -> str:
         """Return what a commit says; nothing where GitHub lacks it."""
         try:
-            return self._github.commit(self._repository, commit).message[:_LONGEST]
+            return self._place.get_git_commit(commit).message[:_LONGEST]
         except NotFoundError:
             self.sure = False
             return ""
@@ -150,7 +157,7 @@ class _Judge:
 
     def _fate(self, landed: Landing) -> Fate:
         """Return how it came to the branch."""
-        by_github = landed.commit == self._pull.merge_commit_sha and self._pull.merged_at
+        by_github = landed.commit == self._pull.merge_commit_sha and self._pull.merged
         return Fate.MERGED if by_github else Fate.LANDED
 
     def taken_back(self, was: Landing, commit: str, message: str) -> Landing:

@@ -7,23 +7,29 @@ that it finds new.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
 from contribbot.files import write_atomically
-from contribbot.github.private import make_private
+from contribbot.github.cache import make_private
+from contribbot.github.fields import name_of
 from contribbot.model.follow import Kept
-from contribbot.model.github import PullRequest
 from contribbot.queue.load import Queue
+
+if TYPE_CHECKING:
+    from github.PullRequest import PullRequest
 
 log: Final = logging.getLogger(__name__)
 
-#: What changes without anything that was said or done to the pull request: what others do to
-#: its base, and GitHub's trial merges.
-_PASSING: Final = {"mergeable", "mergeable_state", "merge_commit_sha", "base"}
+#: What changes with what is said or done to the pull request, and not with what others do to
+#: its base, or GitHub's trial merges.
+_TELLING: Final = (
+    "number", "state", "title", "body", "draft", "updated_at", "closed_at", "merged_at",
+)  # fmt: skip
 
 
 def load(queue: Queue, name: str) -> Kept | None:
@@ -55,8 +61,10 @@ def pull_digest(pull: PullRequest) -> str:
     GitHub's answer, and with it its ETag, also changes with what happens to the repository
     around it: that is no reason to ask for all comments again.
     """
-    said = pull.model_dump(mode="json", exclude=_PASSING)
-    return digest(f"{sorted(said.items())} {pull.base.ref} {pull.base.repository}")
+    said = {key: pull.raw_data.get(key) for key in _TELLING}
+    sides = (pull.head.ref, pull.head.sha, name_of(pull.head.repo), pull.base.ref)
+    labels = sorted(label.name for label in pull.labels)
+    return digest(json.dumps([said, sides, name_of(pull.base.repo), labels]))
 
 
 def _file(queue: Queue, name: str) -> Path:

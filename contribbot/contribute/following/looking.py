@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following import ci, lastlook
-from contribbot.contribute.following.landing import Fate, Landing, landing
+from contribbot.contribute.following.landing import Fate, Landing, events_of, landing
 from contribbot.contribute.following.nextsteps import steps
 from contribbot.contribute.following.noting import Sight
 from contribbot.contribute.following.subject import Seen, Subject, Upstreams
 from contribbot.contribute.following.talk import Talk, counted, decision, listen
 from contribbot.contribute.following.threads import line_of
-from contribbot.github.protocol import Reader
-from contribbot.model.discussion import IssueEvent
+from contribbot.github.fields import login_of, whole
 from contribbot.model.follow import Followed, Kept, State
-from contribbot.model.github import PullRequest
+
+if TYPE_CHECKING:
+    from github.IssueEvent import IssueEvent
+    from github.PullRequest import PullRequest
+
+    from contribbot.github.client import GitHub
 
 #: What the journal calls a pull request that was on the default branch once.
 _WAS_THERE: Final = frozenset({"merged", "reverted"})
@@ -31,15 +35,9 @@ _FATES: Final[dict[Fate, State]] = {
 
 @dataclass
 class Look:
-    """A look at one subject.
+    """A look at one subject."""
 
-    Attributes:
-        github: Reads from GitHub.
-        upstreams: What other looks have asked for.
-        subject: What is looked at.
-    """
-
-    github: Reader
+    github: GitHub
     upstreams: Upstreams
     subject: Subject
     _events: tuple[IssueEvent, ...] | None = field(default=None, init=False)
@@ -55,20 +53,20 @@ class Look:
             events = self._happened(known.number)
             if _events_digest(events) == kept.events:
                 return Seen(self._settled(subject.blank()), kept)
-        pull = self.github.pull(subject.repository, known.number).value
+        pull = self.github.pull(subject.repository, known.number).complete()
         return self.judge(pull, kept)
 
     def _handed_off(self) -> Seen:
         """Look whether a person has opened the pull request by now."""
         subject = self.subject
         owner = subject.known.fork.partition("/")[0]
-        found = self.github.pulls_from(subject.repository, owner, subject.known.branch).value
+        found = self.github.pulls_from(subject.repository, owner, subject.known.branch)
         if not found:
             blank = subject.blank().model_copy(update={"state": "not opened"})
             return Seen(self._settled(blank))
         number = next((one for one in found if one.state == "open"), found[0]).number
         # A list lacks what a single answer has: mergeability.
-        pull = self.github.pull(subject.repository, number).value
+        pull = self.github.pull(subject.repository, number).complete()
         self.subject = replace(
             subject,
             known=replace(subject.known, reference=f"{subject.repository}#{number}"),
@@ -101,7 +99,9 @@ class Look:
         )
         # GitHub does not always say by `base.sha` that the base moved: what is told has a time.
         if kept is None or not same or kept.base != pull.base.sha:
-            behind = self.github.compare(self.subject.repository, pull.base.ref, pull.head.sha)
+            behind = self.github.repository(self.subject.repository).compare(
+                pull.base.ref, pull.head.sha, comparison_commits_per_page=1
+            )
             now = now.model_copy(update={"behind": behind.behind_by, "compared": _now()})
         # Other rules read other things out of the same jobs.
         rules = self.subject.rules_digest
@@ -116,7 +116,7 @@ class Look:
             # GitHub refused to say: perhaps not for good.
             told = self.upstreams.review_threads(self.subject.repository, pull.number)
             if told is not None:
-                threads = counted(self.github, self.subject.repository, pull, told)
+                threads = counted(pull, told)
                 now = now.model_copy(update={"threads": threads, "looked": _now()})
         now = self._settled(now, pull.head.sha)
         word = "draft" if pull.draft else "open"
@@ -125,8 +125,8 @@ class Look:
     def _ci(self, pull: PullRequest, now: Followed) -> tuple[Followed, bool]:
         repository, rules = self.subject.repository, self.subject.rules
         found, other = ci.by_target(
-            self.github.check_runs(repository, pull.head.sha).value,
-            self.github.statuses(repository, pull.head.sha).value,
+            whole(self.github.commit(repository, pull.head.sha).get_check_runs(filter="latest")),
+            self.github.statuses(repository, pull.head.sha),
             rules.ci if rules else None,
         )
         waits = rules is not None and any(one.state == "not started" for one in found)
@@ -138,7 +138,7 @@ class Look:
         repository = self.subject.repository
         told = self.upstreams.review_threads(repository, pull.number)
         heard = listen(self.github, repository, pull, talk, told)
-        says, by = decision(heard.reviews, pull.user or "")
+        says, by = decision(heard.reviews, login_of(pull.user) or "")
         now = now.model_copy(
             update={
                 "threads": heard.threads,
@@ -190,7 +190,7 @@ class Look:
 
     def _happened(self, number: int) -> tuple[IssueEvent, ...]:
         if self._events is None:
-            self._events = self.github.issue_events(self.subject.repository, number)
+            self._events = events_of(self.github, self.subject.repository, number)
         return self._events
 
     def _settled(self, now: Followed, head: str = "") -> Followed:

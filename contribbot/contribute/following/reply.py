@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.book import Book
 from contribbot.contribute.following.threads import (
@@ -23,13 +23,17 @@ from contribbot.contribute.following.threads import (
 )
 from contribbot.contribute.state import Contribution, state
 from contribbot.errors import MovedError, UncertainError, UsageError
-from contribbot.github.protocol import GitHub
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.locks import lock
-from contribbot.model.discussion import ReviewComment
 from contribbot.model.history import IntentEvent
 from contribbot.model.rules import GITHUB_LIMIT
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
+
+if TYPE_CHECKING:
+    from github.PullRequestComment import PullRequestComment
+
+    from contribbot.github.client import GitHub
 
 #: The kind of write (`IntentEvent.what`).
 REPLY: Final = "reply"
@@ -40,16 +44,11 @@ _BYTES: Final = 4 * GITHUB_LIMIT + 4
 
 @dataclass(frozen=True)
 class Replied:
-    """What was done.
-
-    Attributes:
-        thread: The thread.
-        url: The answer's page.
-        posted: Whether it was posted now; else it was there already.
-    """
+    """What was done."""
 
     thread: str
     url: str
+    #: Whether it was posted now; else it was there already.
     posted: bool
 
 
@@ -115,7 +114,7 @@ def _reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> R
     known = contribution_of(queue, name)
     repository = known.reference.partition("#")[0]
     meant = _meant(github, repository, known, name, thread)
-    me = github.me().login
+    me = github.me
     book, said = Book(queue), f"answered in {known.reference}"
     stem = f"{known.reference} {thread} {_digest(text)} after "
     begun = [one for one in known.open if one.what == REPLY and one.key.startswith(stem)]
@@ -151,21 +150,21 @@ def _reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> R
     return Replied(thread, url, posted=True)
 
 
-def _post(github: GitHub, repository: str, number: int, root: int, text: str) -> ReviewComment:
+def _post(github: GitHub, repository: str, number: int, root: int, text: str) -> PullRequestComment:
     """Post an answer; where the upstream was renamed, under the name that it has now.
 
     A write follows no redirect: nothing was posted, and it may be sent again.
     """
     try:
-        return github.reply(repository, number, root, text)
+        return github.pull(repository, number).create_review_comment_reply(root, text)
     except MovedError:
-        now = github.repository(repository).full_name
-    return github.reply(now, number, root, text)
+        now = github.repository(repository).complete().full_name
+    return github.pull(now, number).create_review_comment_reply(root, text)
 
 
 def _meant(github: GitHub, repository: str, known: Contribution, name: str, thread: str) -> Thread:
     """Return the thread that a person means."""
-    found = threads_of(github.review_comments(repository, known.number), None)
+    found = threads_of(whole(github.pull(repository, known.number).get_review_comments()), None)
     for one in found:
         if one.id == thread:
             return one
@@ -188,14 +187,14 @@ def _refuse_headless(known: Contribution, thread: Thread) -> None:
         )
 
 
-def _ours(thread: Thread, text: str, me: str, *, after: int) -> ReviewComment | None:
+def _ours(thread: Thread, text: str, me: str, *, after: int) -> PullRequestComment | None:
     """Return our reply with that text behind a comment, if it is there."""
-    later: Sequence[ReviewComment] = [one for one in thread.comments if one.id > after]
+    later: Sequence[PullRequestComment] = [one for one in thread.comments if one.id > after]
     return next((one for one in later if _says(one, text, me)), None)
 
 
-def _says(comment: ReviewComment, text: str, me: str) -> bool:
-    return same_person(comment.user, me) and _plain(comment.body) == _plain(text)
+def _says(comment: PullRequestComment, text: str, me: str) -> bool:
+    return same_person(login_of(comment.user), me) and _plain(text_of(comment.body)) == _plain(text)
 
 
 def _plain(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following.landing import Fate, Landing, landing
 from contribbot.contribute.following.noting import Sight, note
@@ -13,11 +13,9 @@ from contribbot.contribute.following.threads import line_of
 from contribbot.contribute.state import PULL, Contribution, state
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.files import write_atomically
-from contribbot.github.protocol import Reader
 from contribbot.life import retire as life
 from contribbot.life.status import status_against
 from contribbot.model.behaviour import Need, Says
-from contribbot.model.github import PullRequest
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.patch import Patch
 from contribbot.model.status import PatchStatus, Text
@@ -27,8 +25,13 @@ from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
 from contribbot.verify.pipeline import Options, Watcher
 
+if TYPE_CHECKING:
+    from github.PullRequest import PullRequest
+
+    from contribbot.github.client import GitHub
+
 #: Opens GitHub, when there is something to ask.
-Connect = Callable[[], AbstractContextManager[Reader]]
+Connect = Callable[[], "AbstractContextManager[GitHub]"]
 #: Says what the upstream's newest release makes of a patch.
 Status = Callable[[Queue, str], PatchStatus]
 
@@ -45,13 +48,7 @@ class RetiringError(ContribbotError):
 
 @dataclass(frozen=True)
 class Retired:
-    """What was done.
-
-    Attributes:
-        patch: The patch that left the queue.
-        why: The reason.
-        notes: What else a person should know.
-    """
+    """What was done."""
 
     patch: str
     why: str
@@ -132,10 +129,10 @@ def _landing(known: Contribution, connect: Connect) -> tuple[PullRequest, Landin
     """Find out what became of a pull request, and return it too; None: it is open."""
     repository = known.reference.partition("#")[0]
     with connect() as github:
-        pull = github.pull(repository, known.number).value
+        pull = github.pull(repository, known.number).complete()
         if pull.state == "open":
             return pull, None
-        branch = github.repository(repository).default_branch
+        branch = github.repository(repository).complete().default_branch
         return pull, landing(github, repository, pull, branch)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.noting import Sight
 from contribbot.contribute.state import Contribution
 from contribbot.errors import GitHubError, RateLimitError, TokenError
-from contribbot.github.protocol import Reader
-from contribbot.model.discussion import ReviewThread
 from contribbot.model.follow import Followed, Kept
 from contribbot.model.rules import Rules
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub, ReviewThread
 
 #: Stands for every repository.
 _EVERYWHERE: Final = ""
@@ -22,7 +23,7 @@ _EVERYWHERE: Final = ""
 class Upstreams:
     """What many looks need of the same repositories, each asked for once."""
 
-    def __init__(self, github: Reader) -> None:
+    def __init__(self, github: GitHub) -> None:
         self._github = github
         self._lock = threading.Lock()
         self._branches: dict[str, str] = {}
@@ -49,7 +50,9 @@ class Upstreams:
         """Return the default branch of a repository."""
         with self._lock:
             if repository not in self._branches:
-                self._branches[repository] = self._github.repository(repository).default_branch
+                self._branches[repository] = (
+                    self._github.repository(repository).complete().default_branch
+                )
             return self._branches[repository]
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
@@ -67,26 +70,17 @@ class Upstreams:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is looked at.
-
-    Attributes:
-        patch: The patch.
-        queued: Whether the queue still has it.
-        repository: The upstream's repository.
-        known: What the journal says.
-        rules: What the upstream asks, where that is known.
-        kept: The last look, where there was one.
-        above: The patches of the queue that depend on it.
-        waits: The pull requests that go to its upstream before it.
-    """
+    """What is looked at."""
 
     patch: str
+    #: Whether the queue still has it.
     queued: bool
     repository: str
     known: Contribution
     rules: Rules | None = None
     kept: Kept | None = None
     above: tuple[str, ...] = ()
+    #: The pull requests that go to its upstream before it.
     waits: tuple[str, ...] = ()
 
     def is_ours(self, head: str) -> bool:
@@ -115,14 +109,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look saw.
-
-    Attributes:
-        followed: Where the contribution stands.
-        kept: What is to be remembered; None: nothing.
-        sight: What is for the journal, where that does not know it; None: nothing was read.
-    """
+    """What a look saw."""
 
     followed: Followed
+    #: What is to be remembered; None: nothing.
     kept: Kept | None = None
+    #: What is for the journal, where that does not know it; None: nothing was read.
     sight: Sight | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from contribbot.contribute.following.threads import (
     Thread,
@@ -15,10 +15,16 @@ from contribbot.contribute.following.threads import (
     same_person,
     threads_of,
 )
-from contribbot.github.protocol import Reader
-from contribbot.model.discussion import Comment, Review, ReviewComment, ReviewThread
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.model.follow import Remark, ThreadCount
-from contribbot.model.github import PullRequest
+
+if TYPE_CHECKING:
+    from github.IssueComment import IssueComment
+    from github.PullRequest import PullRequest
+    from github.PullRequestComment import PullRequestComment
+    from github.PullRequestReview import PullRequestReview
+
+    from contribbot.github.client import GitHub, ReviewThread
 
 #: New remarks that are shown, the latest, and how much of each.
 _SHOWN: Final = 10
@@ -34,49 +40,32 @@ Decision = Literal["approved", "changes requested", "none"]
 
 @dataclass(frozen=True)
 class Talk:
-    """How far the talk is known.
-
-    Attributes:
-        until: When the last comment was written or changed.
-        seen: What was seen: its id, and when it was last changed.
-    """
+    """How far the talk is known."""
 
     until: datetime | None = None
+    #: What was seen: its id, and when it was last changed.
     seen: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What was heard.
-
-    Attributes:
-        talk: How far the talk is known now.
-        threads: How many threads there are.
-        reviews: All reviews.
-        new: What is new, the latest of it.
-        more: How much more is new.
-    """
+    """What was heard."""
 
     talk: Talk
     threads: ThreadCount
-    reviews: tuple[Review, ...]
+    reviews: tuple[PullRequestReview, ...]
     new: tuple[Remark, ...]
     more: int
 
 
 @dataclass(frozen=True)
 class _Said:
-    """What GitHub gives of a pull request's talk; of the comments only the latest.
+    """What GitHub gives of a pull request's talk; of the comments only the latest."""
 
-    Attributes:
-        reviews: All reviews.
-        lines: All comments on lines.
-        comments: The comments below it, from the time up to which the talk is known.
-    """
-
-    reviews: Sequence[Review]
-    lines: Sequence[ReviewComment]
-    comments: Sequence[Comment]
+    reviews: Sequence[PullRequestReview]
+    lines: Sequence[PullRequestComment]
+    #: The comments below it, from the time up to which the talk is known.
+    comments: Sequence[IssueComment]
 
     @property
     def seen(self) -> dict[str, str]:
@@ -89,7 +78,7 @@ class _Said:
 
 
 def listen(
-    github: Reader,
+    github: GitHub,
     repository: str,
     pull: PullRequest,
     talk: Talk,
@@ -100,11 +89,13 @@ def listen(
     Comments are asked for from the time up to which they are known; what comes again
     because that second is asked for too is passed over.
     """
-    author = pull.user or ""
+    author = login_of(pull.user) or ""
+    issue = github.issue(repository, pull.number)
+    listed = issue.get_comments(talk.until) if talk.until else issue.get_comments()
     said = _Said(
-        reviews=github.reviews(repository, pull.number),
-        lines=github.review_comments(repository, pull.number),
-        comments=github.comments(repository, pull.number, talk.until),
+        reviews=tuple(pull.get_reviews()),
+        lines=whole(pull.get_review_comments()),
+        comments=whole(listed),
     )
     threads = threads_of(said.lines, told)
     new = _new(said, threads, talk, author)
@@ -125,7 +116,7 @@ def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> lis
     def news(key: str, who: str | None) -> bool:
         return talk.seen.get(key) != now[key] and not same_person(who, author)
 
-    def told(one: Comment, *, before: bool, thread: str = "") -> Remark:
+    def told(one: IssueComment | PullRequestComment, *, before: bool, thread: str = "") -> Remark:
         shown = remark(one, rows=_ROWS, characters=_CHARACTERS, thread=thread)
         changed = before and one.updated_at > one.created_at
         return shown.model_copy(update={"changed": True, "at": one.updated_at} if changed else {})
@@ -134,19 +125,20 @@ def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> lis
         # Of those below it only the last second's are kept: an older one came in its time.
         told(one, before=talk.until is not None and one.created_at <= talk.until)
         for one in said.comments
-        if news(f"c{one.id}", one.user)
+        if news(f"c{one.id}", login_of(one.user))
     ]
     new += [
         told(one, before=f"l{one.id}" in talk.seen, thread=ids.get(one.id, ""))
         for one in said.lines
-        if news(f"l{one.id}", one.user)
+        if news(f"l{one.id}", login_of(one.user))
     ]
     new += [
         review_remark(one, rows=_ROWS, characters=_CHARACTERS).model_copy(
             update={"changed": f"r{one.id}" in talk.seen}
         )
         for one in said.reviews
-        if news(f"r{one.id}", one.user) and (one.body.strip() or one.state not in _NO_VERDICT)
+        if news(f"r{one.id}", login_of(one.user))
+        and (text_of(one.body).strip() or one.state not in _NO_VERDICT)
     ]
     new.sort(key=lambda one: one.at.timestamp() if one.at else 0.0)
     return new
@@ -162,7 +154,7 @@ def _known_now(said: _Said, talk: Talk) -> Talk:
     return Talk(until, kept | now)
 
 
-def _time(comment: Comment | ReviewComment) -> str:
+def _time(comment: IssueComment | PullRequestComment) -> str:
     return comment.updated_at.isoformat()
 
 
@@ -178,23 +170,22 @@ def count(threads: Sequence[Thread], author: str, *, known: bool) -> ThreadCount
     )
 
 
-def counted(
-    github: Reader, repository: str, pull: PullRequest, told: Sequence[ReviewThread]
-) -> ThreadCount:
+def counted(pull: PullRequest, told: Sequence[ReviewThread]) -> ThreadCount:
     """Ask which threads there are, and nothing else."""
-    threads = threads_of(github.review_comments(repository, pull.number), told)
-    return count(threads, pull.user or "", known=True)
+    threads = threads_of(whole(pull.get_review_comments()), told)
+    return count(threads, login_of(pull.user) or "", known=True)
 
 
-def decision(reviews: Sequence[Review], author: str) -> tuple[Decision, tuple[str, ...]]:
+def decision(reviews: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
     """Say what the reviewers decided: of each the last word that is one.
 
     Whether their word counts for the upstream is not known: anybody may approve.
     """
     last: dict[str, str] = {}
     for one in reviews:
-        if not same_person(one.user, author) and one.state not in _NO_VERDICT:
-            last[name_of(one.user)] = one.state
+        who = login_of(one.user)
+        if not same_person(who, author) and one.state not in _NO_VERDICT:
+            last[name_of(who)] = one.state
     against = [name for name, state in last.items() if state == "CHANGES_REQUESTED"]
     if against:
         return "changes requested", tuple(against[:_NAMED])

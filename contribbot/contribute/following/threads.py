@@ -7,15 +7,20 @@ terminal escapes or writing directions) and bounded.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from contribbot.contribute.text.escape import shortened
-from contribbot.github.protocol import Reader
-from contribbot.model.discussion import Comment, Review, ReviewComment, ReviewThread
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.model.follow import Remark, ReviewsReport, ThreadView
-from contribbot.model.github import PullRequest
+
+if TYPE_CHECKING:
+    from github.IssueComment import IssueComment
+    from github.PullRequestComment import PullRequestComment
+    from github.PullRequestReview import PullRequestReview
+
+    from contribbot.github.client import GitHub, ReviewThread
 
 #: Characters of a name, of a line, and of a text that are shown; lines of a text and of code.
 NAME: Final = 60
@@ -38,18 +43,13 @@ _VERDICTS: Final = {
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread of review comments.
-
-    Attributes:
-        root: The number of the comment that began it.
-        comments: What was said, oldest first.
-        resolved: Whether it is resolved; None: not known.
-        outdated: Whether its lines have changed; None: not known.
-    """
+    """A thread of review comments."""
 
     root: int
-    comments: tuple[ReviewComment, ...]
+    comments: tuple[PullRequestComment, ...]
+    #: Whether it is resolved; None: not known.
     resolved: bool | None = None
+    #: Whether its lines have changed; None: not known.
     outdated: bool | None = None
 
     @property
@@ -59,7 +59,7 @@ class Thread:
 
     def answered(self, author: str) -> bool:
         """Return whether the last word is the author's of the pull request."""
-        return same_person(self.comments[-1].user, author)
+        return same_person(login_of(self.comments[-1].user), author)
 
 
 def short_id(number: int) -> str:
@@ -104,11 +104,11 @@ def _indented(row: str) -> str:
 
 
 def threads_of(
-    comments: Sequence[ReviewComment], told: Sequence[ReviewThread] | None
+    comments: Sequence[PullRequestComment], told: Sequence[ReviewThread] | None
 ) -> tuple[Thread, ...]:
     """Put review comments together as threads, oldest first."""
     above = {one.id: one.in_reply_to_id for one in comments}
-    by_root: dict[int, list[ReviewComment]] = {}
+    by_root: dict[int, list[PullRequestComment]] = {}
     for one in sorted(comments, key=lambda one: (one.created_at, one.id)):
         by_root.setdefault(_root(one.id, above), []).append(one)
     known = {one.first: one for one in told or () if one.first is not None}
@@ -119,14 +119,14 @@ def threads_of(
             Thread(
                 root,
                 tuple(said),
-                None if state is None else state.is_resolved,
-                None if state is None else state.is_outdated,
+                None if state is None else state.resolved,
+                None if state is None else state.outdated,
             )
         )
     return tuple(found)
 
 
-def _root(number: int, above: dict[int, int | None]) -> int:
+def _root(number: int, above: Mapping[int, int | None]) -> int:
     """Follow answers up to what began the thread; it may be deleted, or (never seen) a circle."""
     seen = {number}
     while (higher := above.get(number)) is not None and higher not in seen:
@@ -136,28 +136,31 @@ def _root(number: int, above: dict[int, int | None]) -> int:
 
 
 def remark(
-    said: Comment, *, rows: int = _ROWS, characters: int = _TEXT, thread: str = ""
+    said: IssueComment | PullRequestComment,
+    *,
+    rows: int = _ROWS,
+    characters: int = _TEXT,
+    thread: str = "",
 ) -> Remark:
-    """Return a comment, clean and bounded."""
-    at_line = isinstance(said, ReviewComment)
+    """Return a comment, clean and bounded; one at a line is of a thread."""
     return Remark(
-        kind="thread" if at_line else "comment",
-        author=name_of(said.user),
+        kind="thread" if thread else "comment",
+        author=name_of(login_of(said.user)),
         at=said.created_at,
-        text="\n".join(rows_of(said.body, rows=rows, characters=characters)),
+        text="\n".join(rows_of(text_of(said.body), rows=rows, characters=characters)),
         url=line_of(said.html_url),
         thread=thread,
-        place=_place(said) if isinstance(said, ReviewComment) else "",
+        place=_place(cast("PullRequestComment", said)) if thread else "",
     )
 
 
-def review_remark(said: Review, *, rows: int = _ROWS, characters: int = _TEXT) -> Remark:
+def review_remark(said: PullRequestReview, *, rows: int = _ROWS, characters: int = _TEXT) -> Remark:
     """Return a review, clean and bounded; see `remark`."""
     return Remark(
         kind="review",
-        author=name_of(said.user),
+        author=name_of(login_of(said.user)),
         at=said.submitted_at,
-        text="\n".join(rows_of(said.body, rows=rows, characters=characters)),
+        text="\n".join(rows_of(text_of(said.body), rows=rows, characters=characters)),
         url=line_of(said.html_url),
         verdict=_VERDICTS.get(said.state, line_of(said.state, NAME).lower()),
     )
@@ -168,7 +171,7 @@ def name_of(login: str | None) -> str:
     return line_of(login, NAME) if login else "(an account that is gone)"
 
 
-def _place(said: ReviewComment) -> str:
+def _place(said: PullRequestComment) -> str:
     line = said.line or said.original_line
     return f"{line_of(said.path)}:{line}" if line else line_of(said.path)
 
@@ -177,7 +180,7 @@ def view(thread: Thread, author: str, *, everything: bool = False) -> ThreadView
     """Return a thread as it is shown."""
     first = thread.comments[0]
     said = thread.comments if everything else thread.comments[-_LATEST:]
-    hunk = first.diff_hunk.split("\n")
+    hunk = text_of(first.diff_hunk).split("\n")
     # The line that it is about is the hunk's last.
     code = [*hunk[:1], *hunk[1:][-_CODE:]]
     return ThreadView(
@@ -200,20 +203,20 @@ def _code(row: str) -> str:
 
 
 def reviews(
-    github: Reader, patch: str, repository: str, number: int, *, everything: bool = False
+    github: GitHub, patch: str, repository: str, number: int, *, everything: bool = False
 ) -> ReviewsReport:
     """Read what is said about a pull request."""
-    pull: PullRequest = github.pull(repository, number).value
+    pull = github.pull(repository, number).complete()
     told = github.review_threads(repository, number)
-    found = threads_of(github.review_comments(repository, number), told)
+    found = threads_of(whole(pull.get_review_comments()), told)
     shown = [one for one in found if everything or not one.resolved]
     shown.sort(key=lambda one: (one.comments[0].path, _line(one), one.root))
     said = [
-        *(remark(one) for one in github.comments(repository, number)),
+        *(remark(one) for one in whole(pull.get_issue_comments())),
         *(
             review_remark(one)
-            for one in github.reviews(repository, number)
-            if one.body.strip() or _VERDICTS.get(one.state, "x")
+            for one in pull.get_reviews()
+            if text_of(one.body).strip() or _VERDICTS.get(one.state, "x")
         ),
     ]
     said.sort(key=lambda one: (one.at is None, one.at.timestamp() if one.at else 0.0))
@@ -223,7 +226,7 @@ def reviews(
         reference=f"{repository}#{number}",
         url=line_of(pull.html_url),
         known=told is not None,
-        threads=tuple(view(one, pull.user or "", everything=everything) for one in shown),
+        threads=tuple(view(one, login_of(pull.user) or "", everything=everything) for one in shown),
         hidden=len(found) - len(shown),
         comments=tuple(latest),
         earlier=len(said) - len(latest),

@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from contribbot.contribute.gate.ours import Ours
 from contribbot.errors import NotFoundError, RefusedError
-from contribbot.github.reading import Reader
-from contribbot.model.discussion import Issue
-from contribbot.model.github import PullRequest
+from contribbot.github.fields import login_of, name_of, text_of
+
+if TYPE_CHECKING:
+    from github.Issue import Issue
+    from github.PullRequest import PullRequest
+
+    from contribbot.github.client import GitHub
 
 #: Pages of 100 of the open pull requests, and of those closed since.
 OPEN_PAGES: Final = 3
@@ -41,21 +45,7 @@ PullState = Literal["open", "draft", "merged", "closed"]
 
 @dataclass
 class Found:
-    """A pull request that was listed or found.
-
-    Attributes:
-        repository: Its repository.
-        number: Its number.
-        title: Its title.
-        body: Its text.
-        author: Who opened it.
-        url: Its page.
-        state: What it is; `closed` until it is known whether a bot landed it.
-        updated: When anything happened to it.
-        head: The repository and commit of what it brings, where known.
-        hits: The searches that found it.
-        related: Whether the patch names it.
-    """
+    """A pull request that was listed or found."""
 
     repository: str
     number: int
@@ -63,10 +53,13 @@ class Found:
     body: str
     author: str
     url: str
+    #: What it is; `closed` until it is known whether a bot landed it.
     state: PullState
     updated: datetime
+    #: The repository and commit of what it brings, where known.
     head: tuple[str, str] | None = None
     hits: int = 0
+    #: Whether the patch names it.
     related: bool = False
 
     @property
@@ -77,15 +70,10 @@ class Found:
 
 @dataclass
 class Harvest:
-    """What lists and searches gave.
-
-    Attributes:
-        found: The pull requests, by reference in lower case.
-        ours: Those that are from our branches: a search does not say from where they are.
-        limits: What was not looked at.
-    """
+    """What lists and searches gave."""
 
     found: dict[str, Found] = field(default_factory=dict)
+    #: Those that are from our branches: a search does not say from where they are.
     ours: set[str] = field(default_factory=set)
     limits: list[str] = field(default_factory=list)
 
@@ -98,19 +86,22 @@ class Harvest:
         return known
 
 
-def harvest(github: Reader, ours: Ours, since: datetime) -> Harvest:
+def harvest(github: GitHub, ours: Ours, since: datetime) -> Harvest:
     """Find the pull requests that are worth a look, but ours."""
     made = Harvest()
     _list(github, ours, since, made)
-    for term in terms(ours):
-        _search(github, ours, since, term, made)
+    asked = terms(ours)
+    refused = [error for term in asked if (error := _search(github, ours, since, term, made))]
+    if asked and len(refused) == len(asked):
+        # Nobody could look: that nothing was found says nothing.
+        raise refused[0]
     _name(github, ours, made)
     for reference in ours.own | made.ours:
         made.found.pop(reference, None)
     return made
 
 
-def _list(github: Reader, ours: Ours, since: datetime, made: Harvest) -> None:
+def _list(github: GitHub, ours: Ours, since: datetime, made: Harvest) -> None:
     """List the open ones, and those that were closed since."""
     opened = github.recent_pulls(ours.repository, state="open", pages=OPEN_PAGES)
     closed = github.recent_pulls(ours.repository, state="closed", since=since, pages=CLOSED_PAGES)
@@ -118,36 +109,39 @@ def _list(github: Reader, ours: Ours, since: datetime, made: Harvest) -> None:
         if len(pulls) >= 100 * pages:
             made.limits.append(f"of the {what} ones, the {len(pulls)} last changed were listed")
     for pull in (*opened, *closed):
-        owner = (pull.head.repository or "").partition("/")[0]
+        owner = (name_of(pull.head.repo) or "").partition("/")[0]
         if f"{owner}:{pull.head.ref}".lower() in ours.branches:
             made.ours.add(f"{ours.repository}#{pull.number}".lower())
             continue
-        if pull.state == "closed" and (pull.closed_at or pull.updated_at) < since:
+        if pull.state == "closed" and (pull.closed_at or pull.updated_at or since) < since:
             continue
         made.add(_of_pull(ours.repository, pull))
 
 
-def _search(github: Reader, ours: Ours, since: datetime, term: str, made: Harvest) -> None:
-    """Search for a term among the open ones, and among those that were closed since."""
+def _search(
+    github: GitHub, ours: Ours, since: datetime, term: str, made: Harvest
+) -> RefusedError | None:
+    """Search for a term among the open ones, and those closed since; return a refusal."""
     day = since.strftime("%Y-%m-%d")
     for kind in ("is:open", f"is:closed closed:>={day}"):
         try:
-            said = github.search_issues(f"repo:{ours.repository} is:pr {kind} {term}", _HITS)
+            said = github.search(f"repo:{ours.repository} is:pr {kind} {term}", _HITS)
         except RefusedError as error:
             if error.status != _INVALID:
                 raise
             made.limits.append(f"the search for {term} was refused: {error.message}")
-            return
-        if said.incomplete_results or said.total_count > len(said.items):
+            return error
+        if said.incomplete or said.total > len(said.items):
             made.limits.append(
-                f"the search for {term} gave {len(said.items)} of {said.total_count} ({kind[3:9]})"
+                f"the search for {term} gave {len(said.items)} of {said.total} ({kind[3:9]})"
             )
         for item in said.items:
-            if item.is_pull_request:
+            if _is_pull(item):
                 made.add(_of_issue(ours.repository, item)).hits += 1
+    return None
 
 
-def _name(github: Reader, ours: Ours, made: Harvest) -> None:
+def _name(github: GitHub, ours: Ours, made: Harvest) -> None:
     """Look at what the patch names; an issue is none, and what is gone is passed over."""
     if len(ours.related) > RELATED:
         made.limits.append(f"of `related`, the first {RELATED} were looked at")
@@ -158,11 +152,11 @@ def _name(github: Reader, ours: Ours, made: Harvest) -> None:
             continue
         repository, _, number = reference.partition("#")
         try:
-            issue = github.issue(repository, int(number))
+            issue = github.issue(repository, int(number)).complete()
         except (NotFoundError, RefusedError) as error:
             made.limits.append(f"{reference} could not be read: {error.message}")
             continue
-        if issue.is_pull_request:
+        if _is_pull(issue):
             made.add(_of_issue(repository, issue)).related = True
 
 
@@ -230,21 +224,27 @@ def mentions(issue: str, upstream: str, one: Found) -> bool:
 
 
 def _of_pull(repository: str, pull: PullRequest) -> Found:
-    head = (pull.head.repository, pull.head.sha) if pull.head.repository else None
+    where = name_of(pull.head.repo)
+    head = (where, pull.head.sha) if where else None
     state: PullState = "draft" if pull.draft else "open"
     if pull.state == "closed":
         state = "merged" if pull.merged_at else "closed"
     return Found(
-        repository, pull.number, pull.title, pull.body, pull.user or "ghost", pull.html_url,
-        state, pull.updated_at, head,
+        repository, pull.number, pull.title, text_of(pull.body), login_of(pull.user) or "ghost",
+        pull.html_url, state, pull.updated_at or pull.created_at, head,
     )  # fmt: skip
+
+
+def _is_pull(issue: Issue) -> bool:
+    return issue.raw_data.get("pull_request") is not None
 
 
 def _of_issue(repository: str, issue: Issue) -> Found:
     state: PullState = "open"
     if issue.state == "closed":
-        state = "merged" if issue.merged_at else "closed"
+        merged = (issue.raw_data.get("pull_request") or {}).get("merged_at")
+        state = "merged" if merged else "closed"
     return Found(
-        repository, issue.number, issue.title, issue.body, issue.user or "ghost", issue.html_url,
-        state, issue.updated_at,
+        repository, issue.number, issue.title, text_of(issue.body), login_of(issue.user) or "ghost",
+        issue.html_url, state, issue.updated_at,
     )  # fmt: skip

@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot.contribute.gate.touching import Touch, read_files
 from contribbot.contribute.state import Contribution, state
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
-from contribbot.github.reading import Reader
 from contribbot.model.gate import Look, RowState, Searched
-from contribbot.model.github import Account, Repository
 from contribbot.model.patch import Patch
 from contribbot.model.rules import Rules
 from contribbot.queue import journal
@@ -26,24 +24,25 @@ from contribbot.store.mail import Mail, ask_mailinfo, plain_mail
 from contribbot.store.repository import open_store
 from contribbot.workspace import stores_folder
 
+if TYPE_CHECKING:
+    from github.Repository import Repository
+
+    from contribbot.github.client import GitHub
+
 T = TypeVar("T")
 _LONGEST: Final = 300
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule says.
+    """What a rule says."""
 
-    Attributes:
-        state: Whether it is kept.
-        seen: What was seen.
-        next: The next step, or empty.
-        searched: The look for duplicates, where it found none.
-    """
-
+    #: Whether it is kept.
     state: RowState
     seen: str
+    #: The next step, or empty.
     next: str = ""
+    #: The look for duplicates, where it found none.
     searched: Searched | None = None
 
 
@@ -78,35 +77,24 @@ class NotAskedError(Exception):
 
 @dataclass
 class Case:
-    """A patch before the gate.
-
-    Attributes:
-        queue: The queue.
-        patch: The patch.
-        rules: What its upstream asks.
-        github: Reads from GitHub; None: it is not asked.
-        broken: Why GitHub cannot be asked, where it was wanted.
-        server: Which GitHub.
-        now: The time.
-        asked: Whether the rule at hand asked GitHub.
-        looked: When GitHub was asked; the oldest that matters.
-        look: The look for duplicates, once there was one.
-    """
+    """A patch before the gate."""
 
     queue: Queue
     patch: Patch
     rules: Rules
-    github: Reader | None
+    #: Reads from GitHub; None: it is not asked.
+    github: GitHub | None
     broken: GitHubError | None
     server: str
     now: datetime
+    #: Whether the rule at hand asked GitHub.
     asked: bool = False
+    #: When GitHub was asked; the oldest that matters.
     looked: datetime | None = None
     look: Look | None = None
     _repository: Repository | None = field(default=None, repr=False)
-    _me: Account | None = field(default=None, repr=False)
 
-    def ask(self, question: Callable[[Reader], T]) -> T:
+    def ask(self, question: Callable[[GitHub], T]) -> T:
         """Ask GitHub something."""
         self.asked = True
         if self.broken is not None:
@@ -130,16 +118,13 @@ class Case:
         self.asked = True
         if self._repository is None:
             name = self.patch.upstream.repository
-            self._repository = self.ask(lambda github: github.repository(name))
+            self._repository = self.ask(lambda github: github.repository(name).complete())
         return self._repository
 
     @property
-    def me(self) -> Account:
-        """Whose token it is; asked for once."""
-        self.asked = True
-        if self._me is None:
-            self._me = self.ask(lambda github: github.me())
-        return self._me
+    def me(self) -> str:
+        """Whose token it is."""
+        return self.ask(lambda github: github.me)
 
     @cached_property
     def contribution(self) -> Contribution:

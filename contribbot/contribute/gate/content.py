@@ -8,6 +8,7 @@ from typing import Final
 from contribbot.contribute.gate.case import Case, Finding, failed, line, passed, person, refused
 from contribbot.contribute.text.templates import compare_with_live, template_of
 from contribbot.errors import ContribbotError, NotFoundError
+from contribbot.github.git_data import read_file
 
 _TABLE: Final = "[contribution] of patch.toml"
 _NONE_NEEDED: Final = re.compile(r"(?i)none needed\b")
@@ -37,11 +38,11 @@ def issue_open(case: Case) -> Finding:
     repository, _, number = named.partition("#")
     then = f"correct `issue` in {_TABLE}"
     try:
-        found = case.ask(lambda github: github.issue(repository, int(number)))
+        found = case.ask(lambda github: github.issue(repository, int(number)).complete())
     except NotFoundError:
         return failed(f"there is no {named}", then)
     said = f"{named} “{line(found.title)}”"
-    if found.is_pull_request:
+    if found.raw_data.get("pull_request") is not None:
         return failed(f"{said} is a pull request", f"{then}, or name it in `related`")
     if found.state == "closed":
         return person(
@@ -101,7 +102,7 @@ def template(case: Case) -> Finding:
     ours, live = template_of(case.queue, case.rules), case.rules.body.live
     where = case.patch.upstream.repository
     branch = case.repository.default_branch
-    content = case.ask(lambda github: github.file(where, live, branch))
+    content = case.ask(lambda github: read_file(github, where, live, branch))
     if content is None:
         return person(f"{where} has no {live} any more", "see where its template is now")
     changed = compare_with_live(ours, content.decode("utf-8", "replace")).lines

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.gate import looks
 from contribbot.errors import GitHubError, QueueError, UsageError
-from contribbot.github.reading import Reader
-from contribbot.github.server import find_server
+from contribbot.github.auth import find_server
 from contribbot.model.gate import Look
 from contribbot.queue.load import Queue, no_such_patch
 from contribbot.queue.tomledit import Rows, Table, edited
@@ -18,6 +17,8 @@ from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
     from tomlkit.toml_document import TOMLDocument
+
+    from contribbot.github.client import GitHub
 
 _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>.*)", re.DOTALL)
 #: A reason says something.
@@ -52,7 +53,7 @@ def set_different(
     queue: Queue,
     name: str,
     reasons: Mapping[str, str],
-    github: Reader | None,
+    github: GitHub | None,
     *,
     broken: GitHubError | None = None,
 ) -> str:
@@ -76,7 +77,7 @@ def set_different(
 
 
 def _look(
-    queue: Queue, name: str, github: Reader | None, broken: GitHubError | None
+    queue: Queue, name: str, github: GitHub | None, broken: GitHubError | None
 ) -> tuple[Look | None, str]:
     """Return a look of the last hour, or why there is none."""
     server, now = find_server().api, datetime.now(UTC).replace(microsecond=0)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.gate.candidates import Found, harvest, in_order, mentions
 from contribbot.contribute.gate.ours import Ours
@@ -21,9 +21,14 @@ from contribbot.contribute.gate.samechange import Comparison, Same
 from contribbot.contribute.gate.touching import functions, read_hunks, shared_functions
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import NotFoundError, RefusedError
-from contribbot.github.reading import Reader
-from contribbot.model.discussion import PullFile
+from contribbot.github.fields import name_of, whole
+from contribbot.github.git_data import read_file
 from contribbot.model.gate import Candidate, Look
+
+if TYPE_CHECKING:
+    from github.File import File
+
+    from contribbot.github.client import GitHub
 
 #: Days in which a merged pull request counts as recent.
 DAYS: Final = 90
@@ -49,21 +54,14 @@ _LANDED: Final = frozenset({"closed", "merged"})
 
 @dataclass(frozen=True)
 class _Shared:
-    """What a pull request has in common with the patch.
-
-    Attributes:
-        found: The pull request.
-        files: Files that both touch.
-        functions: Functions that both change.
-        issue: Whether it names the issue.
-        alone: Whether it touches no file that the patch does not.
-        same: How much of it is the same change.
-    """
+    """What a pull request has in common with the patch."""
 
     found: Found
-    files: tuple[PullFile, ...]
+    files: tuple[File, ...]
     functions: tuple[str, ...]
+    #: Whether it names the issue.
     issue: bool
+    #: Whether it touches no file that the patch does not.
     alone: bool
     same: Same = ""
 
@@ -86,7 +84,7 @@ class _Shared:
 
 
 def look(
-    github: Reader, ours: Ours, title: str, *, key: str, now: datetime, days: int = DAYS
+    github: GitHub, ours: Ours, title: str, *, key: str, now: datetime, days: int = DAYS
 ) -> Look:
     """Look for pull requests that may be the same work."""
     made = harvest(github, ours, now - timedelta(days=days))
@@ -117,15 +115,15 @@ def _order(one: _Shared) -> tuple[int, int]:
 
 
 def _compared(
-    github: Reader, ours: Ours, chosen: Sequence[Found], limits: list[str]
+    github: GitHub, ours: Ours, chosen: Sequence[Found], limits: list[str]
 ) -> list[_Shared]:
     """Compare the files of pull requests, four at a time."""
 
-    def files_of(one: Found) -> tuple[PullFile, ...]:
+    def files_of(one: Found) -> tuple[File, ...]:
         if one.repository.lower() != ours.repository.lower():
             return ()  # its paths are another project's
         try:
-            return github.pull_files(one.repository, one.number)
+            return tuple(github.pull(one.repository, one.number).get_files())
         except NotFoundError as error:  # taken away meanwhile
             limits.append(f"{one.reference}: its files could not be read: {error.message}")
             return ()
@@ -135,7 +133,7 @@ def _compared(
     return [_shared(ours, one, files) for one, files in zip(chosen, listed, strict=True)]
 
 
-def _shared(ours: Ours, one: Found, files: Sequence[PullFile]) -> _Shared:
+def _shared(ours: Ours, one: Found, files: Sequence[File]) -> _Shared:
     common = tuple(file for file in files if _path(ours, file))
     return _Shared(
         found=one,
@@ -146,15 +144,13 @@ def _shared(ours: Ours, one: Found, files: Sequence[PullFile]) -> _Shared:
     )
 
 
-def _path(ours: Ours, file: PullFile) -> str:
+def _path(ours: Ours, file: File) -> str:
     """Return the path by which the patch knows a file of a pull request; or nothing."""
     names = (file.filename, file.previous_filename or "")
     return next((name for name in names if name in ours.touched), "")
 
 
-def _functions(
-    ours: Ours, files: Sequence[PullFile], contents: dict[str, bytes]
-) -> tuple[str, ...]:
+def _functions(ours: Ours, files: Sequence[File], contents: dict[str, bytes]) -> tuple[str, ...]:
     found: list[str] = []
     for file in files:
         content = contents.get(file.filename)
@@ -163,7 +159,7 @@ def _functions(
     return tuple(dict.fromkeys(found))
 
 
-def _landed(github: Reader, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
+def _landed(github: GitHub, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
     """Leave out what was closed and did not land; bots land commits and then close."""
     kept: list[_Shared] = []
     left = EVENTS
@@ -174,7 +170,7 @@ def _landed(github: Reader, shared: list[_Shared], limits: list[str]) -> list[_S
                 limits.append(f"{found.reference} was closed; whether it landed was not looked at")
                 continue
             left -= 1
-            events = github.issue_events(found.repository, found.number)
+            events = whole(github.issue(found.repository, found.number).get_events())
             if any(event.event in _LANDED and event.commit_id for event in events):
                 found.state = "merged"
             elif not found.related:
@@ -184,7 +180,7 @@ def _landed(github: Reader, shared: list[_Shared], limits: list[str]) -> list[_S
 
 
 def _same_change(
-    github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]
+    github: GitHub, ours: Ours, shared: list[_Shared], limits: list[str]
 ) -> list[_Shared]:
     """Find those that are the same change, or hold it or one commit of it."""
     compared = Comparison(github, ours)
@@ -199,7 +195,7 @@ def _same_change(
     return made
 
 
-def _parsed(github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
+def _parsed(github: GitHub, ours: Ours, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
     """Name functions by the syntax of the files themselves, where they are Python."""
     made: list[_Shared] = []
     left = PARSED
@@ -210,7 +206,7 @@ def _parsed(github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]
         try:
             head = one.found.head or (_head(github, one.found) if wanted else None)
             for file in wanted if head else ():
-                content = github.file(head[0], file.filename, head[1]) if head else None
+                content = read_file(github, head[0], file.filename, head[1]) if head else None
                 if content is not None:
                     contents[file.filename] = content
         except (NotFoundError, RefusedError) as error:
@@ -219,14 +215,15 @@ def _parsed(github: Reader, ours: Ours, shared: list[_Shared], limits: list[str]
     return made
 
 
-def _is_python(file: PullFile) -> bool:
+def _is_python(file: File) -> bool:
     return file.filename.endswith((".py", ".pyi")) and file.status != "removed" and bool(file.patch)
 
 
-def _head(github: Reader, found: Found) -> tuple[str, str] | None:
+def _head(github: GitHub, found: Found) -> tuple[str, str] | None:
     """Return where the files of a pull request lie that a search found."""
-    head = github.pull(found.repository, found.number).value.head
-    return (head.repository, head.sha) if head.repository else None
+    head = github.pull(found.repository, found.number).complete().head
+    where = name_of(head.repo)
+    return (where, head.sha) if where else None
 
 
 def _candidate(one: _Shared, ours: Ours) -> Candidate:

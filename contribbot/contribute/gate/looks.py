@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
 from contribbot.contribute.gate import duplicates
 from contribbot.contribute.gate.ours import Ours, ours_of
 from contribbot.files import write_atomically
-from contribbot.github.private import make_private
-from contribbot.github.reading import Reader
+from contribbot.github.cache import make_private
 from contribbot.model.attestation import json_digest
 from contribbot.model.gate import Look
 from contribbot.queue.load import Queue
 from contribbot.verify.cache import tool_digest
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 _FRESH: Final = timedelta(hours=1)
 
@@ -27,7 +29,7 @@ def look_file(queue: Queue, name: str) -> Path:
     return queue.local / "duplicates" / f"{name}.json"
 
 
-def find(github: Reader, queue: Queue, name: str, *, server: str, now: datetime) -> Look:
+def find(github: GitHub, queue: Queue, name: str, *, server: str, now: datetime) -> Look:
     """Look for a patch's duplicates, unless that was done within the hour."""
     ours = ours_of(queue, name)
     title = queue.specs[name].title

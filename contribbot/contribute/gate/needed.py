@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.following.landing import Fate, Landing, landing
 from contribbot.contribute.gate.case import Case, Finding, NotAskedError, failed, passed, person
 from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.state import Contribution, state
 from contribbot.errors import NotFoundError
-from contribbot.github.protocol import Reader
 from contribbot.life.expiry import due
 from contribbot.life.stacks import own_pin
 from contribbot.queue import journal
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 _IN: Final = frozenset({Fate.MERGED, Fate.LANDED})
 
@@ -85,10 +87,11 @@ def _landing(case: Case, reference: str) -> Landing | None:
     """Ask what became of a pull request; None: it is open."""
     repository, _, number = reference.partition("#")
 
-    def look(github: Reader) -> Landing | None:
-        pull = github.pull(repository, int(number)).value
+    def look(github: GitHub) -> Landing | None:
+        pull = github.pull(repository, int(number)).complete()
         if pull.state == "open":
             return None
-        return landing(github, repository, pull, github.repository(repository).default_branch)
+        branch = github.repository(repository).complete().default_branch
+        return landing(github, repository, pull, branch)
 
     return case.ask(look)

@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.gate import commits, content, needed, proof, remote
 from contribbot.contribute.gate.case import Case, Finding, NotAskedError, line
 from contribbot.contribute.text.templates import rules_of
 from contribbot.errors import GitHubError, UsageError
-from contribbot.github.reading import Reader
 from contribbot.model.gate import Gate, Row, RowState
 from contribbot.queue.load import Queue
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule.
-
-    Attributes:
-        name: Its name.
-        judge: Says whether it is kept.
-        mended_by_opening: Whether `open-pr` does something about it by itself.
-    """
+    """A rule."""
 
     name: str
     judge: Callable[[Case], Finding]
+    #: Whether `open-pr` does something about it by itself.
     mended_by_opening: bool = False
 
 
@@ -62,7 +59,7 @@ RULES: Final = (
 def judge(
     queue: Queue,
     name: str,
-    github: Reader | None,
+    github: GitHub | None,
     *,
     broken: GitHubError | None = None,
     server: str = "",

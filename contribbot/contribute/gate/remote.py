@@ -9,8 +9,10 @@ from contribbot.contribute.book import Book
 from contribbot.contribute.gate import looks
 from contribbot.contribute.gate.case import Case, Finding, failed, passed, person, refused
 from contribbot.contribute.gate.differing import is_reason, unasked
+from contribbot.contribute.opening.preconditions import refuses_pulls
 from contribbot.contribute.stack import check_below
 from contribbot.errors import NotFoundError, OpeningError
+from contribbot.github.fields import may_push
 from contribbot.model.gate import Candidate
 
 _SHOWN: Final = 5
@@ -34,11 +36,9 @@ def stack(case: Case) -> Finding:
 def upstream(case: Case) -> Finding:
     """The upstream takes pull requests."""
     found = case.repository
-    if found.archived or found.disabled:
-        return failed(
-            f"{found.full_name} is {'archived' if found.archived else 'switched off'}",
-            "look on its page for where the project went",
-        )
+    why = refuses_pulls(found)
+    if why:
+        return failed(f"{found.full_name} {why}", "look on its page for where it takes changes")
     wanted = case.patch.upstream.repository
     if found.full_name.lower() != wanted.lower():
         return person(f"{wanted} is called {found.full_name} now", "correct upstreams/NAME.toml")
@@ -55,7 +55,11 @@ def branch(case: Case) -> Finding:
     base = case.repository.default_branch
     owner = known.fork.partition("/")[0]
     try:
-        said = case.ask(lambda github: github.compare(repository, base, f"{owner}:{known.branch}"))
+        said = case.ask(
+            lambda github: github.repository(repository).compare(
+                base, f"{owner}:{known.branch}", comparison_commits_per_page=1
+            )
+        )
     except NotFoundError:
         return failed(
             f"{known.fork} has no branch {known.branch}", f"contribbot open-pr {case.patch.name}"
@@ -72,11 +76,11 @@ def open_prs(case: Case) -> Finding:
     cap, repository = case.rules.open_prs, case.patch.upstream.repository
     if not cap:
         return passed("the upstream has no limit")
-    permissions = case.repository.permissions
-    login = case.me.login
-    if permissions is not None and permissions.push:
+    login = case.me
+    if may_push(case.repository):
         return passed(f"no limit for {login}, who has write access")
-    count = case.ask(lambda github: github.count_open_pulls(repository, login))
+    query = f"repo:{repository} is:pr is:open author:{login}"
+    count = case.ask(lambda github: github.search(query, 1)).total
     known = case.contribution
     # One that is open already is among them, and does not become one more.
     room = cap if known.reference and not known.ended else cap - 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from contribbot.contribute.gate.ours import Ours
 from contribbot.contribute.gate.patchids import patch_id, patch_ids
 from contribbot.errors import RefusedError
-from contribbot.github.reading import Reader
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 #: `whole`: the same change. `within`: one of its commits is. `commit`: it has one of ours.
 Same = Literal["whole", "within", "commit", ""]
@@ -19,16 +21,9 @@ _TOO_LARGE: Final = 406
 
 @dataclass
 class Comparison:
-    """Compares pull requests with a patch, the most alike first, as many as it may.
+    """Compares pull requests with a patch, the most alike first, as many as it may."""
 
-    Attributes:
-        github: Reads from GitHub.
-        ours: The patch.
-        limits: What was not compared, a line each.
-        asked: Pull requests that were to be compared.
-    """
-
-    github: Reader
+    github: GitHub
     ours: Ours
     limits: list[str] = field(default_factory=list)
     asked: int = 0
@@ -39,7 +34,7 @@ class Comparison:
         if self.asked > SERIES:
             return ""
         try:
-            ids = patch_ids(self.github.pull_commits(repository, number))
+            ids = patch_ids(self.github.diff(repository, number, commits=True))
             # One commit is all of it; of several, the sum is another diff.
             whole = (ids[0] if len(ids) == 1 else self._sum(repository, number)) if alone else ""
         except RefusedError as error:
@@ -50,7 +45,7 @@ class Comparison:
         return self._judged(ids, whole)
 
     def _sum(self, repository: str, number: int) -> str:
-        return patch_id(self.github.pull_diff(repository, number))
+        return patch_id(self.github.diff(repository, number))
 
     def _judged(self, ids: tuple[str, ...], whole: str) -> Same:
         ours = self.ours.ids

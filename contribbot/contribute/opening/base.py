@@ -8,28 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from contribbot.errors import GitHubError
-from contribbot.github.protocol import Reader
-from contribbot.model.gitdata import Branch, TreeEntry
+from contribbot.github import git_data
+from contribbot.github import git_objects as remote
 from contribbot.store.commits import Commit, write_commits
-from contribbot.store.objects import object_id, read_objects
+from contribbot.store.objects import read_objects
 from contribbot.store.overlay import FOLDER, Change, Entry, Overlay
 from contribbot.store.repository import Store
 
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
+
 _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
-_SUBMODULE: Final = "160000"
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """A path where the branch has a file for a folder, or a folder for a file.
-
-    Attributes:
-        path: The path that is to be changed.
-        why: One phrase.
-    """
+    """A path where the branch has a file for a folder, or a folder for a file."""
 
     path: str
     why: str
@@ -37,43 +33,43 @@ class Blocked:
 
 @dataclass(frozen=True)
 class Base:
-    """The branch in the store.
+    """The branch in the store."""
 
-    Attributes:
-        commit: A commit that has the branch's content at the paths, and the pin's elsewhere.
-        blobs: The objects that the branch has at the paths.
-    """
-
+    #: A commit that has the branch's content at the paths, and the pin's elsewhere.
     commit: str
     blobs: frozenset[str]
 
 
 @dataclass(frozen=True)
+class Tip:
+    """A branch of the upstream: its newest commit, and the tree of that."""
+
+    name: str
+    sha: str
+    tree: str
+
+
+@dataclass(frozen=True)
 class Target:
-    """The branch that a patch goes to, and who reads it.
+    """The branch that a patch goes to, of the upstream's repository."""
 
-    Attributes:
-        reader: Reads from GitHub.
-        repository: The upstream's, `owner/name`.
-        tip: The branch.
-    """
-
-    reader: Reader
+    github: GitHub
     repository: str
-    tip: Branch
+    tip: Tip
 
 
 def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> Base | Blocked:
     """Bring the branch's content at some paths into the store."""
     above = {folder for path in paths for folder in _parents(path)}
     wanted = sorted({*paths, *above})
-    there = target.reader.tree(target.repository, target.tip.tree, wanted)
+    upstream = target.github.repository(target.repository)
+    there = git_data.read_tree(upstream, target.tip.tree, wanted)
     tree = Overlay(store, pin)
     tree.prefetch(paths)
     blocked = _blocked(paths, there, tree)
     if blocked is not None:
         return blocked
-    there = {path: entry for path, entry in there.items() if not entry.is_folder}
+    there = {path: entry for path, entry in there.items() if entry.mode != remote.FOLDER}
     different = {
         path: there[path]
         for path in paths
@@ -100,34 +96,33 @@ def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> B
     return Base(commit.id, frozenset(there[path].sha for path in paths if path in there))
 
 
-def _contents(store: Store, wanted: Mapping[str, TreeEntry], target: Target) -> dict[str, bytes]:
+def _contents(store: Store, wanted: Mapping[str, remote.Entry], target: Target) -> dict[str, bytes]:
     """Return the bytes of what the branch has, from the store where it knows them."""
-    ids = list(dict.fromkeys(one.sha for one in wanted.values() if one.mode != _SUBMODULE))
+    ids = list(dict.fromkeys(one.sha for one in wanted.values() if one.mode != remote.SUBMODULE))
     known = {
         blob: object_.content
         for blob, object_ in zip(ids, read_objects(store, ids), strict=True)
         if object_ is not None and object_.kind == "blob"
     }
     missing = [blob for blob in ids if blob not in known]
-    fetched = dict(target.reader.blobs(target.repository, missing)) if missing else {}
-    for blob in missing:
-        if blob not in fetched or object_id("blob", fetched[blob]) != blob:
-            raise GitHubError(
-                f"{target.repository}: GitHub gave another content for {blob[:12]}",
-                hint="run it again; nothing was written",
-            )
-    return known | fetched
+    return known | git_data.read_blobs(target.github, target.repository, missing)
 
 
-def _blocked(paths: Sequence[str], there: Mapping[str, TreeEntry], pin: Overlay) -> Blocked | None:
+def _blocked(
+    paths: Sequence[str], there: Mapping[str, remote.Entry], pin: Overlay
+) -> Blocked | None:
     """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
     for path in paths:
         entry = there.get(path)
         # Where a patch replaces a whole folder, no other file may be in it.
-        if entry is not None and entry.is_folder and pin.entry(path) != Entry(FOLDER, entry.sha):
+        if (
+            entry is not None
+            and entry.mode == FOLDER
+            and pin.entry(path) != Entry(FOLDER, entry.sha)
+        ):
             return Blocked(path, "the branch has a folder there")
         for folder in _parents(path):
-            if folder not in there or there[folder].is_folder:
+            if folder not in there or there[folder].mode == remote.FOLDER:
                 continue
             known = pin.entry(folder)
             if known is None or known.mode == FOLDER:

@@ -6,41 +6,47 @@ until the ref names them nobody sees them. The ref is the one write that shows.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.opening.carryover import Carried
+from contribbot.contribute.opening.base import Tip
+from contribbot.contribute.opening.carryover import Carried, Made
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError
-from contribbot.github.objects import commit_id
-from contribbot.github.protocol import GitHub, Reader
-from contribbot.model.gitdata import Branch, NewCommit
+from contribbot.github.git_data import head_of
+from contribbot.github.git_objects import Author, commit_id
+from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.patch import Patch
+
+if TYPE_CHECKING:
+    from github.Repository import Repository
+
+    from contribbot.github.client import GitHub
 
 #: How many characters of an id people read.
 _SHORT: Final = 12
-#: How GitHub refuses a tree or a parent that the repository does not have.
-_UNSEEN: Final = frozenset({409, 422})
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a branch goes.
+    """Where a branch goes."""
 
-    Attributes:
-        upstream: The upstream's repository, `owner/name`.
-        fork: The repository that gets the branch; the upstream itself where it is one's own.
-        tip: The upstream's branch that pull requests go to, with its newest commit.
-        server: The page of the server, such as `https://github.com`.
-        fork_id: The fork's id in GraphQL; empty: not known.
-        missing: Whether there is no fork yet.
-    """
-
+    #: The upstream's repository, `owner/name`.
     upstream: str
+    #: The repository that gets the branch; the upstream itself where it is one's own.
     fork: str
-    tip: Branch
+    #: The upstream's branch that pull requests go to, with its newest commit.
+    tip: Tip
+    #: The page of the server, such as `https://github.com`.
     server: str = ""
+    #: The fork's id in GraphQL; empty: not known.
     fork_id: str = ""
+    #: Whether there is no fork yet.
     missing: bool = False
+    #: Commits of the upstream's branch that the fork's lacks.
+    behind: int = 0
+    #: Commits of the fork's branch that the upstream's lacks.
+    own: int = 0
 
     @property
     def owner(self) -> str:
@@ -53,67 +59,75 @@ def branch_of(patch: Patch) -> str:
     return patch.spec.contribution.branch or f"contribbot/{patch.name}"
 
 
-def make_commits(
-    github: GitHub, place: Place, carried: Carried
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Make the objects of a branch in the fork.
+def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
+    """Bring a fork that lags behind up to date, unless that would merge into its owner's work.
 
-    A fork that has not seen the upstream's newest commit is brought up to date, once.
+    GitHub refuses a branch of a fork whose workflows are older than the branch's.
     """
-    blobs = list(carried.contents)
-    contents = [carried.contents[blob] for blob in blobs]
-    made = github.create_blobs(place.fork, contents) if contents else ()
-    for wanted, got in zip(blobs, made, strict=True):
-        _same("blob", wanted, got)
+    if not place.behind or place.own:
+        return ()
+    main = f"{place.tip.name} of {place.fork}"
     try:
-        return _commits(github, place, carried), ()
-    except (NotFoundError, RefusedError) as error:
-        if place.fork == place.upstream or not _unseen(error):
-            raise
-        # Forks share their objects with the upstream, but may learn late of the newest.
-        github.sync_fork(place.fork, place.tip.name)
-    try:
-        note = f"brought {place.tip.name} of {place.fork} up to date with {place.upstream}"
-        return _commits(github, place, carried), (note,)
-    except (NotFoundError, RefusedError) as error:
-        raise OpeningError(
-            f"{place.fork}: it does not take commits on {place.upstream}@{place.tip.sha[:_SHORT]}:"
-            f" {error.message}",
-            hint=f"bring its branch {place.tip.name} up to date on its page, and run this again",
-        ) from error
+        github.repository(place.fork).merge_upstream(place.tip.name)
+    except RefusedError as error:
+        # A rule may forbid it; whether the branch needs it is for GitHub to say.
+        return (f"{main} could not be brought up to date: {error.message}",)
+    return (f"brought {main} up to date with {place.upstream}",)
 
 
-def _unseen(error: GitHubError) -> bool:
-    """Say whether an error may mean that the repository does not have an object."""
-    return not isinstance(error, RefusedError) or error.status in _UNSEEN
-
-
-def _commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, ...]:
+def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, ...]:
+    """Make the objects of a branch in the fork."""
+    fork = github.repository(place.fork)
+    for blob, content in carried.contents.items():
+        encoded = base64.b64encode(content).decode()
+        _same("blob", blob, fork.create_git_blob(encoded, "base64").sha)
     tree, parent = place.tip.tree, place.tip.sha
     found: list[str] = []
-    for one in carried.commits:
-        tree = github.create_tree(place.fork, tree, one.changes)
-        wanted = NewCommit(message=one.message, tree=tree, parents=(parent,), author=one.author)
-        made = github.create_commit(place.fork, wanted)
-        if made != commit_id(wanted):
-            _look_at(github, place.fork, made, wanted)
-        found.append(made)
-        parent = made
+    try:
+        for made in carried.commits:
+            tree, parent = _commit(github, fork, made, tree, parent)
+            found.append(parent)
+    except (NotFoundError, RefusedError) as error:
+        raise _unready(place, error) from error
     return tuple(found)
 
 
-def _look_at(reader: Reader, fork: str, made: str, wanted: NewCommit) -> None:
+def _commit(
+    github: GitHub, fork: Repository, made: Made, base: str, parent: str
+) -> tuple[str, str]:
+    """Make a tree and a commit, and return their ids."""
+    from github.GitCommit import GitCommit  # noqa: PLC0415  start-up time
+    from github.GitTree import GitTree  # noqa: PLC0415  start-up time
+    from github.InputGitAuthor import InputGitAuthor  # noqa: PLC0415  start-up time
+    from github.InputGitTreeElement import InputGitTreeElement  # noqa: PLC0415  start-up time
+
+    who = made.author
+    # With its own offset: it is part of the commit.
+    author = InputGitAuthor(who.name, who.email, who.date.isoformat(timespec="seconds"))
+    elements = [InputGitTreeElement(one.path, one.mode, one.kind, sha=one.sha or None)
+                for one in made.changes]  # fmt: skip
+    requester = github.requester
+    tree = fork.create_git_tree(elements, GitTree(requester, {}, {"sha": base}, completed=True))
+    parents = [GitCommit(requester, {}, {"sha": parent}, completed=True)]
+    commit = fork.create_git_commit(made.message, tree, parents, author, author)
+    if commit.sha != commit_id(made.message, tree.sha, [parent], who):
+        _look_at(fork, commit.sha, made, tree.sha, parent)
+    return tree.sha, commit.sha
+
+
+def _look_at(fork: Repository, sha: str, made: Made, tree: str, parent: str) -> None:
     """Accept a commit with another id only where it is the same in all that matters."""
-    got = reader.commit(fork, made)
+    got = fork.get_git_commit(sha)
+    who = Author(got.author.name, got.author.email, got.author.date)
     for what, ours, theirs in (
-        ("tree", wanted.tree, got.tree),
-        ("parents", wanted.parents, got.parents),
-        ("message", wanted.message.strip(), got.message.strip()),
-        ("author", wanted.author, got.author),
+        ("tree", tree, got.tree.sha),
+        ("parents", [parent], [one.sha for one in got.parents]),
+        ("message", made.message.strip(), got.message.strip()),
+        ("author", made.author, who),
     ):
         if ours != theirs:
             raise GitHubError(
-                f"{fork}: GitHub made a commit with another {what} than was asked for",
+                f"{fork.full_name}: GitHub made a commit with another {what} than was asked for",
                 hint="report this with the patch; no branch was changed",
             )
 
@@ -126,14 +140,30 @@ def _same(what: str, wanted: str, got: str) -> None:
         )
 
 
+def _unready(place: Place, error: GitHubError) -> OpeningError:
+    """Return the error for a fork that does not take what stands on the upstream's newest."""
+    tip = f"{place.upstream}@{place.tip.sha[:_SHORT]}"
+    main = f"{place.tip.name} of {place.fork}"
+    page = f"{place.server}/{place.fork}"
+    if place.own:
+        mine = f"{place.own} commit{'s' if place.own > 1 else ''} of your own"
+        said = (
+            f"{main} has {mine} and is {place.behind} behind, and contribbot merges nothing into it"
+        )
+        then = f"move them to another branch and sync the fork on {page}, and run this again; or "
+    else:
+        said, then = f"GitHub takes no branch on {tip} there", f"sync the fork on {page}; or "
+    return OpeningError(f"{place.fork}: {said}: {error.message}", hint=f"{then}{WORKFLOW_HINT}")
+
+
 def refuse_foreign(
-    reader: Reader, place: Place, branch: str, head: str | None, ours: frozenset[str],
+    github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str],
     *, lost: str = "",
 ) -> None:  # fmt: skip
     """Refuse to go on where a branch has a commit that is not one of ours."""
     if head is None or head in ours:
         return
-    found = reader.commit(place.fork, head)
+    found = github.repository(place.fork).get_git_commit(head)
     subject = found.message.partition("\n")[0]
     what = f"{head[:_SHORT]} {subject!a} by {found.author.name} <{found.author.email}>"
     if lost:
@@ -155,26 +185,38 @@ def put_ref(
     github: GitHub, place: Place, branch: str, head: str, *, was: str | None, ours: frozenset[str]
 ) -> None:
     """Give a branch its commit, unless it has one by then that is not ours."""
+    fork = github.repository(place.fork)
     if was is None:
-        try:
-            github.create_ref(place.fork, branch, head)
-        except RefusedError as error:
-            refuse_foreign(github, place, branch, github.ref(place.fork, branch), ours | {head})
-            above, slash, _ = branch.partition("/")
-            way = f"a branch {above} there leaves no room for it, or " if slash else ""
-            raise OpeningError(
-                f"{place.fork}: the branch {branch} cannot be made: {error.message}",
-                hint=f"{way}a rule of that repository forbids it: name another in"
-                " [contribution] of patch.toml",
-            ) from error
+        _make_ref(github, place, branch, head, ours)
         return
     if place.fork_id and was != head:
         github.move_ref(place.fork_id, branch, old=was, new=head)
     # See whether it moved. Else REST must do it, and that does not ask what a branch had:
     # this look is as late as can be.
-    now = github.ref(place.fork, branch)
+    now = head_of(fork, branch)
     refuse_foreign(github, place, branch, now, ours | {head})
     if now is None:
-        github.create_ref(place.fork, branch, head)
+        _make_ref(github, place, branch, head, ours)
     elif now != head:
-        github.update_ref(place.fork, branch, head, force=True)
+        github.ref(place.fork, branch).edit(head, force=True)
+
+
+def _make_ref(github: GitHub, place: Place, branch: str, head: str, ours: frozenset[str]) -> None:
+    fork = github.repository(place.fork)
+    try:
+        fork.create_git_ref(f"refs/heads/{branch}", head)
+    except NotFoundError as error:
+        # The objects are there: it is the branch that GitHub hides behind this.
+        raise _unready(place, error) from error
+    except RefusedError as error:
+        now = head_of(fork, branch)
+        if now == head:
+            return  # made before, in an attempt whose answer was lost
+        refuse_foreign(github, place, branch, now, ours | {head})
+        above, slash, _ = branch.partition("/")
+        way = f"a branch {above} there leaves no room for it, or " if slash else ""
+        raise OpeningError(
+            f"{place.fork}: the branch {branch} cannot be made: {error.message}",
+            hint=f"{way}a rule of that repository forbids it: name another in"
+            " [contribution] of patch.toml",
+        ) from error

@@ -11,9 +11,9 @@ from typing import Final
 
 from contribbot.contribute.opening.base import Base, Blocked, Target, make_base
 from contribbot.errors import OpeningError, UsageError
+from contribbot.github.git_objects import SUBMODULE, Author, Entry
 from contribbot.life.carry import land
 from contribbot.life.stacks import Landed, own_pin, series_of, with_dependencies
-from contribbot.model.gitdata import Mode, Person, TreeChange
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress
 from contribbot.store.carry import Carrier, State
@@ -31,28 +31,18 @@ _AUTHOR: Final = re.compile(
     rb"(?P<name>.*?) ?<(?P<email>[^>]*)> (?P<seconds>-?[0-9]+) (?P<sign>[+-])(?P<zone>[0-9]{4})",
     re.DOTALL,
 )
-_MODES: Final[Mapping[str, Mode]] = {
-    "100644": "100644", "100755": "100755", "120000": "120000", "160000": "160000",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Made:
-    """A commit that is to be made on GitHub.
-
-    Attributes:
-        patch: The patch that it belongs to.
-        file: The patch file.
-        author: Who wrote it, and when.
-        message: Its whole message.
-        changes: What it changes in the tree of the commit before it.
-    """
+    """A commit that is to be made on GitHub."""
 
     patch: str
     file: str
-    author: Person
+    author: Author
     message: str
-    changes: tuple[TreeChange, ...]
+    #: What it changes in the tree of the commit before it.
+    changes: tuple[Entry, ...]
 
     @property
     def subject(self) -> str:
@@ -62,15 +52,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Carried:
-    """A patch on the upstream's branch.
+    """A patch on the upstream's branch."""
 
-    Attributes:
-        commits: The commits, in order; of a stack those below it first.
-        contents: The bytes of every blob that the branch may not have, by id.
-        notes: What a person should know.
-    """
-
+    #: The commits, in order; of a stack those below it first.
     commits: tuple[Made, ...]
+    #: The bytes of every blob that the branch may not have, by id.
     contents: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -219,7 +205,7 @@ class _Run:
         new = [
             change.blob
             for change in found
-            if change.mode not in {NOTHING, "160000"} and change.blob not in self._known
+            if change.mode not in {NOTHING, SUBMODULE} and change.blob not in self._known
         ]
         for blob, object_ in zip(new, read_objects(self._store, new), strict=True):
             contents[blob] = object_.content if object_ else self._store.read(blob)
@@ -231,22 +217,22 @@ class _Run:
             one.step.message.decode("utf-8"),
             # What goes comes first: a file may take the place of a folder.
             tuple(
-                TreeChange(path=change.path)
+                Entry(change.path)
                 if change.mode == NOTHING
-                else TreeChange(path=change.path, mode=_MODES[change.mode], sha=change.blob)
+                else Entry(change.path, change.mode, change.blob)
                 for change in sorted(found, key=lambda change: change.mode != NOTHING)
             ),
         )
 
 
-def _person(author: bytes) -> Person:
+def _person(author: bytes) -> Author:
     """Read an author line of a commit."""
     found = _AUTHOR.fullmatch(author)
     assert found is not None  # noqa: S101  git wrote the line
     zone = found["zone"]
     offset = timedelta(hours=int(zone[:2]), minutes=int(zone[2:]))
     place = timezone(-offset if found["sign"] == b"-" else offset) if offset else UTC
-    return Person(
+    return Author(
         name=found["name"].decode("utf-8"),
         email=found["email"].decode("utf-8"),
         date=datetime.fromtimestamp(int(found["seconds"]), place),

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from contribbot.contribute.opening.branch import Place
 from contribbot.files import write_atomically
-from contribbot.github.private import make_private
+from contribbot.github.cache import make_private
 
 #: GitHub's server refuses longer addresses.
 _LONGEST: Final = 8000
@@ -17,14 +17,10 @@ _LONGEST: Final = 8000
 
 @dataclass(frozen=True)
 class Page:
-    """A prefilled compare page.
-
-    Attributes:
-        url: Its address.
-        body_file: The file with the body, where that is too long for an address; else None.
-    """
+    """A prefilled compare page."""
 
     url: str
+    #: The file with the body, where that is too long for an address; else None.
     body_file: Path | None = None
 
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.book import Book
 from contribbot.contribute.opening.base import Target
-from contribbot.contribute.opening.branch import Place, make_commits, put_ref, refuse_foreign
+from contribbot.contribute.opening.branch import (
+    Place,
+    make_commits,
+    put_ref,
+    refuse_foreign,
+    sync_fork,
+)
 from contribbot.contribute.opening.carryover import Carried, carry_onto
 from contribbot.contribute.opening.opened import Job, Opened, Tools, Wanted
 from contribbot.contribute.opening.preconditions import (
-    Grounds,
     fork_of,
     look,
     make_fork,
@@ -28,12 +33,17 @@ from contribbot.contribute.opening.pulling import create, hand_off, note_pull, p
 from contribbot.contribute.stack import check_below, digests_below
 from contribbot.contribute.state import BRANCH
 from contribbot.errors import OpeningError, UsageError
+from contribbot.github.fields import name_of
+from contribbot.github.git_data import head_of
 from contribbot.locks import lock
-from contribbot.model.github import Account, PullRequest
 from contribbot.model.history import IntentEvent
 from contribbot.model.patch import Patch
 from contribbot.queue import journal
 from contribbot.queue.load import Queue
+
+if TYPE_CHECKING:
+    from github.PullRequest import PullRequest
+    from github.Repository import Repository
 
 _SHORT: Final = 12
 
@@ -65,8 +75,7 @@ class _Opening:
         self._queue, self._tools, self._wanted = queue, tools, wanted
         self._github = tools.github
         self._book = Book(queue, dry=wanted.dry_run)
-        self._me: Account | None = None
-        self._places: dict[str, tuple[Place, Grounds]] = {}
+        self._places: dict[str, tuple[Place, Repository]] = {}
         self._rehearsed: set[str] = set()
 
     def open(self, name: str) -> Opened:
@@ -77,14 +86,15 @@ class _Opening:
         waits = check_below(self._queue, self._book, name, rehearsed=self._rehearsed)
         text = self._tools.text(patch)
         self._tools.attested(patch, text)
-        place, grounds = self._place(patch)
+        place = self._place(patch)
         job = Job(
             self._queue, self._tools, self._wanted, self._book, patch, text, place,
-            grounds.me.login, self._tools.branch(patch),
+            self._github.me, self._tools.branch(patch),
         )  # fmt: skip
         known = self._book.contribution(name)
         renamed = _refuse_other_place(job)
-        was = None if place.missing else self._github.ref(place.fork, job.branch)
+        fork = self._github.repository(place.fork)
+        was = None if place.missing else head_of(fork, job.branch)
         pull = pull_of(job) if was is not None or known.fork or known.open else None
         lost = "" if known.heads else f"history/{name}"
         refuse_foreign(self._github, place, job.branch, was, known.heads, lost=lost)
@@ -93,6 +103,7 @@ class _Opening:
             note_pull(job, pull)
             _refuse_other_base(job, pull)
         opened = self._branch(job, was)
+        job = replace(job, place=self._place(patch))
         opened = replace(opened, waits_for=tuple(waits.values()), notes=(*renamed, *opened.notes))
         if self._wanted.dry_run:
             self._rehearsed.add(name)
@@ -100,29 +111,38 @@ class _Opening:
             return hand_off(job, opened, pull)
         return create(job, opened) if pull is None else update(job, opened, pull)
 
-    def _place(self, patch: Patch) -> tuple[Place, Grounds]:
+    def _place(self, patch: Patch) -> Place:
         """Find the fork, and the upstream's newest commit; once an upstream."""
-        repository = patch.upstream.repository
+        repository, github, tools = patch.upstream.repository, self._github, self._tools
         if repository not in self._places:
-            grounds = look(self._github, repository, self._me)
+            upstream = look(github, repository)
             known = self._book.contribution(patch.name).fork
-            fork = fork_of(grounds, self._github, known)
+            fork = fork_of(github, upstream, known)
             if fork is not None:
-                note_fork(self._book, patch.name, grounds, fork)
-            self._me = grounds.me
-            place = place_at(self._github, grounds, fork, self._tools.server)
-            self._places[repository] = place, grounds
-        return self._places[repository]
+                note_fork(github, self._book, patch.name, upstream, fork)
+            place = place_at(github, upstream, fork, tools.server, wait=tools.wait)
+            self._places[repository] = place, upstream
+        return self._places[repository][0]
 
-    def _see_fork(self, patch: Patch) -> None:
-        """Make the fork where there is none, as late as there is something to put into it."""
-        repository = patch.upstream.repository
-        place, grounds = self._places[repository]
-        if not place.missing:
-            return
-        fork = make_fork(self._github, grounds, self._book, patch.name, wait=self._tools.wait)
-        made = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
-        self._places[repository] = made, grounds
+    def _ready_place(self, patch: Patch) -> tuple[Place, tuple[str, ...]]:
+        """Make the fork where there is none, and bring one that lags behind up to date.
+
+        As late as there is something to put into it.
+        """
+        repository, tools = patch.upstream.repository, self._tools
+        place, upstream = self._places[repository]
+        if place.missing:
+            fork = make_fork(self._github, upstream, self._book, patch.name, wait=tools.wait)
+            other = fork.full_name.lower() != place.fork.lower()
+            place = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
+            if other:
+                # It was there before, under another name.
+                found = place_at(self._github, upstream, fork, tools.server, wait=tools.wait)
+                place = replace(place, behind=found.behind, own=found.own)
+        notes = sync_fork(self._github, place)
+        place = replace(place, behind=0) if notes else place
+        self._places[repository] = place, upstream
+        return place, notes
 
     def _branch(self, job: Job, was: str | None) -> Opened:
         """See that the branch has the patch."""
@@ -149,9 +169,10 @@ class _Opening:
 
     def _push(self, job: Job, done: Opened, was: str | None, carried: Carried) -> Opened:
         """Make the commits, and give them to the branch."""
-        patch, place = job.patch, job.place
-        self._see_fork(patch)
-        commits, notes = make_commits(self._github, place, carried)
+        patch = job.patch
+        place, notes = self._ready_place(patch)
+        job, done = replace(job, place=place), replace(done, fork=place.fork)
+        commits = make_commits(self._github, place, carried)
         head, version = commits[-1], self._book.version(patch)
         said = f"{job.key} the commit {head[:_SHORT]} (v{version})"
         intent = IntentEvent(
@@ -193,16 +214,17 @@ def _refuse_other_place(job: Job) -> tuple[str, ...]:
     there = known.reference if known.reference and not known.ended else ""
     if not there:
         # One that nobody noted: a person opened it, or a run was cut off just then.
-        pulls = job.tools.github.pulls_from(upstream, owner, known.branch).value
+        pulls = job.tools.github.pulls_from(upstream, owner, known.branch)
         there = next((f"{upstream}#{one.number}" for one in pulls if one.state == "open"), "")
     if not there:
         return ()
     # GitHub names the fork as it is called today.
-    head = job.tools.github.pull(upstream, int(there.rpartition("#")[2])).value.head
-    if f"{head.repository}:{head.ref}".lower() == job.key.lower():
+    head = job.tools.github.pull(upstream, int(there.rpartition("#")[2])).complete().head
+    name = name_of(head.repo)
+    if f"{name}:{head.ref}".lower() == job.key.lower():
         return (f"{known.fork} is called {job.place.fork} now: your account was renamed",)
-    other = head.repository and head.repository.lower() != known.fork.lower()
-    now = f" (which is called {head.repository} now)" if other else ""
+    other = name and name.lower() != known.fork.lower()
+    now = f" (which is called {name} now)" if other else ""
     raise OpeningError(
         f"{job.patch.name}: its pull request {there} is open from {before}{now}, and"
         f" this would open a second one from {job.key}",

@@ -4,73 +4,84 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.book import Book
+from contribbot.contribute.opening.base import Tip
 from contribbot.contribute.opening.branch import Place
 from contribbot.contribute.state import FORK
-from contribbot.errors import GitHubError, NotFoundError, OpeningError, UncertainError
-from contribbot.github.protocol import GitHub
-from contribbot.model.github import Account, Repository
+from contribbot.errors import (
+    GitHubError,
+    NotFoundError,
+    OpeningError,
+    RefusedError,
+    UncertainError,
+)
+from contribbot.github.fields import may_push
+from contribbot.github.git_data import head_of
+from contribbot.github.waits import sleep
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.queue import journal
 
+if TYPE_CHECKING:
+    from github.Repository import Repository
+
+    from contribbot.github.client import GitHub
+
 log: Final = logging.getLogger(__name__)
 
-#: Seconds between looks at a fork that GitHub is making; it may take minutes.
+#: Seconds between looks at a fork that GitHub is making; its git data may take minutes.
 _WAITS: Final = (1.0, 2.0, 3.0, 5.0, 8.0, *itertools.repeat(10.0, 28))
+#: How old a fork may be that GitHub may still be copying.
+_YOUNG: Final = timedelta(hours=1)
+
+Wait = Callable[[float], None]
 
 
-@dataclass(frozen=True)
-class Grounds:
-    """Whose token it is, and what is known of an upstream.
-
-    Attributes:
-        me: The account.
-        upstream: The upstream's repository.
-    """
-
-    me: Account
-    upstream: Repository
-
-
-def look(github: GitHub, repository: str, me: Account | None = None) -> Grounds:
-    """Look at an upstream."""
-    account = me or github.me()
-    upstream = github.repository(repository)
-    if upstream.archived or upstream.disabled:
-        what = "archived: its owners take no changes" if upstream.archived else "switched off"
+def look(github: GitHub, repository: str) -> Repository:
+    """Look at an upstream, which must take pull requests."""
+    upstream = github.repository(repository).complete()
+    why = refuses_pulls(upstream)
+    if why:
         raise OpeningError(
-            f"{upstream.full_name} is {what}",
-            hint="look on its page for where the project went, and change its repository in"
-            " upstreams/NAME.toml",
+            f"{upstream.full_name} {why}",
+            hint="look on its page for where the project takes changes; its name is `repository`"
+            " in upstreams/NAME.toml",
         )
-    return Grounds(account, upstream)
+    return upstream
 
 
-def fork_of(grounds: Grounds, github: GitHub, known: str = "") -> Repository | None:
-    """Return the account's fork, or the upstream where that is one's own; None: there is none."""
-    upstream, login = grounds.upstream, grounds.me.login
-    owner = upstream.full_name.partition("/")[0]
-    if owner.lower() == login.lower():
+def refuses_pulls(upstream: Repository) -> str:
+    """Say why an upstream takes no pull requests of this account; or nothing."""
+    said = upstream.raw_data
+    if said.get("archived"):
+        return "is archived: its owners take no changes"
+    if said.get("disabled"):
+        return "is switched off"
+    if said.get("has_pull_requests") is False:
+        return "has pull requests switched off"
+    if said.get("pull_request_creation_policy") == "collaborators_only" and not may_push(upstream):
+        return "takes pull requests from its collaborators alone"
+    return ""
+
+
+def fork_of(github: GitHub, upstream: Repository, known: str = "") -> Repository | None:
+    """Return the account's fork, or the upstream where that is one's own; None: none is known."""
+    login = github.me.lower()
+    if upstream.full_name.partition("/")[0].lower() == login:
         return upstream
-    mine = known.partition("/")[0].lower() == login.lower()
+    mine = known.partition("/")[0].lower() == login
     try:
-        found = github.repository(known if mine else fork_name(grounds))
+        found = github.repository(known if mine else fork_name(github, upstream)).complete()
     except NotFoundError:
         return None
-    if found.full_name.partition("/")[0].lower() != login.lower():
+    if found.full_name.partition("/")[0].lower() != login:
         return None  # it moved to somebody else, and GitHub follows the old name
-    if not found.forked_from(upstream.full_name):
-        origin = found.parent.full_name if found.parent else "nothing"
-        raise OpeningError(
-            f"{found.full_name} is no fork of {upstream.full_name} (it is one of {origin}),"
-            " and stands where the fork would be",
-            hint=f"rename it on {found.html_url}/settings, and run this again",
-        )
+    origins = (found.raw_data.get(key) or {} for key in ("parent", "source"))
+    if upstream.full_name.lower() not in {str(one.get("full_name")).lower() for one in origins}:
+        return None  # GitHub gives the fork another name, or has one of another name
     if found.archived:
         raise OpeningError(
             f"{found.full_name}: your fork is archived",
@@ -80,69 +91,93 @@ def fork_of(grounds: Grounds, github: GitHub, known: str = "") -> Repository | N
 
 
 def make_fork(
-    github: GitHub,
-    grounds: Grounds,
-    book: Book,
-    patch: str,
-    *,
-    wait: Callable[[float], None] = time.sleep,
+    github: GitHub, upstream: Repository, book: Book, patch: str, *, wait: Wait = sleep
 ) -> Repository:
-    """Fork an upstream, and wait until GitHub has made it."""
-    name = grounds.upstream.full_name
-    key = fork_name(grounds)
+    """Fork an upstream, and wait until GitHub has made it; one of another name is as good."""
+    name, key = upstream.full_name, fork_name(github, upstream)
     book.note(
         patch,
         IntentEvent(time=journal.now(), summary=f"about to fork {name}", what=FORK, key=key),
     )
     try:
-        made: Repository | None = github.fork(name)
+        made: Repository | None = upstream.create_fork(default_branch_only=True)
     except UncertainError:
         made = None
-    if made is not None and made.full_name.lower() != key.lower():
-        # GitHub had a fork under another name.
-        raise OpeningError(
-            f"{made.full_name} is your fork of {name}, and {key} is looked for",
-            hint=f"rename it to {key.partition('/')[2]} on {made.html_url}/settings",
-        )
-    for pause in _WAITS:
-        found = fork_of(grounds, github)
-        if found is not None:
-            note_fork(book, patch, grounds, found)
+    found = _ready(lambda: made or fork_of(github, upstream), upstream.default_branch, key, wait)
+    note_fork(github, book, patch, upstream, found)
+    return found
+
+
+def _ready(find: Callable[[], Repository | None], branch: str, name: str, wait: Wait) -> Repository:
+    """Wait until a fork is there, with its git data."""
+    for number, pause in enumerate((*_WAITS, 0.0)):
+        found = find()
+        if found is not None and head_of(found, branch) is not None:
             return found
-        if pause == _WAITS[0]:
-            log.warning("GitHub is making the fork %s: waiting up to %d s", key, sum(_WAITS))
+        if number == 0:
+            log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
         wait(pause)
     raise GitHubError(
-        f"{key}: GitHub is still making the fork", hint="run this again in some minutes"
+        f"{name}: GitHub is still making the fork", hint="run this again in some minutes"
     )
 
 
-def note_fork(book: Book, patch: str, grounds: Grounds, fork: Repository) -> None:
+def note_fork(
+    github: GitHub, book: Book, patch: str, upstream: Repository, fork: Repository
+) -> None:
     """Note that a fork is there, where that was begun and is not noted yet."""
-    if not book.contribution(patch).begun(FORK, fork_name(grounds)):
+    key = fork_name(github, upstream)
+    if not book.contribution(patch).begun(FORK, key):
         return
     book.note(
         patch,
         DoneEvent(
             time=journal.now(),
-            summary=f"forked {grounds.upstream.full_name} to {fork.full_name}",
+            summary=f"forked {upstream.full_name} to {fork.full_name}",
             what=FORK,
-            key=fork_name(grounds),
+            key=key,
             fork=fork.full_name,
             url=fork.html_url,
         ),
     )
 
 
-def fork_name(grounds: Grounds) -> str:
-    """Return how the account's fork is called, or will be."""
-    return f"{grounds.me.login}/{grounds.upstream.full_name.partition('/')[2]}"
+def fork_name(github: GitHub, upstream: Repository) -> str:
+    """Return how the account's fork is called, unless it was given another name."""
+    return f"{github.me}/{upstream.full_name.partition('/')[2]}"
 
 
-def place_at(github: GitHub, grounds: Grounds, fork: Repository | None, server: str) -> Place:
+def place_at(
+    github: GitHub, upstream: Repository, fork: Repository | None, server: str,
+    *, wait: Wait = sleep,
+) -> Place:  # fmt: skip
     """Return where a branch goes, with the upstream's newest commit."""
-    upstream = grounds.upstream
-    tip = github.branch(upstream.full_name, upstream.default_branch)
+    name, branch = upstream.full_name, upstream.default_branch
+    if fork is not None and fork.full_name != name:
+        place = _compared(upstream, fork, server)
+        if place is None and datetime.now(UTC) - fork.created_at < _YOUNG:
+            fork = _ready(lambda: fork, branch, fork.full_name, wait)
+            place = _compared(upstream, fork, server)
+        if place is not None:
+            return place
+    tip = upstream.get_branch(branch).commit
+    found = Tip(branch, tip.sha, tip.commit.tree.sha)
     if fork is None:
-        return Place(upstream.full_name, fork_name(grounds), tip, server, missing=True)
-    return Place(upstream.full_name, fork.full_name, tip, server, fork.node_id)
+        return Place(name, fork_name(github, upstream), found, server, missing=True)
+    return Place(name, fork.full_name, found, server, fork.node_id)
+
+
+def _compared(upstream: Repository, fork: Repository, server: str) -> Place | None:
+    """Return the place of a branch in a fork, by what the fork's own lacks and has beside."""
+    name = upstream.default_branch
+    owner = fork.full_name.partition("/")[0]
+    try:
+        # The commits that it also lists are of no use here: one, and not 250.
+        found = upstream.compare(name, f"{owner}:{name}", comparison_commits_per_page=1)
+    except (NotFoundError, RefusedError):
+        return None  # it is empty yet, has no such branch, or the two are too far apart
+    tip = found.base_commit
+    return Place(
+        upstream.full_name, fork.full_name, Tip(name, tip.sha, tip.commit.tree.sha), server,
+        fork.node_id, behind=found.behind_by, own=found.ahead_by,
+    )  # fmt: skip

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from contribbot.contribute.opening.handoff import compare_page, write_body
 from contribbot.contribute.opening.opened import Job, Opened
 from contribbot.contribute.opening.updating import judge, post_range, range_text, update_text
 from contribbot.contribute.state import HANDOFF, PULL
 from contribbot.errors import QueueError, RefusedError, SourceError, UncertainError
-from contribbot.model.github import PullRequest
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from contribbot.queue import journal
 from contribbot.queue.rangediff import range_diff
+
+if TYPE_CHECKING:
+    from github.PullRequest import PullRequest
 
 #: GitHub's answer when there is a pull request from the branch already.
 _UNPROCESSABLE: Final = 422
@@ -35,12 +37,11 @@ def create(job: Job, opened: Opened) -> Opened:
         ),
     )
     try:
-        pull = job.tools.github.create_pull(
-            place.upstream,
+        pull = job.tools.github.repository(place.upstream).create_pull(
+            place.tip.name,
+            f"{place.owner}:{job.branch}",
             title=job.text.title,
             body=job.text.body,
-            head=f"{place.owner}:{job.branch}",
-            base=place.tip.name,
             draft=not job.wanted.ready,
         )
     except (UncertainError, RefusedError) as error:
@@ -60,7 +61,7 @@ def create(job: Job, opened: Opened) -> Opened:
 def pull_of(job: Job) -> PullRequest | None:
     """Return the open pull request of the branch; None where it never had one."""
     place = job.place
-    found = job.tools.github.pulls_from(place.upstream, place.owner, job.branch).value
+    found = job.tools.github.pulls_from(place.upstream, place.owner, job.branch)
     name = job.patch.name
     known = job.book.contribution(name, digest=job.patch.digest)
     return judge(found, name, known, repository=place.upstream)
@@ -68,20 +69,19 @@ def pull_of(job: Job) -> PullRequest | None:
 
 def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
     """Bring the text of a pull request up to date, and tell what changed."""
-    did = update_text(
-        job.tools.github, job.book, job.patch.name, pull, job.text, repository=job.place.upstream
-    )
+    draft = pull.draft
+    did = update_text(job.book, job.patch.name, pull, job.text, repository=job.place.upstream)
     done = replace(shown(job, opened, pull), pull_was=did)
     if did == "edited":
         note = "a person changed its title or body on GitHub: that was left as it is"
         done = replace(done, notes=(*done.notes, note))
     done = _announce(job, done)
-    return _make_ready(job, done, pull) if job.wanted.ready and pull.draft else done
+    return _make_ready(job, done, pull) if job.wanted.ready and draft else done
 
 
 def _make_ready(job: Job, done: Opened, draft: PullRequest) -> Opened:
     """Mark a draft ready for review: to do it again is no harm."""
-    ready = job.tools.github.mark_ready(job.place.upstream, draft)
+    ready = job.tools.github.mark_ready(draft)
     if not ready:
         note = f"GitHub leaves it a draft: mark it ready on its page, {draft.html_url}"
     elif job.wanted.dry_run:
@@ -89,9 +89,8 @@ def _make_ready(job: Job, done: Opened, draft: PullRequest) -> Opened:
     else:
         note = "it was a draft: marked it ready for review"
     if ready:
-        pull = draft.model_copy(update={"draft": False})
-        note_pull(job, pull)
-        done = shown(job, done, pull)
+        note_pull(job, draft)
+        done = shown(job, done, draft)
     return replace(done, notes=(*done.notes, note))
 
 

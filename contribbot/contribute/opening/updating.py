@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from contribbot.contribute.book import Book
 from contribbot.contribute.state import COMMENT, TEXT, Contribution, text_digest
 from contribbot.contribute.text.escape import fence
 from contribbot.errors import OpeningError, UncertainError
-from contribbot.github.protocol import GitHub
-from contribbot.model.github import PullRequest
+from contribbot.github.fields import login_of, text_of, whole
 from contribbot.model.history import IntentEvent
 from contribbot.queue import journal
+
+if TYPE_CHECKING:
+    from github.PullRequest import PullRequest
+
+    from contribbot.github.client import GitHub
 
 #: Lines and characters of a range-diff that a comment shows; GitHub takes 65,536 characters.
 _LINES: Final = 400
@@ -27,12 +31,7 @@ _PAIR: Final = re.compile(
 
 @dataclass(frozen=True)
 class Text:
-    """What a pull request says.
-
-    Attributes:
-        title: Its title.
-        body: Its body.
-    """
+    """What a pull request says."""
 
     title: str
     body: str
@@ -78,10 +77,10 @@ def judge(
 
 
 def update_text(
-    github: GitHub, book: Book, patch: str, pull: PullRequest, text: Text, *, repository: str
+    book: Book, patch: str, pull: PullRequest, text: Text, *, repository: str
 ) -> Literal["kept", "updated", "edited"]:
     """Give a pull request its text, unless a person has written there."""
-    now = text_digest(pull.title, pull.body)
+    now = text_digest(pull.title, text_of(pull.body))
     known = book.contribution(patch)
     reference = f"{repository}#{pull.number}"
     said = f"the text of {reference}"
@@ -100,7 +99,7 @@ def update_text(
     if now not in known.texts:
         return "edited"
     book.note(patch, intent)
-    github.update_pull(repository, pull.number, title=text.title, body=text.body)
+    pull.edit(title=text.title, body=text.body)
     book.done(patch, intent, f"updated {said}")
     return "updated"
 
@@ -155,7 +154,7 @@ def post_range(
         book.note(patch, intent)
     if not url:
         try:
-            url = github.create_comment(repository, known.number, comment).html_url
+            url = github.pull(repository, known.number).create_issue_comment(comment).html_url
         except UncertainError:
             url = _find(github, known.number, marker, repository=repository, login=login)
             if not url:
@@ -166,8 +165,8 @@ def post_range(
 
 def _find(github: GitHub, number: int, marker: str, *, repository: str, login: str) -> str:
     """Return the page of our comment, or nothing."""
-    for one in github.comments(repository, number):
-        first = one.body.replace("\r\n", "\n").partition("\n")[0]
-        if first == marker and (one.user or "").lower() == login.lower():
+    for one in whole(github.issue(repository, number).get_comments()):
+        first = text_of(one.body).replace("\r\n", "\n").partition("\n")[0]
+        if first == marker and (login_of(one.user) or "").lower() == login.lower():
             return one.html_url
     return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from contribbot.contribute.attest import require
 from contribbot.contribute.attested import searched
@@ -10,10 +11,12 @@ from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Tools
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.body import make_body
-from contribbot.github.protocol import GitHub
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.sources import Progress
+
+if TYPE_CHECKING:
+    from contribbot.github.client import GitHub
 
 
 def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> Tools:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from contribbot.contribute.text.body import ReadLive
-from contribbot.github.client import connect
-from contribbot.github.limits import Waits
+from contribbot.github.git_data import read_file
+from contribbot.github.waits import Waits
 
 #: A text is worth having without the comparison: nobody is to wait for that.
 _AT_ONCE: Final = Waits(attempts=1, longest=0.0)
@@ -20,8 +20,10 @@ def live_reader(cache: Path) -> ReadLive:
     """
 
     def read(repository: str, path: str) -> str | None:
-        with connect(cache, waits=_AT_ONCE) as client:
-            content = client.file(repository, path)
+        from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+
+        with connect(cache, waits=_AT_ONCE) as github:
+            content = read_file(github, repository, path, "")
         return None if content is None else content.decode("utf-8", "replace")
 
     return read

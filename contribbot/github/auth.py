@@ -1,0 +1,183 @@
+"""Which GitHub, and the token for it, which goes nowhere else."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import SecretStr
+
+from contribbot import process
+from contribbot.errors import (
+    CommandError,
+    CommandTimeoutError,
+    MachineError,
+    TokenError,
+    UsageError,
+)
+
+#: GitHub's own (the variable is the one that GitHub Actions sets).
+_PUBLIC: Final = "https://api.github.com"
+_VARIABLE: Final = "GITHUB_API_URL"
+_HINT: Final = f"give {_VARIABLE} as https://api.github.com or https://HOST/api/v3, or unset it"
+#: The variables that hold a token, as GitHub Actions and GitHub's own program name them.
+_TOKENS: Final = ("GITHUB_TOKEN", "GH_TOKEN")
+#: An empty askpass program also switches off the one of git's configuration.
+_SILENT: Final = {
+    "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS": "", "GCM_INTERACTIVE": "never",
+    "GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1",
+}  # fmt: skip
+#: A credential helper may ask a key ring or a server; it must not hang.
+_PATIENCE: Final = 20.0
+#: GitHub's tokens are shorter; a header with more would be refused on the way.
+_LONGEST: Final = 1024
+_PLAIN: Final = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A GitHub: the URLs of its REST API and of its pages, without a slash at the end."""
+
+    api: str = _PUBLIC
+    web: str = "https://github.com"
+
+    @property
+    def host(self) -> str:
+        """The host of its pages, with a port where it has one: what tokens are for."""
+        return urlsplit(self.web).netloc
+
+    @property
+    def local(self) -> bool:
+        """Whether it runs on this machine."""
+        return is_loopback(urlsplit(self.api).hostname or "")
+
+
+class Secret(SecretStr):
+    """A text that does not show itself."""
+
+    def scrub(self, text: str) -> str:
+        """Return another text without this one in it."""
+        return text.replace(self.get_secret_value(), "***")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, and where it was found, for a person, such as `GITHUB_TOKEN`."""
+
+    secret: Secret
+    source: str
+
+
+def find_server(environment: Mapping[str, str] | None = None) -> Server:
+    """Return the server to speak to."""
+    said = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
+    if not said:
+        return Server()
+    try:
+        parts = urlsplit(said)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{_VARIABLE}: not a URL: {error}", hint=_HINT) from None
+    host, why = parts.hostname or "", ""
+    # Without query and fragment: some put a token there.
+    shown = parts._replace(query="", fragment="").geturl()
+    if "@" in parts.netloc:
+        why = ": a name or password in it would be sent and logged"
+    elif not host or parts.query or parts.fragment or not said.isprintable() or " " in said:
+        why = f": not the URL of an API: {shown!r}"
+    elif parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        why = f"={shown}: without https everybody on the way could read the token"
+    if why:
+        raise UsageError(f"{_VARIABLE}{why}", hint=_HINT)
+    api = f"{parts.scheme}://{_place(host, port)}{parts.path.rstrip('/')}"
+    return Server(api=api, web=_web(parts, host, port))
+
+
+def _web(parts: SplitResult, host: str, port: int | None) -> str:
+    """Return where the pages are: `api.HOST` at GitHub's own, the same host elsewhere."""
+    if host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com")):
+        host = host.removeprefix("api.")
+    return f"{parts.scheme}://{_place(host, port)}"
+
+
+def _place(host: str, port: int | None) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def find_token(server: Server, environment: Mapping[str, str] | None = None) -> Token:
+    """Find the token for a server: variables, then GitHub's program, then git's helpers.
+
+    Nothing prompts, and nothing waits for longer than some seconds.
+    """
+    variables = os.environ if environment is None else environment
+    for name in _TOKENS:
+        if variables.get(name):
+            return Token(_checked(variables[name], name), name)
+    passed_over = []
+    # What keeps tokens is the person's own: it needs their configuration and key ring.
+    env = {**variables, **_SILENT}
+    for source, find in (("gh auth token", _ask_gh), ("git credential fill", _ask_git)):
+        try:
+            text = find(server, env)
+        except CommandTimeoutError:
+            passed_over.append(f"`{source}` did not answer in {_PATIENCE:g} s")
+        except CommandError:
+            # It has none. What it wrote is not shown: it may quote what it was asked about.
+            continue
+        except MachineError:
+            process.check_stopping()  # else the program is not installed
+        else:
+            if text:
+                return Token(_checked(text, f"`{source}`"), f"`{source}`")
+    aside = f" ({'; '.join(passed_over)})" if passed_over else ""
+    raise TokenError(
+        f"no GitHub token for {server.host}{aside}",
+        hint="set GITHUB_TOKEN to a token with the scope public_repo (repo, for a private "
+        f"repository), or log in with `gh auth login --hostname {server.host}`",
+    )
+
+
+def _checked(text: str, source: str) -> Secret:
+    """Refuse what can be no token, without showing it."""
+    if not _PLAIN.fullmatch(text) or len(text) > _LONGEST:
+        odd = "has white space, control characters or letters that are not ASCII in it"
+        kind = "is too long" if len(text) > _LONGEST else odd
+        raise TokenError(
+            f"what {source} gives can be no token: it {kind}",
+            hint="set it again, without quotes and line ends",
+        )
+    return Secret(text)
+
+
+def _ask_gh(server: Server, env: Mapping[str, str]) -> str:
+    return _lines(["gh", "auth", "token", "--hostname", server.host], env, b"")[0]
+
+
+def _ask_git(server: Server, env: Mapping[str, str]) -> str:
+    parts = urlsplit(server.web)
+    asked = f"protocol={parts.scheme}\nhost={parts.netloc}\n\n".encode()
+    for line in _lines(["git", "credential", "fill"], env, asked):
+        key, _, value = line.partition("=")
+        if key == "password":
+            return value
+    return ""
+
+
+def _lines(argv: Sequence[str], env: Mapping[str, str], stdin: bytes) -> list[str]:
+    done = process.run(argv, env=env, stdin=stdin, timeout=_PATIENCE)
+    # Only the line end goes: other white space is part of what was said.
+    return done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n") or [""]

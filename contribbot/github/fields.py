@@ -1,0 +1,42 @@
+"""What PyGithub's attributes may lack, although their types do not say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from github.GithubObject import CompletableGithubObject
+    from github.NamedUser import NamedUser
+    from github.Organization import Organization
+    from github.Repository import Repository
+
+    K = TypeVar("K", bound=CompletableGithubObject)
+
+
+def login_of(user: NamedUser | Organization | None) -> str | None:
+    """Return the login of an account; None where it is gone."""
+    return None if user is None else user.login
+
+
+def name_of(repository: Repository | None) -> str | None:
+    """Return `owner/name` of a repository; None where it is gone."""
+    return None if repository is None else repository.full_name
+
+
+def text_of(body: str | None) -> str:
+    """Return a text; an empty one where it was never written."""
+    return body or ""
+
+
+def may_push(repository: Repository) -> bool:
+    """Return whether the account may write to a repository, as far as GitHub says."""
+    return bool((repository.raw_data.get("permissions") or {}).get("push"))
+
+
+def whole(listed: Iterable[K]) -> tuple[K, ...]:
+    """Return the objects of a list; PyGithub would ask for each again that lacks a key."""
+    found = tuple(listed)
+    for one in found:
+        one._set_complete()  # noqa: SLF001  there is no public way to say it
+    return found

@@ -1,0 +1,163 @@
+"""Reading git's objects: what is at paths of a tree, in one request where GitHub allows it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
+
+from contribbot.errors import GitHubError, NotFoundError, RefusedError
+from contribbot.github.git_objects import FOLDER, Entry, blob_id
+from contribbot.github.refusals import clean_line
+
+if TYPE_CHECKING:
+    from github.ContentFile import ContentFile
+    from github.GitBlob import GitBlob
+    from github.GitTree import GitTree
+    from github.Repository import Repository
+
+    from contribbot.github.client import GitHub
+
+_MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, "160000"})
+#: Blobs that one GraphQL query asks for.
+_TOGETHER: Final = 100
+#: What GitHub says of a repository that it is still copying.
+_EMPTY: Final = 409
+
+
+def head_of(repository: Repository, branch: str) -> str | None:
+    """Return the commit of a branch, or None where there is no such branch (yet)."""
+    try:
+        found = repository.get_git_ref(f"heads/{branch}")
+    except NotFoundError:
+        return None
+    except RefusedError as error:
+        if error.status != _EMPTY:
+            raise
+        return None
+    return found.object.sha if found.ref == f"refs/heads/{branch}" else None
+
+
+def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, Entry]:
+    """Return the entries of a tree at the paths that are asked for; those that it has.
+
+    One request, or one a folder where the tree is too large for one answer.
+    """
+    if not paths:
+        return {}
+    listing = repository.get_git_tree(tree, recursive=True)
+    if listing.truncated:
+        return _by_folder(repository, tree, paths)
+    return {one.path: one for one in _entries(listing, paths)}
+
+
+def read_folder(repository: Repository, tree: str) -> tuple[Entry, ...]:
+    """Return the entries of one folder; `path` is the plain name of each."""
+    listing = repository.get_git_tree(tree)
+    if listing.truncated:
+        raise GitHubError(f"tree {tree[:12]}: a folder that is too large for GitHub to list")
+    return tuple(_entries(listing, None))
+
+
+def _entries(listing: GitTree, paths: Collection[str] | None) -> Iterable[Entry]:
+    for one in listing.tree:
+        if paths is not None and one.path not in paths:
+            continue  # judged only where it is asked for: old trees have odd modes
+        if one.mode not in _MODES:
+            path, mode = clean_line(one.path, 200), clean_line(one.mode, 20)
+            raise GitHubError(f"tree {listing.sha[:12]}: {path} has the odd mode {mode}")
+        yield Entry(one.path, one.mode, one.sha)
+
+
+def _by_folder(
+    repository: Repository, tree: str, paths: Collection[str], above: str = ""
+) -> dict[str, Entry]:
+    """Look into the folders on the way to the paths, one request each."""
+    found: dict[str, Entry] = {}
+    here = {one.path: one for one in read_folder(repository, tree)}
+    below: dict[str, set[str]] = {}
+    for path in paths:
+        name, slash, _ = path.removeprefix(above).partition("/")
+        if name not in here:
+            continue
+        if not slash:
+            found[path] = Entry(path, here[name].mode, here[name].sha)
+        elif here[name].mode == FOLDER:
+            below.setdefault(name, set()).add(path)
+    for name, inside in sorted(below.items()):
+        found |= _by_folder(repository, here[name].sha, inside, f"{above}{name}/")
+    return found
+
+
+def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str, bytes]:
+    """Return the contents of blobs, each checked against its id.
+
+    One GraphQL request, and one more for each that is not text (or for all, where
+    GraphQL is refused); no request for no ids.
+    """
+    wanted = sorted(set(ids))
+    found: dict[str, bytes] = {}
+    for start in range(0, len(wanted), _TOGETHER):
+        found |= _texts(github, repository, wanted[start : start + _TOGETHER])
+    place = github.repository(repository)
+    return found | {sha: read_blob(place, sha) for sha in wanted if sha not in found}
+
+
+def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | None:
+    """Return a file at a branch or commit, or None where there is no such file."""
+    place = github.repository(repository)
+    try:
+        found = place.get_contents(path, ref) if ref else place.get_contents(path)
+    except NotFoundError:
+        return None
+    if isinstance(found, list):
+        return None  # a folder
+    # A large file comes without its content.
+    return _content(found) if found.encoding == "base64" else read_blob(place, found.sha)
+
+
+def read_blob(repository: Repository, sha: str) -> bytes:
+    """Return the content of a blob."""
+    return _content(repository.get_git_blob(sha))
+
+
+def _content(said: GitBlob | ContentFile) -> bytes:
+    """Return what an answer holds, checked against the id that it is asked for by."""
+    try:
+        content = base64.b64decode("".join(said.content.split()), validate=True)
+    except (binascii.Error, ValueError):
+        content = b""
+    if said.encoding == "utf-8":
+        content = said.content.encode()
+    if blob_id(content) != said.sha:
+        raise GitHubError(f"the content of a blob is not what was asked for ({said.sha[:12]})")
+    return content
+
+
+def texts_query(ids: Collection[str]) -> str:
+    """Return the query for blobs that are text."""
+    asked = "\n".join(
+        f'b{number}: object(oid: "{sha}") {{ ... on Blob {{ text isTruncated }} }}'
+        for number, sha in enumerate(ids)
+    )
+    return (
+        "query($owner: String!, $name: String!) "
+        f"{{ repository(owner: $owner, name: $name) {{\n{asked}\n}} }}"
+    )
+
+
+def _texts(github: GitHub, repository: str, ids: Collection[str]) -> dict[str, bytes]:
+    """Return the blobs that GraphQL gives whole, and as they are."""
+    owner, _, name = repository.partition("/")
+    said = github.requester.graphql(texts_query(ids), {"owner": owner, "name": name})
+    data = (said or {}).get("repository")
+    found: dict[str, bytes] = {}
+    for number, sha in enumerate(ids):
+        blob = data.get(f"b{number}") if isinstance(data, dict) else None
+        if isinstance(blob, dict) and not blob.get("isTruncated"):
+            # What is no UTF-8 comes with other characters in its place.
+            content = str(blob.get("text")).encode("utf-8", "replace")
+            if blob_id(content) == sha:
+                found[sha] = content
+    return found

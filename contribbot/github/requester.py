@@ -1,0 +1,253 @@
+"""PyGithub's requester: what is sent once only, and what answers and faults mean."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import github.Requester
+import requests
+import urllib3
+from github import Auth, BadAttributeException, GithubException
+from pydantic import JsonValue
+
+from contribbot import __version__
+from contribbot.errors import (
+    GitHubError,
+    NotFoundError,
+    RateLimitError,
+    RefusedError,
+    TokenError,
+    UncertainError,
+)
+from contribbot.github.auth import Server, Token
+from contribbot.github.cache import Cache
+from contribbot.github.connection import Exchange, OversizeError, Wire, elsewhere
+from contribbot.github.refusals import clean_line, refusal, words_of
+from contribbot.github.waits import MINUTE, Waits
+
+log: Final = logging.getLogger("contribbot.github")
+
+#: The version that PyGithub's objects are checked against, and what GitHub takes by default.
+_VERSION: Final = "2022-11-28"
+JSON: Final = "application/vnd.github+json"
+#: What makes another one each time that it is sent. All else may be repeated: git's objects are
+#: named by their content, and a change to what it is already changes nothing.
+_ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
+#: GraphQL answers 200 and says it inside, in either spelling.
+_GRAPHQL_LIMIT: Final = re.compile(r'"type"\s*:\s*"RATE_LIMIT(ED)?"')
+#: What answers must have of which more is read than whether they came.
+_SHAPES: Final[tuple[tuple[str, Mapping[str, type]], ...]] = (
+    (r"/user$", {"login": str}),
+    (r"/repos/[^/]+/[^/]+$", {"full_name": str, "default_branch": str}),
+    (r"/pulls(/\d+)?$", {"number": int, "title": str, "head": dict, "base": dict}),
+    (r"/(comments|replies)$", {"id": int, "html_url": str, "created_at": str}),
+    (r"/branches/.+$", {"name": str, "commit": dict}),
+    (r"/compare/.+$", {"behind_by": int, "ahead_by": int, "status": str}),
+    (r"/git/(blobs|trees|commits)", {"sha": str}),
+    (r"/git/refs?\b", {"ref": str, "object": dict}),
+    (r"/actions/runs/\d+$", {"id": int, "status": str, "html_url": str}),
+    (r"/search/issues$", {"total_count": int, "items": list}),
+)
+_LISTS: Final = re.compile(r"^GET .*/(pulls|comments)$")
+#: What says no; where GraphQL does, there is another way.
+REFUSED: Final = (NotFoundError, RefusedError, TokenError)
+_UNSENDABLE: Final = "the request cannot be sent"
+_LOOK: Final = "run it again: it looks first whether that happened"
+_LATER: Final = "check the network and https://www.githubstatus.com, and run it again"
+_CHECK: Final = "check the network, the certificates, and GITHUB_API_URL"
+#: What the libraries' exceptions mean in our words (theirs quote URLs and proxies), the
+#: particular before the general; and whether the server may have got the request.
+_FAULTS: Final[tuple[tuple[type[BaseException], str, bool], ...]] = (
+    (requests.exceptions.ProxyError, "the proxy does not let it through", False),
+    (requests.exceptions.ConnectTimeout, "no connection to {server} in time", False),
+    (requests.exceptions.ChunkedEncodingError, "the answer is cut short", True),
+    (requests.exceptions.ContentDecodingError, "the answer is garbled", True),
+    (requests.exceptions.InvalidURL, _UNSENDABLE, False),
+    (requests.exceptions.InvalidHeader, _UNSENDABLE, False),
+    (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here", False),
+    (urllib3.exceptions.NewConnectionError, "{server} cannot be reached", False),
+    (requests.exceptions.Timeout, "no answer in time", True),
+    (urllib3.exceptions.TimeoutError, "no answer in time", True),
+)
+
+
+class Requester(github.Requester.Requester):
+    """PyGithub's requester, whose requests go over our wire and whose faults are our errors."""
+
+    def __init__(self, server: Server, token: Token, waits: Waits, cache: Path | None) -> None:
+        super().__init__(
+            auth=Auth.Token(token.secret.get_secret_value()), base_url=server.api, timeout=60,
+            user_agent=f"contribbot/{__version__}", per_page=100, verify=True, retry=None,
+            pool_size=None, seconds_between_writes=waits.between_writes, api_version=_VERSION,
+        )  # fmt: skip
+        # PyGithub's own, under the name that both classes' name gives it: while threads ask, it
+        # must not grow under whoever goes through it.
+        self.__last_requests = dict.fromkeys(("GET", "POST", "PUT", "PATCH"), 0.0)
+        self.server, self.waits, self._token = server, waits, token
+        self._wire = Wire(server, token.secret, waits, Cache(cache, token.secret))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._wire.close()
+        super().close()
+
+    def requestJson(  # noqa: N802  PyGithub's name
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, object] | None = None,
+        headers: dict[str, str] | None = None,
+        input: object = None,  # noqa: A002  PyGithub's name
+        *_args: object,
+        **_named: object,
+    ) -> tuple[int, dict[str, str], str]:
+        """Send a request and return what came; whatever is no success is an error of ours."""
+        what, accept = f"{verb} {self.path_of(url)}", (headers or {}).get("Accept", JSON)
+        spent = 0.0
+        for times in range(11):
+            status, said, text = self.send(
+                verb, url, parameters, {**(headers or {}), "Accept": accept}, input
+            )
+            if url != self.graphql_url or not _GRAPHQL_LIMIT.search(text[:4096]):
+                break
+            self.waits.for_limit(MINUTE * 2.0**times, spent, what)
+            spent += MINUTE * 2.0**times
+        if "json" in accept and (text or verb == "GET"):
+            self._check(what, text)
+        return status, said, text
+
+    def requestJsonAndCheck(  # noqa: N802  PyGithub's name
+        self,
+        verb: str,
+        url: str,
+        parameters: dict[str, object] | None = None,
+        headers: dict[str, str] | None = None,
+        input: object = None,  # noqa: A002  PyGithub's name
+        *_args: object,
+        **_named: object,
+    ) -> tuple[dict[str, str], JsonValue]:
+        """Send a request to an address that may be one of an answer."""
+        if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
+            raise elsewhere(f"{verb} {url.partition('?')[0]}", url)
+        return super().requestJsonAndCheck(verb, url, parameters, headers, input)
+
+    def send(
+        self, verb: str, url: str, parameters: dict[str, object] | None,
+        headers: dict[str, str], content: object = None, *, follow: bool = True,
+    ) -> tuple[int, dict[str, str], str]:  # fmt: skip
+        """Send a request; the answer is a success."""
+        what = f"{verb} {self.path_of(url)}"
+        once, scrub = bool(_ONCE.match(what)), self._token.secret.scrub
+        log.debug("%s", what)
+        fault, acted, again, status, said, text = "", True, True, 0, dict[str, str](), ""
+        exchange = Exchange(self._wire, once=once, follow=follow)
+        try:
+            status, said, text = super().requestJson(
+                verb, url, parameters, headers, content, exchange
+            )
+        except GithubException as error:  # GithubRetry's: a 403 that is no limit
+            status, text = error.status, scrub(json.dumps(error.data))
+            said = {name.lower(): scrub(one) for name, one in (error.headers or {}).items()}
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            fault, acted, again = _fault(error, urlsplit(self.server.api).netloc)
+        except OversizeError as error:
+            fault, again = str(error), False
+        log.debug("%s: %s", what, fault or status)
+        # Outside of the block: the libraries' exceptions hold the request, and that the token.
+        if not fault and status < HTTPStatus.BAD_REQUEST:
+            return status, said, text
+        limited = status == HTTPStatus.FORBIDDEN and "retry-after" in said
+        if limited or status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise RateLimitError(
+                f"{what}: GitHub goes on asking for pauses, {self.waits.attempts} times",
+                hint="run it again later; what is done stays done",
+            )
+        if not fault and status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise refusal(what, status, said, text, self._token.source)
+        fault = fault or f"HTTP {status}"
+        if once and acted:
+            raise UncertainError(f"{what}: {fault}: nobody knows whether it happened", hint=_LOOK)
+        times = f", {self.waits.attempts} times" if again else ""
+        hint = _LATER if again else f"{_CHECK} ({self.server.api})"
+        raise GitHubError(f"{what}: {fault}{times}", hint=hint)
+
+    def location(self, path: str) -> str:
+        """Return where GitHub redirects to, which may be another server: nothing is sent there."""
+        status, said, _ = self.send("GET", path, None, {}, follow=False)
+        where = said.get("location", "")
+        if not where or status not in range(300, 400):
+            raise GitHubError(f"GET {path}: GitHub names no address to fetch it from")
+        return where
+
+    def path_of(self, url: str) -> str:
+        """Return the path of a request behind the API's own, for messages."""
+        if url == self.graphql_url:
+            return "/graphql"
+        return url.removeprefix(self.base_url).partition("?")[0]
+
+    def graphql(self, query: str, variables: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
+        """Ask GraphQL; None where it is refused, or has errors to say."""
+        try:
+            data = self.graphql_query(query, variables)[1].get("data")
+        except REFUSED:
+            return None
+        return cast("dict[str, JsonValue]", data) if isinstance(data, dict) else None
+
+    def _check(self, what: str, text: str) -> None:
+        """Refuse an answer that lacks what is read."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise odd_answer(what, "no JSON") from None
+        if what == "POST /graphql" and isinstance(data, dict) and data.get("errors"):
+            raise RefusedError(f"{what}: {words_of(text)}", status=HTTPStatus.OK)
+        keys = next((keys for path, keys in _SHAPES if re.search(path, what)), {})
+        for row in data if isinstance(data, list) and _LISTS.match(what) else [data]:
+            for key, kind in keys.items():
+                if not isinstance(row, dict) or not isinstance(row.get(key), kind):
+                    raise odd_answer(what, key)
+
+
+@contextlib.contextmanager
+def shaped() -> Iterator[None]:
+    """Make one error of all that PyGithub's objects raise where an answer is none of GitHub's."""
+    try:
+        yield
+    except (BadAttributeException, GithubException) as error:
+        why = type(error).__name__
+    else:
+        return
+    raise odd_answer("GitHub", why)
+
+
+def odd_answer(what: str, where: str) -> GitHubError:
+    """Return the error for an answer that is none of GitHub's."""
+    return GitHubError(
+        f"{what}: an answer of another shape: {clean_line(where, 100)}",
+        hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",
+    )
+
+
+def _fault(error: BaseException, server: str) -> tuple[str, bool, bool]:
+    """Say what came between; whether the server may have acted; and whether it was tried again."""
+    inside: list[BaseException] = []
+    waiting: list[BaseException] = [error]
+    while waiting and len(inside) < 50:  # noqa: PLR2004  more than any chain has; it may be a ring
+        one = waiting.pop()
+        inside.append(one)
+        below = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+        waiting += [it for it in below if isinstance(it, BaseException) and it not in inside]
+    if any("CERTIFICATE_VERIFY_FAILED" in str(one) for one in inside):
+        return "its certificate is not trusted", False, False
+    for kind, why, acted in _FAULTS:
+        if any(isinstance(one, kind) for one in inside):
+            return why.format(server=server), acted, why != _UNSENDABLE
+    return "the connection broke", True, True

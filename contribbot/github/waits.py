@@ -1,0 +1,75 @@
+"""How long GitHub asks to wait, and the waiting: announced, bounded, interruptible.
+
+Source: "Rate limits for the REST API" and "Best practices for using the REST API"
+(https://docs.github.com/en/rest/using-the-rest-api): `Retry-After` first; with nothing left of
+the hour's requests, until `X-RateLimit-Reset`; of a secondary limit that says nothing,
+at least a minute, then longer; a second between writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from contribbot import process
+from contribbot.errors import RateLimitError
+
+log: Final = logging.getLogger(__name__)
+
+#: What GitHub asks for when it names no time.
+MINUTE: Final = 60.0
+
+
+def sleep(seconds: float) -> None:
+    """Sleep in short steps, so that this process can still be told to end."""
+    until = time.monotonic() + seconds
+    while (rest := until - time.monotonic()) > 0:
+        process.check_stopping()
+        time.sleep(min(rest, 0.5))
+
+
+def _say(line: str) -> None:
+    log.warning("%s", line)
+
+
+@dataclass
+class Waits:
+    """Waits, and says so: the bounds, and what tests replace."""
+
+    say: Callable[[str], None] = _say
+    sleep: Callable[[float], None] = sleep
+    #: Seconds that are waited for limits in one request, in all.
+    longest: float = 900.0
+    #: How often a request is sent before a passing fault is final.
+    attempts: int = 5
+    #: Seconds from which the pauses between attempts grow.
+    first: float = 1.0
+    #: Seconds between two writes.
+    between_writes: float = 1.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _until: float = field(default=0.0, repr=False)
+
+    def for_limit(self, seconds: float, spent: float, what: str) -> None:
+        """Wait until GitHub takes requests again; said once for all threads that wait."""
+        end = time.time() + min(seconds, 1e9)
+        clock = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if spent + seconds > self.longest:
+            raise RateLimitError(
+                f"{what}: GitHub's rate limit is used up until {clock} ({_span(seconds)})",
+                hint="run it again then; what is done stays done",
+            )
+        with self._lock:
+            news = end > self._until + 1
+            self._until = max(end, self._until)
+        if news:
+            self.say(f"GitHub's rate limit: waiting {_span(seconds)}, until {clock}")
+        self.sleep(seconds)
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{min(seconds, 1e9) / 60:.0f} min"
