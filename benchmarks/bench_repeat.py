@@ -16,10 +16,8 @@ import time
 from pathlib import Path
 
 from contribbot import process
-from contribbot.bench.session import BenchResult, measure
-from contribbot.bench.summary import conclude
+from contribbot.bench.session import BenchResult, Side, conclude, measure
 from contribbot.bench.verdict import Claim, Spread, spread
-from contribbot.bench.worker import Side
 from contribbot.verify.stages.bench import STEADY
 
 PLAIN = """\

@@ -16,15 +16,19 @@ import contribbot
 from contribbot.model.evidence import (
     Details,
     DigestSet,
+    Gpu,
+    Machine,
+    Outcome,
     Resource,
+    StageResult,
     Statement,
     TestResult,
+    judge,
     names_of,
+    open_targets,
     pin_digest,
     seal_of,
 )
-from contribbot.model.machine import Gpu, Machine
-from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
 from contribbot.model.patch import Patch, units_of
 from contribbot.model.runners import Job, Plan
 from contribbot.queue.load import Queue, load_queue

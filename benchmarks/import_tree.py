@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from contribbot.git.archive import import_archive
+from contribbot.git.package_index import obtain
+from contribbot.git.repository import git_environment, open_store
+from contribbot.git.source import Job, Silent
 from contribbot.model.pin import Pin, SdistSource, Upstream
-from contribbot.sources.base import Job, Silent
-from contribbot.sources.download import obtain
-from contribbot.sources.sdist import import_archive
-from contribbot.store.repository import git_environment, open_store
 
 #: The release that the figures in the documents are about.
 _VLLM: Final = "6d41581a9e5288cd69278518a550c6d7ce510ae27a506556a3427d01284be7fe"

@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.vllm import Base, brought
-from contribbot.store.commits import Commit
-from contribbot.store.move import Fate, Moved, Moving, move
-from contribbot.store.overlay import Overlay
-from contribbot.store.repository import Store, git_environment, open_store
-from contribbot.store.series import Applied, Series
+from contribbot.git.apply import Applied, Commit, Overlay, Series
+from contribbot.git.merge import Fate, Moved, Moving, move
+from contribbot.git.repository import Store, git_environment, open_store
 
 ROUNDS: Final = 5
 WANTED: Final = 0.5

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.vllm import Base, brought
+from contribbot.git.apply import Series, apply_series
+from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.model.patch import PatchFile
-from contribbot.store.repository import Store, git_environment, open_store
-from contribbot.store.series import Series, apply_series
 
 ROUNDS: Final = 7
 WANTED: Final = 0.5

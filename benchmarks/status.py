@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from contribbot.store.repository import git_environment
+from contribbot.git.repository import git_environment
 
 ROOT: Final = Path(__file__).parent.parent
 ROUNDS: Final = 7

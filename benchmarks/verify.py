@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from contribbot.workspace import cache_folder
+from contribbot.files import cache_folder
 
 ROOT = Path(__file__).parent.parent
 WARM_ROUNDS = 5

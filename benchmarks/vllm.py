@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contribbot.git.apply import Commit, Entry, Overlay, write_commits
+from contribbot.git.patch_format import format_chains
+from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.source import Silent
+from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, SdistSource, Upstream
-from contribbot.sources import Silent
-from contribbot.sources.registry import provide
-from contribbot.store.commits import Commit, write_commits
-from contribbot.store.formatpatch import format_chains
-from contribbot.store.overlay import Entry, Overlay
-from contribbot.store.repository import Store, git_environment, open_store
 
 #: The archives of the releases, as the package index announces them.
 _SHA256: Final = {

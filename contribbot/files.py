@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import logging
 import os
+import threading
 import time
 import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from contribbot import process
+from contribbot.errors import MachineError, UsageError
+
+if TYPE_CHECKING:
+    import filelock
+
 
 _PARTIAL: Final = ".partial"
 #: Seconds after which a partial file can only be one that a killed process left.
@@ -52,3 +64,245 @@ def _sweep(path: Path) -> None:
                 partial.unlink(missing_ok=True)
         except FileNotFoundError:
             continue  # its writer was quicker
+
+
+log: Final = logging.getLogger(__name__)
+
+#: Longer than any import on a slow disk; a lock dies with the process that holds it.
+_PATIENCE: Final = 1800.0
+
+_registry: Final = threading.Lock()
+_threads: Final[dict[Path, threading.Lock]] = {}
+
+
+def _wait(guard: filelock.BaseFileLock, path: Path, what: str) -> None:
+    """Wait in short steps, so that this process can still be told to end."""
+    import filelock  # noqa: PLC0415  see lock
+
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        process.check_stopping()
+        try:
+            guard.acquire(timeout=0.5)
+        except filelock.Timeout:
+            continue
+        return
+    raise MachineError(
+        f"{what} is held by another contribbot for too long", hint=f"see who holds {path}"
+    )
+
+
+@contextlib.contextmanager
+def lock(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file; wait for whoever has it.
+
+    The kernel frees the lock of a process that was killed, so a leftover file
+    means nothing.
+
+    Args:
+        path: The lock file.
+        what: What it guards, for messages.
+
+    Raises:
+        MachineError: Nobody let go in half an hour.
+    """
+    import filelock  # noqa: PLC0415  30 ms that reading commands need not pay
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    guard = filelock.FileLock(path)
+    # The threads of this process line up among themselves, without a word.
+    with _thread_lock(path):
+        try:
+            guard.acquire(timeout=0)
+        except filelock.Timeout:
+            log.warning("waiting for another contribbot to finish with %s", what)
+            _wait(guard, path, what)
+        try:
+            yield
+        finally:
+            guard.release()
+
+
+def _thread_lock(path: Path) -> threading.Lock:
+    with _registry:
+        return _threads.setdefault(path.resolve(), threading.Lock())
+
+
+_DAY: Final = 86400.0
+#: Seconds after its last use in which an entry is kept.
+_UNUSED: Final = 30 * _DAY
+#: The file in a folder of entries whose time says when they were last looked through.
+_STAMP: Final = ".swept"
+#: Where a run puts folders that it lets go; no patch has such a name.
+_GONE: Final = ".gone"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A folder of entries that can be made again, and need not be kept for ever.
+
+    Attributes:
+        folder: The folder; need not be there.
+        entries: The glob pattern of its entries, files or whole folders.
+        marker: The file in an entry that is a folder whose time of change says when it
+            was last used; of a file, and of a folder without it, its own time does.
+    """
+
+    folder: Path
+    entries: str = "*"
+    marker: str = ""
+
+
+def used(path: Path) -> None:
+    """Note that an entry is used now: an entry that is a file, or the marker of one.
+
+    Args:
+        path: The file. That it is gone, or somebody else's, is no error.
+    """
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def cache_folder() -> Path:
+    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder.
+
+    Raises:
+        UsageError: Its name cannot stand in a list of folders, such as Python's path.
+    """
+    chosen = os.environ.get("CONTRIBBOT_CACHE", "")
+    if os.pathsep in chosen:
+        raise UsageError(
+            f"CONTRIBBOT_CACHE={chosen}: a folder with {os.pathsep} in its name cannot be searched",
+            hint="name another folder",
+        )
+    if chosen:
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise UsageError(
+                f"CONTRIBBOT_CACHE={chosen}: no such home", hint="name another folder"
+            ) from error
+    import platformdirs  # noqa: PLC0415  only needed where the variable is not set
+
+    return Path(platformdirs.user_cache_dir("contribbot", appauthor=False))
+
+
+def stores_folder() -> Path:
+    """Return the folder that holds one bare git store per upstream."""
+    return cache_folder() / "stores"
+
+
+def downloads_folder() -> Path:
+    """Return the folder that holds downloaded archives, named by their digest."""
+    return cache_folder() / "downloads"
+
+
+@contextlib.contextmanager
+def run_folder(*kept: Kept) -> Iterator[Path]:
+    """Give a folder that is gone when the block ends.
+
+    A run that was killed cannot remove its folder. Each folder is locked by its
+    run, so the next one can tell which are orphans, and removes them.
+
+    A run that starts while no other runs also lets go of what nobody has used for 30
+    days, at most once a day. No run can start meanwhile, so nobody loses what they use.
+
+    Args:
+        kept: What the run remembers things in, to be looked through.
+    """
+    runs = cache_folder() / "runs"
+    with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
+        runs.mkdir(exist_ok=True)
+        alone = _remove_orphans(runs)
+        folder = runs / uuid.uuid4().hex
+        guard = _guard(folder)
+        guard.acquire()
+        folder.mkdir()
+        if alone:
+            for one in kept:
+                _sweep_unused(one, into=folder / _GONE)
+    try:
+        # Large folders take their time: others may start by now.
+        process.remove_tree(folder / _GONE)
+        yield folder
+    finally:
+        process.remove_tree(folder)
+        _lock_path(folder).unlink(missing_ok=True)
+        guard.release()
+
+
+def _remove_orphans(runs: Path) -> bool:
+    """Remove the folders of runs that are no longer alive; say whether none is alive."""
+    import filelock  # noqa: PLC0415  see locks.lock
+
+    alone = True
+    for lock_path in runs.glob("*.lock"):
+        guard = _guard(lock_path.with_suffix(""))
+        try:
+            guard.acquire(timeout=0)
+        except filelock.Timeout:
+            alone = False
+            continue
+        process.remove_tree(lock_path.with_suffix(""))
+        lock_path.unlink(missing_ok=True)
+        guard.release()
+    return alone
+
+
+def _sweep_unused(kept: Kept, *, into: Path) -> None:
+    """Let go of the entries that nobody used for long, unless that was done today.
+
+    Folders are moved, to be removed in peace. What vanishes meanwhile, or cannot be
+    removed, is passed over: other caches may share a queue's entries.
+
+    Args:
+        kept: The folder of the entries.
+        into: Where folders are moved to; made when it is needed.
+    """
+    stamp, now = kept.folder / _STAMP, time.time()
+    # A time in the future is a clock that was wrong once.
+    if 0 <= now - _changed(stamp, absent=now + _DAY) < _DAY:
+        return
+    try:
+        stamp.touch()
+        entries = list(kept.folder.glob(kept.entries))
+    except OSError:
+        return  # there is no such folder, or it is somebody else's
+    for entry in entries:
+        last = _changed(entry, absent=now)
+        if kept.marker:
+            last = _changed(entry / kept.marker, absent=last)
+        if now - last > _UNUSED:
+            with contextlib.suppress(OSError):
+                _let_go(entry, into)
+
+
+def _changed(path: Path, *, absent: float) -> float:
+    """Return when a file was changed, in seconds since the epoch. A link is looked at itself."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return absent
+
+
+def _let_go(entry: Path, into: Path) -> None:
+    if not entry.is_dir():
+        entry.unlink()
+        return
+    into.mkdir(exist_ok=True)
+    try:
+        entry.rename(into / entry.name)
+    except OSError:
+        # On another disk, say. It takes longer, and others wait.
+        process.remove_tree(entry)
+
+
+def _lock_path(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".lock")
+
+
+def _guard(folder: Path) -> filelock.BaseFileLock:
+    import filelock  # noqa: PLC0415  see locks.lock
+
+    # Released by whichever thread ends the run.
+    return filelock.FileLock(_lock_path(folder), thread_local=False)

@@ -20,19 +20,19 @@ import pytest
 
 from contribbot import process
 from contribbot.cli.main import main
-from contribbot.hardware.probe import this_machine
+from contribbot.files import cache_folder
+from contribbot.git.package_index import obtain
+from contribbot.git.source import Silent
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import PatchReport, VerifyReport
 from contribbot.model.pin import Pin, SdistSource
-from contribbot.model.report import PatchReport, VerifyReport
-from contribbot.sources import Silent
-from contribbot.sources.download import obtain
-from contribbot.workspace import cache_folder
 from tests.tools import missing
 from tests.toy import Toy
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from contribbot.model.outcome import StageResult
+    from contribbot.model.evidence import StageResult
 
 #: Where archives are kept between runs; read before any test changes the environment.
 REAL_CACHE = cache_folder()

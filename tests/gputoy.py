@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from contribbot.hardware.probe import this_machine
-from contribbot.model.machine import Gpu
+from contribbot.files import stores_folder
+from contribbot.git.repository import open_store
+from contribbot.git.source import Silent
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Gpu
 from contribbot.queue.load import load_queue
-from contribbot.sources import Silent
-from contribbot.store.repository import open_store
-from contribbot.verify.job import Job
-from contribbot.verify.preflight import Preflight, Preflights, fly
-from contribbot.verify.slots import Slots
-from contribbot.workspace import stores_folder
+from contribbot.verify.job import Job, Slots
+from contribbot.verify.runner_fault import Preflight, Preflights, fly
 from tests.conftest import Program
 from tests.toy import Toy, one_check
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from contribbot.model.machine import Machine
+    from contribbot.model.evidence import Machine
 
 #: A target that LLVM does not know, so that no GPU is one.
 TARGET = "gfx999"

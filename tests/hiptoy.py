@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compiling.hip import toolchain
+from contribbot.hardware.hip import toolchain
 from contribbot.hardware.toolchain import Lacking
 from tests.toy import FIXED, git
 

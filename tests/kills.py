@@ -248,7 +248,7 @@ def _run_here(argv: list[str]) -> int:
 
 def main() -> None:
     """Serve `at_each_step`, in a process of its own."""
-    from contribbot import locks
+    from contribbot import files
 
     template, argv, before, after, most, seed = json.loads(Path(sys.argv[1]).read_text())
     place = Path(sys.argv[2])
@@ -259,7 +259,7 @@ def main() -> None:
     )  # fmt: skip
     # What is imported here need not be imported in each fork; its bytecode is no change.
     sys.dont_write_bytecode = True
-    with locks.lock(place / "warm.lock", "imports"):
+    with files.lock(place / "warm.lock", "imports"):
         os.chdir(bench.fresh(place / "warm"))
         _run_here(["list"])
         _run_here(argv)

@@ -6,11 +6,12 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from contribbot.files import stores_folder
+from contribbot.git.apply import apply_series
+from contribbot.git.repository import open_store
+from contribbot.git.source import Silent
+from contribbot.git.sources import provide
 from contribbot.queue.load import Queue, load_queue
-from contribbot.sources import Silent, provide
-from contribbot.store.repository import open_store
-from contribbot.store.series import apply_series
-from contribbot.workspace import stores_folder
 from tests.conftest import Program, Ran
 from tests.toy import FIXED, GIT_ENV, git
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import QueueError
+from contribbot.git.apply import apply_series, nearest
+from contribbot.git.patch_format import added_lines, altered, changes, export
+from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
-from contribbot.store.conflict import nearest
-from contribbot.store.repository import open_store
-from contribbot.store.series import apply_series
-from contribbot.store.trees import added_lines, altered, changes, export
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
-    from contribbot.store.repository import Store
-    from contribbot.store.series import Series
+    from contribbot.git.apply import Series
+    from contribbot.git.repository import Store
     from tests.toy import Toy
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.behaviour import Behaviour, Need
+from contribbot.model.lifecycle import Behaviour, Need
 from contribbot.model.pin import GitSource
 from contribbot.queue.load import load_queue
-from contribbot.verify.behaviour import Ask, behaviours
+from contribbot.verify.base_only import Ask, behaviours
 from contribbot.verify.pipeline import Options
 from tests.releases import Seen, release, says, told
 from tests.toy import AREA, CHECKS, FAIL_TO_PASS, FIXED, git, one_check

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.behaviour import Need
+from contribbot.model.lifecycle import Need
 from tests.buildtoy import FIXED_KERNEL, build_table, products, put_kernel_patch
 from tests.hiptoy import BROKEN, CUDA_ONLY, HARD_FP8, LONG, SOFT_FP8, entry, put_change, seen_once
 from tests.releases import Seen, release, says, told

@@ -16,11 +16,16 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.bench.session import BenchResult, measure
-from contribbot.bench.summary import case_details, ceiling_details, conclude
+from contribbot.bench.session import (
+    BenchResult,
+    Side,
+    case_details,
+    ceiling_details,
+    conclude,
+    measure,
+)
 from contribbot.bench.verdict import CaseResult, Claim, Verdict
-from contribbot.bench.worker import Side
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from tests.conftest import dig
 
 #: What a bench file starts with: work that takes time in proportion, and which side this is.

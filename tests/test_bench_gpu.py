@@ -14,11 +14,9 @@ import pytest
 
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.session import BenchResult, measure
-from contribbot.bench.summary import case_details, conclude
+from contribbot.bench.session import BenchResult, Side, case_details, conclude, measure
 from contribbot.bench.verdict import Claim
-from contribbot.bench.worker import Side
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from tests.conftest import dig
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.bench.session import measure
-from contribbot.bench.summary import conclude
+from contribbot.bench.session import Side, conclude, measure
 from contribbot.bench.verdict import Claim
-from contribbot.bench.worker import Side
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from contribbot.queue.load import load_queue
 
 ROOT = Path(__file__).parent.parent

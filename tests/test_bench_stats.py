@@ -10,6 +10,7 @@ import pytest
 from contribbot.bench import byte_count
 from contribbot.bench.child import kind_of
 from contribbot.bench.verdict import (
+    CaseInfo,
     CaseResult,
     Claim,
     Measurements,
@@ -18,9 +19,8 @@ from contribbot.bench.verdict import (
     judge_case,
     spread,
 )
-from contribbot.bench.wire import CaseInfo
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.report.bench import bench_lines
+from contribbot.cli.output import bench_lines
+from contribbot.model.evidence import Outcome, StageResult
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

@@ -12,7 +12,7 @@ import pytest
 
 from contribbot import upstreams
 from contribbot.model.pin import Upstream
-from contribbot.queue.toml import read_model
+from contribbot.queue.load import read_model
 from tests.buildtoy import FIXED_KERNEL, HEADER, KERNEL, build_table, products, with_sources
 from tests.conftest import dig
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot import process
-from contribbot.building import extension, shelf
-from contribbot.building.caches import find_launcher
-from contribbot.building.commands import complaint, run_commands
-from contribbot.building.toolchain import Toolchain, target_environment, toolchain
-from contribbot.hardware.probe import this_machine
-from contribbot.model.machine import Gpu
+from contribbot.hardware import build_cache, extension
+from contribbot.hardware.build_cache import find_launcher
+from contribbot.hardware.full_build import complaint, run_commands
+from contribbot.hardware.machine import this_machine
+from contribbot.hardware.toolchain import BuildTools, target_environment, toolchain
+from contribbot.model.checks import Build
+from contribbot.model.evidence import Gpu
 from contribbot.model.patch import PatchFile
-from contribbot.model.proofs import Build
 from tests.smalldisk import small_disk
 
 if TYPE_CHECKING:
-    from contribbot.building.commands import Ran
+    from contribbot.hardware.full_build import Ran
 
 GOOD = 'extern "C" int five() { return 5; }\n'
 
@@ -207,49 +207,49 @@ def test_how_commands_end(tmp_path: Path, command: list[str], field: str, said: 
 
 
 def test_a_product_is_there_only_when_it_is_finished() -> None:
-    key = shelf.key_of({"of": "this test"})
+    key = build_cache.build_key({"of": "this test"})
 
-    def fails(folder: Path) -> shelf.Made | None:
+    def fails(folder: Path) -> build_cache.Made | None:
         (folder / "half").write_text("half", encoding="utf-8")
         return None
 
-    def dies(folder: Path) -> shelf.Made | None:
+    def dies(folder: Path) -> build_cache.Made | None:
         (folder / "half").write_text("half", encoding="utf-8")
         raise KeyboardInterrupt
 
-    assert shelf.make(key, fails) is None
+    assert build_cache.make(key, fails) is None
     with pytest.raises(KeyboardInterrupt):
-        shelf.make(key, dies)
-    assert shelf.find(key) is None
+        build_cache.make(key, dies)
+    assert build_cache.find(key) is None
 
-    def works(folder: Path) -> shelf.Made | None:
+    def works(folder: Path) -> build_cache.Made | None:
         assert list(folder.iterdir()) == [], "leftovers of an earlier build"
         (folder / "x.so").write_bytes(b"library")
         (folder / "python").mkdir()
         (folder / "python/a.py").write_text("A = 1\n", encoding="utf-8")
-        return shelf.Made(1.5, "0" * 64, extension="x.so", python=("python",))
+        return build_cache.Made(1.5, "0" * 64, extension="x.so", python=("python",))
 
-    made = shelf.make(key, works)
+    made = build_cache.make(key, works)
     assert made is not None
     assert made.environment == {
         "CONTRIBBOT_EXTENSION": str(made.folder / "x.so"),
         "PYTHONPATH": str(made.folder / "python"),
     }
-    assert shelf.find(key) == made
+    assert build_cache.find(key) == made
     (made.folder / "python/a.py").write_text("A = 2  # by someone\n", encoding="utf-8")
-    assert shelf.find(key) is None
+    assert build_cache.find(key) is None
 
 
 def test_of_many_who_want_a_product_one_builds_it() -> None:
-    key = shelf.key_of("wanted by many")
+    key = build_cache.build_key("wanted by many")
     built: list[Path] = []
 
-    def build(folder: Path) -> shelf.Made | None:
+    def build(folder: Path) -> build_cache.Made | None:
         built.append(folder)
         (folder / "x.so").write_bytes(b"library")
-        return shelf.Made(0.0, "", extension="x.so")
+        return build_cache.Made(0.0, "", extension="x.so")
 
-    threads = [threading.Thread(target=shelf.make, args=(key, build)) for _ in range(8)]
+    threads = [threading.Thread(target=build_cache.make, args=(key, build)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -298,7 +298,7 @@ def test_the_hardware_to_compile_for_is_this_machines() -> None:
 def test_a_torch_that_is_built_for_something_else_cannot_build_for_it() -> None:
     import torch
 
-    tools: Toolchain = toolchain("gfx942", this_machine())
+    tools: BuildTools = toolchain("gfx942", this_machine())
     if torch.version.hip is None:
         assert tools.missing == f"torch {torch.__version__} is no ROCm build"
     else:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compiling.hip import toolchain
-from contribbot.report.listing import listing_lines
+from contribbot.cli.output import listing_lines
+from contribbot.hardware.hip import toolchain
 from tests.conftest import dig
 from tests.hiptoy import (
     BROKEN,
@@ -39,7 +39,7 @@ from tests.hiptoy import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from contribbot.model.outcome import StageResult
+    from contribbot.model.evidence import StageResult
     from tests.conftest import Program, Ran
     from tests.toy import Toy
 
@@ -338,7 +338,7 @@ def test_a_new_source_has_to_compile_and_is_no_red(
 def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from contribbot.compiling.hip import headers_digest, toolchain, torch_include\n"
+        "from contribbot.hardware.hip import headers_digest, toolchain, torch_include\n"
         "import contribbot.verify.stages.compile\n"
         "toolchain('gfx950'), torch_include(), headers_digest()\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))\n"

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compiling.cache import Compiled
-from contribbot.compiling.hip import Source, compile_hip
-from contribbot.compiling.judge import judge_compile, unmet
-from contribbot.compiling.record import details_of
-from contribbot.model.outcome import Outcome
-from contribbot.model.proofs import Compile
+from contribbot.hardware.build_cache import Compiled
+from contribbot.hardware.compare import details_of, judge_compile, unmet
+from contribbot.hardware.hip import Source, compile_hip
+from contribbot.model.checks import Compile
+from contribbot.model.evidence import Outcome
 from tests.conftest import dig
 from tests.hiptoy import (
     BROKEN,
@@ -28,7 +27,7 @@ from tests.hiptoy import (
 )
 
 if TYPE_CHECKING:
-    from contribbot.compiling.judge import Judgement
+    from contribbot.hardware.compare import Judgement
     from contribbot.hardware.toolchain import Toolchain
 
 EMPTY = LONG.replace("if (i < count)", "if (false)")

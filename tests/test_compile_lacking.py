@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compiling.hip import Source, compile_hip
-from contribbot.compiling.triton import TritonSource, compile_triton, triton_missing
 from contribbot.errors import NoSpaceError
-from contribbot.verify.runnerfault import fault_of
+from contribbot.hardware.hip import Source, compile_hip
+from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing
+from contribbot.verify.runner_fault import fault_of
 from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change, seen_once
 from tests.smalldisk import small_disk
 from tests.test_supervise import group  # noqa: F401  a fixture
@@ -20,7 +20,7 @@ from tests.test_supervise import group  # noqa: F401  a fixture
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from contribbot.compiling.cache import Compiled
+    from contribbot.hardware.build_cache import Compiled
     from contribbot.hardware.toolchain import Toolchain
     from tests.conftest import Program
     from tests.toy import Toy

@@ -11,16 +11,23 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from contribbot.compiling.cache import Compiled
-from contribbot.compiling.compiler import Compiler
-from contribbot.compiling.demangle import demangle, function_of, title_of
-from contribbot.compiling.hip import HEADERS, Source, compile_hip
-from contribbot.compiling.instructions import class_of, plain
-from contribbot.compiling.listing import Kernel, Listing, by_class
-from contribbot.compiling.pairs import COLUMNS, Row, pair_kernels, rows_of
+from contribbot.cli.output import listing_lines
+from contribbot.hardware.build_cache import Compiled
+from contribbot.hardware.compare import COLUMNS, Row, pair_kernels, rows_of
+from contribbot.hardware.compiler import Compiler
+from contribbot.hardware.hip import HEADERS, Source, compile_hip
+from contribbot.hardware.listing import (
+    Kernel,
+    Listing,
+    by_class,
+    class_of,
+    demangle,
+    function_of,
+    plain,
+    title_of,
+)
 from contribbot.hardware.targets import wavefront_of
-from contribbot.model.outcome import StageResult
-from contribbot.report.listing import listing_lines
+from contribbot.model.evidence import StageResult
 from tests.hiptoy import seen_once
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compiling.hip import HEADERS, headers_digest, toolchain
-from contribbot.hardware import toolchain as module
+from contribbot.hardware import toolchain as toolchain_module
+from contribbot.hardware.hip import HEADERS, headers_digest, toolchain
 from contribbot.hardware.targets import TARGETS
 from contribbot.hardware.toolchain import Lacking, Toolchain
 from tests.hiptoy import needed, program_file, seen_once
@@ -233,12 +233,12 @@ def test_without_a_c_library_on_the_machine_zigs_own_serves(
 
 
 def test_zigs_own_c_library_compiles(tmp_path: Path) -> None:
-    plain = module._plain(HEADERS)
+    plain = toolchain_module._plain(HEADERS)
     assert isinstance(plain, Toolchain), plain
-    *_, own = module._of_pip(plain)
+    *_, own = toolchain_module._of_pip(plain)
     assert isinstance(own, Toolchain), own
 
-    found = needed(module._examine(own, tmp_path))
+    found = needed(toolchain_module._examine(own, tmp_path))
 
     assert {"gfx950", "gfx1201"} <= found.targets
 

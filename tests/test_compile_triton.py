@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.compiling.triton import triton_missing
+from contribbot.hardware.triton import triton_missing
 from tests.conftest import dig
 from tests.toy import FIXED, git
 
 if TYPE_CHECKING:
-    from contribbot.model.outcome import StageResult
+    from contribbot.model.evidence import StageResult
     from tests.conftest import Program, Ran
     from tests.toy import Toy
 

@@ -9,8 +9,7 @@ import pytest
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import PatchFile
-from contribbot.queue.exporting import mbox
-from contribbot.queue.outgoing import write_export
+from contribbot.queue.export import mbox, write_export
 from tests.lifetoy import BINARY, awkward, contribbot, snapshot
 from tests.toy import FIXED, Toy, git
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot import process
-from contribbot.hardware.disk import is_full
-from contribbot.verify.childreport import read_report
-from contribbot.verify.runnerfault import fault_of
-from contribbot.verify.scrub import Scrub
-from contribbot.verify.slots import Slots
+from contribbot.hardware.machine import is_full
+from contribbot.verify.job import Slots
+from contribbot.verify.pytest_run import read_report
+from contribbot.verify.run_result import Scrub
+from contribbot.verify.runner_fault import fault_of
 from tests.conftest import Program, dig
 from tests.gputoy import HEAD
 from tests.smalldisk import small_disk
@@ -23,7 +23,7 @@ from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
 
 if TYPE_CHECKING:
-    from contribbot.verify.childrun import CheckRun
+    from contribbot.verify.run_result import CheckRun
 
 NO_MEMORY = "bytearray(2**62)"
 NO_TORCH_MEMORY = "__import__('torch').empty(2**50)"

@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.probe import this_machine
-from contribbot.model.outcome import Verdict
+from contribbot.files import stores_folder
+from contribbot.git.package_index import obtain
+from contribbot.git.repository import open_store
+from contribbot.git.source import Silent
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Verdict
 from contribbot.model.pin import Pin, SdistSource
 from contribbot.queue.load import load_queue
-from contribbot.sources import Silent
-from contribbot.sources.download import obtain
-from contribbot.store.repository import open_store
-from contribbot.verify.hipified import hipified, sources_of
-from contribbot.verify.job import Job
-from contribbot.verify.slots import Slots
-from contribbot.workspace import stores_folder
+from contribbot.verify.job import Job, Slots, hipified, sources_of
 from tests.conftest import REAL_CACHE, Program, dig
 from tests.toy import git
 
 if TYPE_CHECKING:
-    from contribbot.model.outcome import StageResult
+    from contribbot.model.evidence import StageResult
     from tests.toy import Toy
 
 ROOT = Path(__file__).parent.parent

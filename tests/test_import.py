@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.model.lifecycle import Side
 from contribbot.model.patch import PatchFile
-from contribbot.model.plan import Side
-from contribbot.queue.incoming import read_series
-from contribbot.queue.mails import Given, is_plain, read_mbox, read_one
-from contribbot.queue.prefixes import prefixed
-from contribbot.queue.ranges import read_range
+from contribbot.queue.import_ import (
+    Given,
+    is_plain,
+    prefixed,
+    read_mbox,
+    read_one,
+    read_range,
+    read_series,
+)
 from tests.lifetoy import (
     BINARY,
     SPOILERS,

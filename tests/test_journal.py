@@ -10,17 +10,10 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.hardware.probe import this_machine
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
 from contribbot.model.history import OtherEvent, PullRequestEvent, RetiredEvent
-from contribbot.model.outcome import Outcome, StageResult, Verdict
-from contribbot.model.report import PatchReport
-from contribbot.queue.journal import (
-    append,
-    journal_file,
-    note_verified,
-    outcomes_by_target,
-    read,
-)
+from contribbot.queue.history import append, journal_file, note_verified, outcomes_by_target, read
 from contribbot.queue.load import load_queue
 from tests.conftest import Program
 from tests.toy import Toy
@@ -89,7 +82,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from contribbot.model.history import RetiredEvent
-from contribbot.queue.journal import append
+from contribbot.queue.history import append
 for number in range(20):
     summary = f"{sys.argv[2]} {number} " + "x" * 5000
     append(Path(sys.argv[1]), "area",
@@ -114,7 +107,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path) -> None:
         "from datetime import UTC, datetime\n"
         "from pathlib import Path\n"
         "from contribbot.model.history import RetiredEvent\n"
-        "from contribbot.queue.journal import append\n"
+        "from contribbot.queue.history import append\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 40}, {len(before) + 40}))\n"
         "try:\n"

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.model.check import Check
-from contribbot.model.outcome import Outcome
-from contribbot.model.proofs import Build
-from contribbot.verify import child
-from contribbot.verify.buildside import Side
-from contribbot.verify.buildverdict import judge_build
-from contribbot.verify.childrun import CheckRun, Failure, Trouble
+from contribbot.model.checks import Build, Check
+from contribbot.model.evidence import Outcome
+from contribbot.verify import pytest_plugin
+from contribbot.verify.builds import Side, judge_build
+from contribbot.verify.run_result import CheckRun, Failure, Trouble
 from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
 from contribbot.verify.witness import new_statements
 from tests.test_faults import reported
@@ -209,7 +207,7 @@ def test_statements_that_a_patch_adds_and_that_do_something(
 def test_what_is_missing_is_broken_and_not_wrong(code: str, *, broken: bool) -> None:
     with pytest.raises(Exception) as raised:  # noqa: PT011  any
         exec(code, {})  # noqa: S102  the text is the test's own
-    assert child._failure(raised.value)["broken"] is broken
+    assert pytest_plugin._failure(raised.value)["broken"] is broken
 
 
 RED_BUILD = {"expect": "fail-to-pass", "reason": "heigth.* was not declared"}

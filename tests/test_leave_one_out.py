@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.behaviour import Share, StackReport
+from contribbot.model.lifecycle import Share, StackReport
 from tests.conftest import dig
 from tests.toy import AREA, CHECKS, PASS_TO_PASS, git
 

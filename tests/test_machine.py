@@ -8,8 +8,8 @@ import pytest
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError, MachineError
-from contribbot.hardware.probe import amd_gpus, this_machine
-from contribbot.model.machine import Gpu, Machine
+from contribbot.hardware.machine import amd_gpus, this_machine
+from contribbot.model.evidence import Gpu, Machine
 
 
 def node(folder: Path, number: int, version: int, name: str) -> None:

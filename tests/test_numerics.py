@@ -14,20 +14,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from contribbot.numerics import (
-    LAYOUTS,
+from contribbot.numerics import treewatch
+from contribbot.numerics.compare import (
+    VARIABLE,
     CannotJudgeError,
-    Draw,
-    Grid,
+    Comparison,
     Limits,
-    lay_out,
-    treewatch,
+    blocks,
+    compare,
+    compare_exact,
+    digest,
 )
-from contribbot.numerics.cell import Cell
-from contribbot.numerics.compare import Comparison, compare, compare_exact
-from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.merge import Findings
-from contribbot.numerics.tensors import blocks, digest
+from contribbot.numerics.grid import LAYOUTS, Draw, Grid, lay_out
+from contribbot.numerics.records import Cell, Findings
 from contribbot.numerics.treewatch import TreeWatch
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)
@@ -308,7 +307,7 @@ def test_blocks_cover_everything_once_and_are_small(shape: tuple[int, ...], limi
 
 
 def test_places_are_right_beyond_the_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contribbot.numerics.tensors.blocks.__defaults__", (10,))
+    monkeypatch.setattr("contribbot.numerics.compare.blocks.__defaults__", (10,))
     usual, exact = softmaxes(torch.float32)
     spoiled = usual.clone()
     spoiled[4, 6, 32] += 1

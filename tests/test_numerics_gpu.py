@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contribbot.numerics import LAYOUTS, CannotJudgeError, Draw, Grid, Limits, lay_out
-from contribbot.numerics.cell import Cell
-from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.merge import Findings
+from contribbot.numerics.compare import CannotJudgeError, Limits, compare, compare_exact
+from contribbot.numerics.grid import LAYOUTS, Draw, Grid, lay_out
+from contribbot.numerics.records import Cell, Findings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 

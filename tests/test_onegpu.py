@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import MachineError
-from contribbot.hardware.visible import only
-from contribbot.verify.checkunit import Way, check_unit, run_one
-from contribbot.verify.preflight import Preflight, Preflights, fly
-from contribbot.verify.runnerfault import RunnerFaultError, fault
+from contribbot.hardware.machine import only
+from contribbot.verify.check import Way, check_unit, run_one
+from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
 from contribbot.verify.stages.bench import BenchStage
 from tests.conftest import dig
 from tests.gputoy import TARGET, gpu_job, machine
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from contribbot.model.machine import Machine
+    from contribbot.model.evidence import Machine
     from tests.toy import Toy
 
 #: The real torch, which says that this machine has these GPUs, and works on the processor.

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from contribbot.bench.session import BenchResult
-from contribbot.bench.verdict import CaseResult
+from contribbot.bench.verdict import CaseInfo, CaseResult
 from contribbot.bench.verdict import Verdict as CaseVerdict
-from contribbot.bench.wire import CaseInfo
-from contribbot.model.outcome import Outcome, StageResult, Verdict, judge, open_targets
-from contribbot.model.report import PatchReport, unmet
-from contribbot.report.text import verdict_line
-from contribbot.verify.command import exit_code
+from contribbot.cli.output import verdict_line
+from contribbot.model.evidence import (
+    Outcome,
+    PatchReport,
+    StageResult,
+    Verdict,
+    judge,
+    open_targets,
+    unmet,
+)
+from contribbot.verify.run import exit_code
 
 INFO = CaseInfo(name="case", device="cpu", bytes_moved=None, flops=None, matmul=None)
 HERE = frozenset({"any", "cpu"})

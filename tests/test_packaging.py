@@ -61,7 +61,7 @@ def test_what_is_built_has_the_headers_that_kernels_are_compiled_with(tmp_path: 
     shutil.copytree(ROOT / "workflows", copy / "workflows")
     for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, copy)
-    headers = copy / "contribbot/compiling/headers"
+    headers = copy / "contribbot/hardware/headers"
     wanted = {path.relative_to(copy).as_posix() for path in headers.rglob("*") if path.is_file()}
 
     subprocess.run(

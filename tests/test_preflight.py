@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.probe import this_machine
-from contribbot.verify.preflight import Preflight, Preflights, fly
-from contribbot.verify.runnerfault import RunnerFaultError, fault
+from contribbot.hardware.machine import this_machine
+from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
 from tests.gputoy import FAULT, TARGET, Counted, machine
 from tests.test_bench_gpu import torch_sees_a_gpu
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from contribbot.model.machine import Machine
+    from contribbot.model.evidence import Machine
 
 #: A torch whose device is broken, which no hardware here can be made to be.
 STANDIN = """\

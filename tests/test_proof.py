@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.verify import checkunit
+from contribbot.verify import check
 from tests.conftest import dig
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, git, one_check
 
@@ -238,9 +238,9 @@ def test_what_is_installed_is_part_of_what_an_outcome_depends_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    before = checkunit.installed_digest.__wrapped__()
+    before = check.installed_digest.__wrapped__()
     (tmp_path / "new-1.0.dist-info").mkdir()
-    assert checkunit.installed_digest.__wrapped__() != before
+    assert check.installed_digest.__wrapped__() != before
 
 
 @pytest.mark.usefixtures("unsandboxed")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import QueueError
+from contribbot.git.patch_format import check_form, paths
 from contribbot.model.pin import CommitRules
-from contribbot.queue.load import load_queue
-from contribbot.queue.toml import find_line
-from contribbot.store.patchtext import check_form, paths
+from contribbot.queue.load import find_line, load_queue
 from contribbot.verify.stages.style import message_problems
 from tests.toy import FIXED, one_check
 

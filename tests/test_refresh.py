@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.queue import history
 from contribbot.queue import refresh as refreshing
-from contribbot.queue import versions
 from contribbot.queue.load import load_queue
 from contribbot.queue.worktree import open_tree
 from tests.conftest import REAL_CACHE, Program
@@ -532,13 +532,13 @@ def test_killed_before_the_queue_was_written_it_is_done_again(
             refreshing.refresh(load_queue(queue), "area")
     assert snapshot(queue) == before
     # What is recorded first is what was there before the change, and then comes the kill.
-    records: list[Callable[..., int | None]] = [die, versions.record]
+    records: list[Callable[..., int | None]] = [die, history.record]
 
     def record(*args: object, **more: object) -> int | None:
         return records.pop()(*args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(versions, "record", record)
+        patch.setattr(history, "record", record)
         with pytest.raises(KeyboardInterrupt):
             refreshing.refresh(load_queue(queue), "area")
     assert applied_tree(toy, queue, "area") == tree_of(tree)

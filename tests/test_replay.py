@@ -8,17 +8,10 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.files import stores_folder
+from contribbot.git.repository import Store, open_store
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.worktree import (
-    Replay,
-    abort,
-    close_replay,
-    open_replay,
-    open_tree,
-    taken,
-)
-from contribbot.store.repository import Store, open_store
-from contribbot.workspace import stores_folder
+from contribbot.queue.worktree import Replay, abort, close_replay, open_replay, open_tree, taken
 from tests.hostile import hostile_home, person
 from tests.toy import AREA, FIXED, Toy, git
 

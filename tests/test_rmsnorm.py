@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.model.outcome import Verdict
+from contribbot.model.evidence import Verdict
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program, dig
 

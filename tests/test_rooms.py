@@ -10,9 +10,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "contribbot"
 #: Low to high: each imports only from itself and from those before it.
 ROOMS = (
-    "errors", "process", "files", "locks", "workspace", "model", "schemas", "store", "upstreams",
-    "sources", "queue", "hardware", "numerics", "bench", "compiling", "building",
-    "verify", "life", "github", "contribute", "runners", "report", "cli", "__main__",
+    "errors", "lifeline", "process", "files", "model", "schemas", "upstreams", "git", "queue",
+    "hardware", "numerics", "bench", "verify", "lifecycle", "github", "contribute", "runners",
+    "cli", "__main__",
 )  # fmt: skip
 
 

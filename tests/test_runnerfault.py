@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.probe import this_machine
-from contribbot.model.evidence import RunnerFault
-from contribbot.model.outcome import Outcome
-from contribbot.verify.checkunit import Way, check_unit
-from contribbot.verify.preflight import Preflight
-from contribbot.verify.runnerfault import (
-    SIGNATURES,
-    sign_in,
-    suspicion_of_bench,
-)
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Outcome, RunnerFault
+from contribbot.verify.check import Way, check_unit
+from contribbot.verify.runner_fault import SIGNATURES, Preflight, sign_in, suspicion_of_bench
 from tests.conftest import dig
 from tests.gputoy import FAULT, HEAD, Counted, gpu_job
 from tests.test_bench_gpu import torch_sees_a_gpu
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from contribbot.model.machine import Machine
+    from contribbot.model.evidence import Machine
     from contribbot.verify.job import Finding
     from tests.conftest import Program
 

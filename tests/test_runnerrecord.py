@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import MachineError
-from contribbot.hardware.runner import container_of, run_of
-from contribbot.model.outcome import StageResult
-from contribbot.verify.runnerfault import fault_of
+from contribbot.hardware.machine import container_of, run_of
+from contribbot.model.evidence import StageResult
+from contribbot.verify.runner_fault import fault_of
 from tests.toy import Toy, one_check
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot import process
-from contribbot.process import sandbox
 from tests.conftest import dig
 from tests.toy import one_check
 
@@ -134,7 +133,7 @@ def test_why_there_is_none_is_told(tmp_path: Path, program_text: str | None, sai
         (fake / "bwrap").chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(fake))
-        assert said in sandbox.no_sandbox.__wrapped__()
+        assert said in process.no_sandbox.__wrapped__()
 
 
 @pytest.mark.usefixtures("unsandboxed")

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.building import shelf
-from contribbot.compiling import cache as compiles
-from contribbot.compiling.cache import Compiled
-from contribbot.hardware.probe import this_machine
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.verify.cache import OutcomeCache
-from contribbot.workspace import Kept, cache_folder, run_folder, used
+from contribbot.files import Kept, cache_folder, run_folder, used
+from contribbot.hardware import build_cache
+from contribbot.hardware.build_cache import Compiled
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.verify.pipeline import OutcomeCache
 from tests.buildtoy import products, put_kernel_patch
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ RUN = """\
 import sys
 from contribbot.building import shelf
 from contribbot.compiling import cache
-from contribbot.workspace import run_folder
+from contribbot.files import run_folder
 
 sys.stdin.readline()
 with run_folder(cache.kept(), shelf.kept()):
@@ -61,19 +60,19 @@ def fresh(path: Path) -> bool:
 def put_product(name: str) -> Path:
     """Build a product for real, and return its folder."""
 
-    def build(folder: Path) -> shelf.Made:
+    def build(folder: Path) -> build_cache.Made:
         (folder / "x.so").write_bytes(name.encode())
-        return shelf.Made(0.1, "", extension="x.so")
+        return build_cache.Made(0.1, "", extension="x.so")
 
-    made = shelf.make(shelf.key_of(name), build)
+    made = build_cache.make(build_cache.build_key(name), build)
     assert made is not None
     return made.folder
 
 
 def put_compile(name: str) -> Path:
     """Remember a compile, and return its file."""
-    key = compiles.key_of(name.encode(), [], "")
-    compiles.remember(key, Compiled(error=name))
+    key = build_cache.key_of(name.encode(), [], "")
+    build_cache.remember(key, Compiled(error=name))
     return cache_folder() / "compiles" / key[:2] / f"{key}.json"
 
 
@@ -113,7 +112,7 @@ def assert_running(child: subprocess.Popen[str]) -> None:
 
 def a_run(*kept: Kept) -> None:
     """Start a run in this process and end it."""
-    with run_folder(*(kept or (compiles.kept(), shelf.kept()))) as folder:
+    with run_folder(*(kept or (build_cache.kept(), build_cache.kept_builds()))) as folder:
         assert list(folder.iterdir()) == [], "a run begins with an empty folder"
 
 
@@ -167,7 +166,7 @@ def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
 
     assert all(path.exists() for path in stays)
     assert not any(path.exists() for path in (*goes, lock))
-    assert shelf.find(shelf.key_of("a")) is not None
+    assert build_cache.find(build_cache.build_key("a")) is not None
     assert put_product("b") == goes[0], "what was let go can be made again"
 
 
@@ -175,8 +174,8 @@ def test_asking_for_an_entry_is_using_it() -> None:
     marker, compiled = put_product("a") / "product.json", put_compile("a")
     age(29, marker, compiled)
 
-    assert shelf.find(shelf.key_of("a")) is not None
-    assert compiles.recall(compiled.stem) is not None
+    assert build_cache.find(build_cache.build_key("a")) is not None
+    assert build_cache.recall(compiled.stem) is not None
 
     assert fresh(marker)
     assert fresh(compiled)

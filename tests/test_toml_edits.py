@@ -13,7 +13,13 @@ import pytest
 from contribbot.errors import QueueError
 from contribbot.model.patch import PatchSpec, QueueSpec
 from contribbot.model.pin import GitSource, Pin, SdistSource, WheelSource
-from contribbot.queue.edits import add_to_order, remove_from_order, remove_pin, set_patch, set_pin
+from contribbot.queue.toml_edit import (
+    add_to_order,
+    remove_from_order,
+    remove_pin,
+    set_patch,
+    set_pin,
+)
 
 ROOT = Path(__file__).parent.parent
 REAL = (ROOT / "patches" / "queue.toml").read_bytes()
@@ -180,7 +186,7 @@ def test_what_cannot_be_read_is_named() -> None:
 
 def test_commands_that_only_read_do_not_pay_for_it() -> None:
     code = (
-        "import sys, contribbot.queue.edits, contribbot.queue.load, contribbot.queue.journal\n"
+        "import sys, contribbot.queue.toml_edit, contribbot.queue.load, contribbot.queue.history\n"
         "print(sorted({'tomlkit', 'filelock'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

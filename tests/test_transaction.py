@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import MachineError, NoSpaceError, QueueError
-from contribbot.queue import exchange, swap
+from contribbot.queue import transaction as transaction_module
 from contribbot.queue.load import find_queue, load_queue
-from contribbot.queue.torn import torn_file
-from contribbot.queue.transaction import recover, transaction
+from contribbot.queue.transaction import recover, torn_file, transaction
 from tests import smalldisk
 from tests.toy import Toy
 
@@ -104,12 +103,18 @@ def test_a_block_that_raises_changes_nothing(queue: Path) -> None:
 
 def test_what_is_so_already_is_not_touched(queue: Path) -> None:
     place = queue / "patches" / "one" / "patch.toml"
-    marks = [exchange.mark(place), exchange.mark(place.parent), exchange.mark(queue / "patches")]
+    marks = [
+        transaction_module.mark(place),
+        transaction_module.mark(place.parent),
+        transaction_module.mark(queue / "patches"),
+    ]
     with transaction(queue) as changes:
         changes.write("patches/one/patch.toml", place.read_bytes())
         changes.delete("patches/one/0009-never-there.patch")
         assert not changes.commit()
-    assert [exchange.mark(one) for one in (place, place.parent, queue / "patches")] == marks
+    assert [
+        transaction_module.mark(one) for one in (place, place.parent, queue / "patches")
+    ] == marks
 
 
 def test_folders_and_what_was_not_changed_stay_the_same_files(queue: Path) -> None:
@@ -139,9 +144,9 @@ def test_what_others_write_meanwhile_is_kept(queue: Path, monkeypatch: pytest.Mo
         (patch / "notes.txt").write_text(f"saved {len(seen)}\n")
         (patch / "new").write_text(f"saved {len(seen)}\n")
         (patch / "new").rename(patch / "checks" / "test_red.py")
-        exchange.exchange(first, second)
+        transaction_module.exchange(first, second)
 
-    monkeypatch.setattr(swap, "exchange", busy)
+    monkeypatch.setattr(transaction_module, "exchange", busy)
     with transaction(queue) as changes:
         changes.write("patches/one/0001-change.patch", b"ours\n")
         changes.write("patches/one/0002-change.patch", b"ours\n")
@@ -417,7 +422,7 @@ TWO_RENAMES = """
 import os, signal, sys
 from pathlib import Path
 from contribbot.queue import exchange, transaction
-import contribbot.queue.swap as swap
+import contribbot.queue.transaction as swap
 
 def refused(first, second):
     raise exchange.CannotExchangeError

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.queue.journal import history_folder, read
+from contribbot.queue.history import history_folder, read, record, versions
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.rangediff import range_diff, read_range
-from contribbot.queue.versions import record, versions
+from contribbot.queue.range_diff import range_diff, read_range
 from tests.conftest import Program
 from tests.toy import AREA, FIXED, Toy, git
 

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.probe import this_machine
-from contribbot.model.outcome import Outcome, judge
+from contribbot.files import stores_folder
+from contribbot.git.repository import open_store
+from contribbot.git.source import Silent
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import Outcome, judge
 from contribbot.queue.load import load_queue
-from contribbot.sources import Silent
-from contribbot.store.repository import open_store
-from contribbot.verify.job import Finding, Job
-from contribbot.verify.slots import Slots
+from contribbot.verify.job import Finding, Job, Slots
 from contribbot.verify.stages.witness import WitnessStage
-from contribbot.workspace import stores_folder
 from tests.conftest import dig
 from tests.toy import AREA
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from pydantic import JsonValue
 
-    from contribbot.model.outcome import StageResult
+    from contribbot.model.evidence import StageResult
     from tests.conftest import Program
     from tests.toy import Toy
 

@@ -4,39 +4,217 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import os
 import re
+import select
+import socket
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue, ValidationError
 
+from contribbot import process
 from contribbot.bench.verdict import (
     LOOKS,
-    CaseResult,
-    Claim,
-    Verdict,
-    judge_case,
-    judge_results,
-)
-from contribbot.bench.wire import (
     CaseInfo,
+    CaseResult,
     Ceilings,
+    Claim,
     Compared,
     Computed,
     Done,
+    Kind,
     Loaded,
     Measured,
+    Measurements,
     Prepared,
+    Refused,
+    Verdict,
+    is_noise,
+    judge_case,
+    judge_results,
+    number,
+    ratio_text,
 )
-from contribbot.bench.worker import Side, TroubleError, Worker, worker
+from contribbot.model.evidence import Outcome
+from contribbot.process import kill_group, lifeline, start, tracked
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+
+#: Bytes of output after which a child is killed.
+FLOOD: Final = 16 * 2**20
+#: Bytes of one answer at most: a thousand cases fit.
+_LONGEST: Final = 2**20
+#: Characters of an error that are shown; the log has all.
+_SHOWN: Final = 240
+#: Seconds between two looks at a child that has not answered yet.
+_LOOK: Final = 0.25
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side's children are started with; `name` is `base` or `patched tree`."""
+
+    name: str
+    checks: Path  # holds the bench file; a child works in it
+    env: Mapping[str, str]
+    log: Path  # gets what they print
+
+
+class TroubleError(Exception):
+    """A child did not do what it was asked.
+
+    `gone`: it crashed, hung or was killed, and can be asked nothing more.
+    """
+
+    def __init__(self, side: str, kind: Kind | Literal["gone"], text: str) -> None:
+        super().__init__(f"{side}: {text}")
+        self.side = side
+        self.kind = kind
+        self.text = text
+
+
+class Worker:
+    """A running child. Made by `worker`; `log` is a descriptor, since the file may be gone."""
+
+    def __init__(
+        self, side: Side, child: Popen[bytes], channel: socket.socket, *, log: int, deadline: float
+    ) -> None:
+        self.side = side
+        self._child = child
+        self._channel = channel
+        self._log = log
+        self._deadline = deadline
+        self._begun = b""
+
+    def ask(self, answer: type[AnswerT], do: str, **more: object) -> AnswerT:
+        """Ask for something and wait for the answer."""
+        self.tell(do, **more)
+        return self.hear(answer)
+
+    def tell(self, do: str, **more: object) -> None:
+        """Ask for something; `hear` waits for the answer."""
+        # One that is gone is noticed when its answer is waited for.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._channel.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
+
+    def hear(self, answer: type[AnswerT]) -> AnswerT:
+        """Wait for the answer to what was asked."""
+        line = self._line()
+        try:
+            document = json.loads(line)
+            if isinstance(document, dict) and "error" in document:
+                refused = Refused.model_validate(document)
+                raise TroubleError(self.side.name, refused.kind, _one_line(refused.error))
+            return answer.model_validate(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            said = f"its answer makes no sense: {where}: {first['msg']}"
+            raise self._gone(said) from error
+        except ValueError as error:
+            raise self._gone("its answer is no JSON") from error
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._begun:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise self._gone("hung, or the bench's timeout is too short: no answer in time")
+            if os.fstat(self._log).st_size > FLOOD:
+                raise self._gone("wrote too much output")
+            if not select.select([self._channel], [], [], min(left, _LOOK))[0]:
+                # What it has started may hold its end of the channel open.
+                if self._child.poll() is not None:
+                    raise self._ended()
+                continue
+            try:
+                chunk = self._channel.recv(65536)
+            except ConnectionResetError:
+                chunk = b""
+            if not chunk:
+                raise self._ended()
+            self._begun += chunk
+            if len(self._begun) > _LONGEST:
+                raise self._gone("its answer is too long")
+        line, _, self._begun = self._begun.partition(b"\n")
+        return line
+
+    def _ended(self) -> TroubleError:
+        """Say how a child ended that closed its channel."""
+        for _ in range(100):
+            if self._child.poll() is not None:
+                break
+            time.sleep(0.01)
+        process.check_stopping()
+        code = self._child.poll()
+        if code is None:
+            return self._gone("closed its channel")
+        if code < 0:
+            return self._gone(f"crashed: {process.signal_name(-code)}")
+        return self._gone(f"ended early with exit status {code}")
+
+    def _gone(self, text: str) -> TroubleError:
+        process.check_stopping()
+        kill_group(self._child)
+        return TroubleError(self.side.name, "gone", text)
+
+
+@contextlib.contextmanager
+def worker(side: Side, file: str, *, number: int, deadline: float) -> Iterator[Worker]:
+    """Start the child of a numbered pair; after the block it and all that it started are gone."""
+    ours, theirs = socket.socketpair()
+    with (
+        ours, theirs, lifeline() as end, side.log.open("ab") as log,
+        Path(os.devnull).open("rb") as nothing,
+    ):  # fmt: skip
+        child = start(
+            [sys.executable, *arguments(file)],
+            cwd=side.checks,
+            env={
+                # Alike on both sides: sets and dicts of strings are in the same order.
+                "PYTHONHASHSEED": str(number),
+                **side.env,
+                "CONTRIBBOT_LIFELINE": str(end),
+                "CONTRIBBOT_BENCH_CHANNEL": str(theirs.fileno()),
+            },
+            stdin=nothing,
+            stdout=log,
+            stderr=log,
+            pass_fds=(end, theirs.fileno()),
+        )
+        theirs.close()
+        with tracked(child):
+            try:
+                yield Worker(side, child, ours, log=log.fileno(), deadline=deadline)
+            finally:
+                # Also after a good end: what it left running is of no use to anyone.
+                kill_group(child)
+                child.wait()
+
+
+def arguments(file: str) -> list[str]:
+    """Return what Python is given to measure a bench file."""
+    return ["-B", "-m", "contribbot.bench.child", file]
+
+
+def _one_line(text: str) -> str:
+    """Return the first line that says something, if need be its beginning."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing")
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+
 
 #: After these a child can measure nothing more.
 _FATAL: Final = frozenset({"gone", "fault", "lost", "missing"})
 _TELLING: Final = frozenset({Verdict.PASSED, Verdict.UNDECIDED})
-
-AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 
 @dataclass
@@ -321,3 +499,130 @@ def _stop(what: str, trouble: TroubleError, verdict: Verdict | None = None) -> _
     meant, lasting = _meaning(trouble)
     where = "" if trouble.kind == "missing" else f"{what} on the {trouble.side}: "
     return _StopError(verdict or meant, where + trouble.text, lasting=lasting)
+
+
+#: Digits of a measured number that are kept; none is good to more.
+_DIGITS: Final = 6
+
+
+def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
+    """Return outcome, reason and whether the same again would give the same."""
+    failed = result.failed
+    lasting = result.lasting and all(case.lasting for case in failed)
+    if result.trouble and (result.verdict is Verdict.FAILED or not failed):
+        more = f" ({_cases(result.unmeasured)} not measured)" if result.unmeasured else ""
+        outcome = Outcome.FAILED if result.verdict is Verdict.FAILED else Outcome.UNAVAILABLE
+        return outcome, result.trouble + more, lasting and outcome is Outcome.FAILED
+    if failed:
+        return Outcome.FAILED, _first(failed), lasting
+    unclear = [*_of(result, Verdict.UNAVAILABLE), *_of(result, Verdict.UNDECIDED)]
+    if unclear:
+        return Outcome.UNAVAILABLE, _first(unclear), False
+    return Outcome.PASSED, _passed(result, claim), True
+
+
+def _passed(result: BenchResult, claim: Claim) -> str:
+    ratios = [case.ratio for case in result.cases if case.ratio is not None]
+    claimed = f"at least {claim.at_least:g} is claimed{_not_compared(result)}"
+    count = _cases(len(ratios))
+    if len(ratios) == 1:
+        return f"{count}: {ratio_text(ratios[0])} the base's speed; {claimed}"
+    medians = [ratio.median for ratio in ratios]
+    found = f"{number(min(medians))}x to {number(max(medians))}x the base's speed"
+    noise = ", all of it noise" if all(is_noise(ratio) for ratio in ratios) else ""
+    return f"{count}: {found}{noise}; {claimed}"
+
+
+def _not_compared(result: BenchResult) -> str:
+    """Say of how many cases the results were not compared, and why."""
+    whys = [case.info.not_compared for case in result.cases if case.info.not_compared]
+    if not whys:
+        return ""
+    some = "" if len(whys) == len(result.cases) else f" in {_cases(len(whys))}"
+    return f"; results not compared{some}: {'; '.join(dict.fromkeys(whys))}"
+
+
+def _of(result: BenchResult, verdict: Verdict) -> list[CaseResult]:
+    return [case for case in result.cases if case.verdict is verdict]
+
+
+def _first(cases: list[CaseResult]) -> str:
+    more = f" (and {_cases(len(cases) - 1)} more)" if len(cases) > 1 else ""
+    return f"{cases[0].info.name}: {cases[0].text}{more}"
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' if count != 1 else ''}"
+
+
+def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonValue]:
+    """Return what the record keeps of a case: seconds, bytes, and what follows from them."""
+    details: dict[str, JsonValue] = {
+        "case": case.info.name,
+        "verdict": str(case.verdict),
+        "text": case.text,
+        "bytes_moved": case.info.bytes_moved,
+        "flops": case.info.flops,
+        "results": str(case.results.finding) if case.results else None,
+        "not_compared": case.info.not_compared,
+        "rtol": case.info.rtol,
+        "atol": case.info.atol,
+        "base": _side(case.base, case.info, ceilings),
+        "patched": _side(case.patched, case.info, ceilings),
+    }
+    if case.ratio is not None:
+        details["rounds"] = sum(len(rounds) for rounds in case.patched.seconds)
+        details["pairs"] = [_short(one) for one in case.ratios]
+        details["ratio"] = {
+            "median": _short(case.ratio.median),
+            "low": _short(case.ratio.low),
+            "high": _short(case.ratio.high),
+            "confidence": _short(case.ratio.confidence),
+            "noise": is_noise(case.ratio),
+        }
+    if case.memory_ratio is not None and case.base.memory:
+        details["memory_ratio"] = _short(case.memory_ratio)
+    return details
+
+
+def _side(taken: Measurements, info: CaseInfo, ceilings: Ceilings | None) -> dict[str, JsonValue]:
+    details: dict[str, JsonValue] = {"peak_bytes": taken.memory, "input_sets": taken.sets}
+    if not taken.seconds:
+        return details
+    time = taken.time
+    details |= {
+        "seconds": _short(time.median),
+        "low": _short(time.low),
+        "high": _short(time.high),
+        "rounds": [_short(one) for rounds in taken.seconds for one in rounds],
+        "samples": taken.samples,
+    }
+    if info.bytes_moved:
+        rate = info.bytes_moved / time.median
+        details["bytes_per_second"] = _short(rate)
+        if ceilings is not None:
+            details["of_copy"] = _short(rate / ceilings.copy_rate)
+    if info.flops:
+        rate = info.flops / time.median
+        details["flops_per_second"] = _short(rate)
+        ceiling = ceilings.matmul_rate.get(info.matmul or "") if ceilings is not None else None
+        if ceiling:
+            details["of_matmul"] = _short(rate / ceiling)
+    return details
+
+
+def ceiling_details(ceilings: Ceilings | None) -> JsonValue:
+    """Return what the record keeps of what the machine can do at best."""
+    if ceilings is None:
+        return None
+    return {
+        "device": ceilings.device,
+        "copy_bytes_per_second": _short(ceilings.copy_rate),
+        "matmul_flops_per_second": {
+            name: _short(rate) for name, rate in ceilings.matmul_rate.items()
+        },
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -10,36 +10,8 @@ from typing import Annotated
 
 import typer
 
-from contribbot.cli import (
-    attest,
-    bisect,
-    body,
-    collect,
-    diff,
-    dispatch,
-    edit,
-    evidence,
-    export,
-    follow,
-    gate,
-    import_,
-    listing,
-    log,
-    matrix,
-    new,
-    open_pr,
-    rebase,
-    refresh,
-    reply,
-    reproducer,
-    retire,
-    reviews,
-    show,
-    status,
-    verify,
-    workflows,
-)
-from contribbot.cli.shell import Settings
+from contribbot.cli import contribute, queue, runners, verify
+from contribbot.cli.options import Settings
 
 app = typer.Typer(
     name="contribbot",
@@ -86,33 +58,33 @@ def settings(
 
 
 # In the order of a patch's life, as --help shows them.
-app.command("list")(listing.list_patches)
-app.command("show")(show.show)
-app.command("status")(status.status)
-app.command("new")(new.new)
-app.command("import")(import_.import_)
-app.command("edit")(edit.edit)
-app.command("refresh")(refresh.refresh)
+app.command("list")(queue.list_patches)
+app.command("show")(queue.show)
+app.command("status")(verify.status)
+app.command("new")(queue.new)
+app.command("import")(queue.import_)
+app.command("edit")(queue.edit)
+app.command("refresh")(queue.refresh)
 app.command("verify", no_args_is_help=False)(verify.verify)
-app.command("rebase")(rebase.rebase)
-app.command("bisect")(bisect.bisect)
-app.command("log")(log.log)
-app.command("diff")(diff.diff)
-app.command("export")(export.export)
-app.command("reproducer")(reproducer.reproducer)
-app.command("body")(body.body)
-app.command("gate")(gate.gate)
-app.command("attest")(attest.attest)
-app.command("open-pr")(open_pr.open_pr)
-app.command("follow")(follow.follow)
-app.command("reviews")(reviews.reviews)
-app.command("reply")(reply.reply)
-app.command("retire")(retire.retire)
-app.command("matrix")(matrix.matrix)
-app.command("dispatch", no_args_is_help=False)(dispatch.dispatch)
-app.command("collect")(collect.collect)
-app.add_typer(evidence.app, name="evidence")
-app.add_typer(workflows.app, name="workflows")
+app.command("rebase")(verify.rebase)
+app.command("bisect")(verify.bisect)
+app.command("log")(queue.log)
+app.command("diff")(queue.diff)
+app.command("export")(queue.export)
+app.command("reproducer")(contribute.reproducer)
+app.command("body")(contribute.body)
+app.command("gate")(contribute.gate)
+app.command("attest")(contribute.attest)
+app.command("open-pr")(contribute.open_pr)
+app.command("follow")(contribute.follow)
+app.command("reviews")(contribute.reviews)
+app.command("reply")(contribute.reply)
+app.command("retire")(contribute.retire)
+app.command("matrix")(runners.matrix)
+app.command("dispatch", no_args_is_help=False)(runners.dispatch)
+app.command("collect")(runners.collect)
+app.add_typer(verify.app, name="evidence")
+app.add_typer(runners.app, name="workflows")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contribbot.contribute.state import Contribution, state
 from contribbot.model.history import DoneEvent, Event, IntentEvent
 from contribbot.model.patch import Patch
-from contribbot.queue import journal, versions
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 
@@ -21,7 +21,7 @@ class Book:
 
     def contribution(self, patch: str, *, digest: str = "") -> Contribution:
         """Return how far a patch is on GitHub."""
-        events: Sequence[Event] = journal.read(self._queue.folder, patch)
+        events: Sequence[Event] = history.read(self._queue.folder, patch)
         return state([*events, *self._kept.get(patch, ())], digest=digest) or Contribution()
 
     def note(self, patch: str, event: Event) -> None:
@@ -29,7 +29,7 @@ class Book:
         if self._dry:
             self._kept.setdefault(patch, []).append(event)
         else:
-            journal.append(self._queue.folder, patch, event)
+            history.append(self._queue.folder, patch, event)
 
     def done(self, patch: str, intent: IntentEvent, summary: str, *, url: str = "") -> None:
         """Note that GitHub has what an intent was about, in the intent's own words.
@@ -38,13 +38,13 @@ class Book:
         is what a run that was cut off must look for.
         """
         meant = intent.model_dump(exclude={"event", "time", "summary"})
-        self.note(patch, DoneEvent(time=journal.now(), summary=summary, url=url or None, **meant))
+        self.note(patch, DoneEvent(time=history.now(), summary=summary, url=url or None, **meant))
 
     def version(self, patch: Patch) -> int:
         """Return the version that a patch is now, recorded."""
         if not self._dry:
-            versions.record(self._queue, patch.name, before=None, after=patch, why="open-pr")
-        known = versions.versions(self._queue.folder, patch.name)
+            history.record(self._queue, patch.name, before=None, after=patch, why="open-pr")
+        known = history.versions(self._queue.folder, patch.name)
         last = known[-1].event if known else None
         if last is None:
             return 1

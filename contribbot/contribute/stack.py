@@ -8,7 +8,7 @@ from typing import Final
 from contribbot.contribute.book import Book
 from contribbot.contribute.state import state
 from contribbot.errors import OpeningError
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 #: Ended, and the upstream does not have it.
@@ -48,7 +48,7 @@ def check_below(
 
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
     """Return what must be merged before a patch can be, as its pull request names it."""
-    known = [(lower, state(journal.read(queue.folder, lower))) for lower in queue.below(name)]
+    known = [(lower, state(history.read(queue.folder, lower))) for lower in queue.below(name)]
     return tuple(
         one.reference if one and one.reference else f"`{lower}` (no pull request yet)"
         for lower, one in known

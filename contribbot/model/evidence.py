@@ -6,17 +6,195 @@ predicate Test Result v0.1.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
 from contribbot.model.base import Model, ObjectId, Sha256
-from contribbot.model.machine import Machine
-from contribbot.model.outcome import Outcome, StageResult, Verdict
 from contribbot.model.pin import Pin, Upstream
+
+
+class Gpu(Model):
+    """One GPU.
+
+    Attributes:
+        vendor: `amd` or `nvidia`.
+        target: The compile target: `gfx942`, or `sm_90`.
+        name: What the driver calls it.
+        driver: The driver's version, or empty where it does not say.
+    """
+
+    vendor: str
+    target: str
+    name: str
+    driver: str
+
+
+class Machine(Model):
+    """What an outcome may depend on, beside its inputs.
+
+    Attributes:
+        system: Kernel's name and the processor's architecture, such as `Linux x86_64`.
+        cpu: The processor's model.
+        cores: Cores that this process may use.
+        python: Implementation and version.
+        git: git's version.
+        packages: Versions of the libraries that matter, of those that are installed.
+        rocm: ROCm's version, or empty.
+        gpus: The GPUs, in the driver's order.
+    """
+
+    system: str
+    cpu: str
+    cores: int
+    python: str
+    git: str
+    packages: dict[str, str]
+    rocm: str
+    gpus: Annotated[tuple[Gpu, ...], Field(strict=False)]
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """The hardware that checks can run on here: `cpu`, `cuda`, gfx targets."""
+        found = {"any", "cpu"}
+        for gpu in self.gpus:
+            found.add("cuda" if gpu.vendor == "nvidia" else gpu.target)
+        return frozenset(found)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over all of it, in hexadecimal."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def slug(self) -> str:
+        """A short name for files, such as `x86_64-cpu-1a2b3c4d`. Says nothing of its owner."""
+        kind = "-".join(dict.fromkeys(gpu.target for gpu in self.gpus)) or "cpu"
+        return f"{self.system.split()[-1]}-{kind}-{self.fingerprint[:8]}"
+
+
+class Outcome(enum.StrEnum):
+    """How one proof ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    #: This machine cannot run it, for the reason given. Never a pass.
+    UNAVAILABLE = "unavailable"
+    #: It was not asked for, or could not matter any more, for the reason given.
+    SKIPPED = "skipped"
+
+
+#: Outcomes of what was really done.
+SEEN: Final = frozenset({Outcome.PASSED, Outcome.FAILED})
+
+
+class Verdict(enum.StrEnum):
+    """What the outcomes of one patch amount to on this machine."""
+
+    #: All that can run here passed, and something went from red to green by what the patch adds.
+    PROVED = "proved"
+    #: A claim was tested, and is false.
+    REFUTED = "refuted"
+    #: Nothing failed, but nothing was shown to go from red to green either.
+    INCOMPLETE = "incomplete"
+
+
+class StageResult(Model):
+    """One proof by one stage on one target.
+
+    Attributes:
+        stage: The stage.
+        target: The hardware: `cpu`, `cuda`, a gfx target; or `any` where it does not matter.
+        outcome: How it ended.
+        reason: One line that says why; for a pass, what was seen.
+        seconds: How long the work took when it was done.
+        cached: Whether it was done in an earlier run with the same inputs.
+        details: What the stage saw, for the record.
+    """
+
+    stage: str
+    target: str
+    outcome: Annotated[Outcome, Field(strict=False)]
+    reason: str
+    seconds: float = Field(ge=0)
+    cached: bool = False
+    details: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+def too_noisy(result: StageResult) -> bool:
+    """Say whether a bench was measured and cannot tell: it is open, and no fault of anything."""
+    noisy = result.stage == "bench" and result.details.get("too_noisy") is True
+    return noisy and result.outcome is Outcome.UNAVAILABLE
+
+
+def unavailable_here(result: StageResult, targets: Collection[str]) -> bool:
+    """Say whether a machine with these targets could not run what it has the hardware for."""
+    lacking = result.outcome is Outcome.UNAVAILABLE and result.target in targets
+    return lacking and not too_noisy(result)
+
+
+def went_red_to_green(result: StageResult) -> bool:
+    """Say whether a fail-to-pass entry passed."""
+    return result.outcome is Outcome.PASSED and result.details.get("expect") == "fail-to-pass"
+
+
+def proves(result: StageResult) -> bool:
+    """Say whether an outcome proves a patch: red to green, by what the patch adds.
+
+    What is compiled, hipified or built is the patch's own text. A check has to have run
+    statements that the patch adds, launched the kernels that it states, or loaded a build that
+    the patch makes another.
+    """
+    if not went_red_to_green(result) or result.stage not in ON_HARDWARE:
+        return went_red_to_green(result)
+    kernels = result.details.get("kernels")
+    launched = isinstance(kernels, dict) and bool(kernels["stated"]) and not kernels["never_ran"]
+    built = result.details.get("built") is True
+    return launched or built or bool(result.details.get("witness"))
+
+
+def judge(results: Sequence[StageResult], targets: Collection[str]) -> Verdict:
+    """Return the verdict over the results of one patch on a machine with these targets.
+
+    It is `proved` only when something went from red to green here by what the patch adds, and
+    nothing was unavailable that this machine has the hardware for.
+    """
+    if any(result.outcome is Outcome.FAILED for result in results):
+        return Verdict.REFUTED
+    red_to_green = any(proves(result) for result in results)
+    unavailable = any(unavailable_here(result, targets) for result in results)
+    return Verdict.PROVED if red_to_green and not unavailable else Verdict.INCOMPLETE
+
+
+#: Stages whose target is hardware that something ran on. `compile` has targets too, and
+#: says nothing of the hardware.
+ON_HARDWARE = frozenset({"reproduce", "numerics", "bench"})
+
+#: Targets that every machine has.
+HOST_TARGETS = frozenset({"any", "cpu"})
+
+
+def open_targets(results: Sequence[StageResult]) -> list[str]:
+    """Return the targets on which something was asked for and could not be told here.
+
+    What could not be compiled or built for a target is `compile:gfx950`, `build:cuda`, and a
+    bench that was too noisy is `bench:cpu`: what else ran on the target is another matter.
+    """
+    seen = dict.fromkeys(
+        result.target
+        if result.stage in ON_HARDWARE and not too_noisy(result)
+        else f"{result.stage}:{result.target}"
+        for result in results
+        # `any` is no target: what fails there is this machine, not a lack of hardware.
+        if result.outcome is Outcome.UNAVAILABLE and result.target != "any"
+    )
+    return list(seen)
+
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
@@ -233,3 +411,54 @@ def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ..
 def _name(result: StageResult) -> str:
     check = result.details.get("check")
     return f"{result.stage}/{check}@{result.target}" if check else f"{result.stage}@{result.target}"
+
+
+class PatchReport(Model):
+    """The outcomes of one patch on this machine.
+
+    Attributes:
+        patch: Its name.
+        upstream: The upstream.
+        pin: The pin's tag.
+        base_commit: What it was applied on; None when that could not be had.
+        patched_tree: git's id of the patched tree; None when it does not apply.
+        verdict: What the outcomes amount to.
+        stages: The outcomes.
+        open: Targets on which something was asked for and could not run here.
+    """
+
+    patch: str
+    upstream: str
+    pin: str
+    base_commit: str | None
+    patched_tree: str | None
+    verdict: Annotated[Verdict, Field(strict=False)]
+    stages: Annotated[tuple[StageResult, ...], Field(strict=False)]
+    open: Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class VerifyReport(Model):
+    """The outcomes of all patches that were verified.
+
+    Attributes:
+        patches: One report each, in the queue's order.
+    """
+
+    patches: Annotated[tuple[PatchReport, ...], Field(strict=False)]
+
+
+def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
+    """Return which of the required targets a report does not prove."""
+    missing = []
+    for need in required:
+        stage, _, target = need.rpartition(":")
+        there = [
+            result
+            for result in report.stages
+            if result.target == target
+            and (result.stage == stage if stage else result.stage in ON_HARDWARE)
+        ]
+        shown = stage or any(map(proves, there))
+        if {result.outcome for result in there} != {Outcome.PASSED} or not shown:
+            missing.append(need)
+    return missing

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapt
 
 from contribbot.model.base import Line, Model, Name, ObjectId, Sha256
 from contribbot.model.base import Tag as TagName
-from contribbot.model.outcome import Outcome, Verdict
+from contribbot.model.evidence import Outcome, Verdict
 from contribbot.model.patch import Reference
 from contribbot.model.pin import Pin
 

@@ -21,9 +21,8 @@ from pydantic import (
 )
 
 from contribbot.model.base import Line, Lines, Model, Name, Names, Prose, Tag, TreePaths
-from contribbot.model.check import Check
+from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
 from contribbot.model.pin import Pin, Upstream
-from contribbot.model.proofs import Bench, Build, Compile, Hipify, Numerics
 
 
 def _no_lock(name: str) -> str:

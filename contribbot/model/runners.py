@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from contribbot.model.base import Model, Name, Names, Sha256
-from contribbot.model.check import GfxTarget
+from contribbot.model.checks import GfxTarget
 from contribbot.model.runnersfile import (
     GPU_FLAGS,
     HOSTED,

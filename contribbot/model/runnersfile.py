@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from contribbot.model.base import Model, Name
-from contribbot.model.check import GfxTarget
+from contribbot.model.checks import GfxTarget
 
 #: The file, in the queue's folder.
 RUNNERS_FILE: Final = "runners.toml"

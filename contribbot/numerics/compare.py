@@ -6,24 +6,239 @@ beside the result itself, however it is laid out.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
+import re
 import sys
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal
 
 import torch
+from pydantic import BaseModel
 
-from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.tensors import (
-    blocks,
-    differing,
-    dtype_name,
-    index_of,
-    require_finite,
-    require_plain,
-    widened,
-)
-from contribbot.numerics.words import count, multiple, number, place_of, times
+from contribbot.model.checks import Positive
+
+#: Set by the stage: `{"fudge": 2.0, "floor": 1e-6}`, or a floor for each dtype.
+VARIABLE: Final = "CONTRIBBOT_NUMERICS"
+
+
+class CannotJudgeError(Exception):
+    """A reference, or the limits, can judge nothing: the check is broken, not the code.
+
+    Attributes:
+        contribbot_broken: Read by the child pytest: never the stated reason of a failure.
+    """
+
+    contribbot_broken = True
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The error that is allowed.
+
+    Attributes:
+        fudge: How many times the same-precision reference's own error.
+        floor: The absolute error below which that error is not believed; one number,
+            or one for each dtype, by name (`float16`).
+    """
+
+    fudge: float
+    floor: float | Mapping[str, float]
+
+    def floor_for(self, dtype: str) -> float:
+        """Return the floor of a dtype.
+
+        Args:
+            dtype: Its name, such as `bfloat16`.
+
+        Raises:
+            CannotJudgeError: The floors are given by dtype, and this one has none.
+        """
+        if not isinstance(self.floor, Mapping):
+            return self.floor
+        if dtype not in self.floor:
+            named = ", ".join(sorted(self.floor))
+            raise CannotJudgeError(f"the patch states a floor for {named}, and none for {dtype}")
+        return self.floor[dtype]
+
+    @classmethod
+    def stated(cls, check: Path) -> Limits:
+        """Return what is stated for a check file.
+
+        Args:
+            check: The file; without the variable, `patch.toml` is looked for beside its folder.
+
+        Raises:
+            CannotJudgeError: Nothing is stated, or nothing that can be read.
+        """
+        text = os.environ.get(VARIABLE, "")
+        try:
+            entry = _Entry.model_validate(json.loads(text) if text else _beside(check))
+        except (OSError, LookupError, ValueError) as error:
+            raise CannotJudgeError(
+                f"no fudge and floor for {check.name}: set {VARIABLE} to "
+                '{"fudge": 2, "floor": 1e-6}, or state them in its [[numerics]] of the patch.toml'
+                f" beside checks/ ({type(error).__name__}: {error})"
+            ) from None
+        return cls(entry.fudge, entry.floor)
+
+
+class _Entry(BaseModel):
+    """The part of a `[[numerics]]` that is read here."""
+
+    fudge: Positive
+    floor: Positive | dict[str, Positive]
+
+
+def _beside(check: Path) -> Mapping[str, object]:
+    """Read the entry of a check file from its patch."""
+    content = tomllib.loads((check.parent.parent / "patch.toml").read_text(encoding="utf-8"))
+    for entry in content.get("numerics", ()):
+        if entry["file"] == check.name:
+            found: Mapping[str, object] = entry
+            return found
+    raise LookupError("the patch has no [[numerics]] with this file")
+
+
+#: From here on a factor has no decimals; from `_MANY` on nobody counts its digits.
+_WHOLE = 100
+_MANY = 10**6
+
+
+def number(value: float) -> str:
+    """Return a magnitude with two digits, such as `1.9` or `1.1e-3`."""
+    return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.2g}")
+
+
+def times(ratio: float) -> str:
+    """Return a factor: `2`, `1.3`, `1,700`, `3e12`."""
+    if ratio >= _MANY:
+        return number(ratio)
+    return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.3g}"
+
+
+def multiple(ratio: float, reference_abs: float, floor: float) -> str:
+    """Say what an error is a multiple of: the larger of the two decides."""
+    if reference_abs >= floor:
+        return f"{times(ratio)} times the same-precision reference's {number(reference_abs)}"
+    reference = f"(same-precision reference: {number(reference_abs)})"
+    return f"{times(ratio)} times the floor {number(floor)} {reference}"
+
+
+def count(elements: int) -> str:
+    """Return a count, with separators."""
+    return f"{elements:,}"
+
+
+def plain(text: str) -> str:
+    """Spell out lone surrogates, which JSON readers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def place_of(index: tuple[int, ...]) -> str:
+    """Return an index or a shape as Python writes it."""
+    return str(tuple(index))
+
+
+#: Elements that are widened at the same time: 32 MB in float64.
+BLOCK: Final = 2**22
+_INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+#: Slices of the first dimensions; the others are whole.
+Block = tuple[slice, ...]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype's name without the module."""
+    return str(dtype).removeprefix("torch.")
+
+
+def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
+    """Cut a shape into blocks of at most `limit` elements, in order; an empty one has none."""
+    if math.prod(shape) <= limit:
+        if math.prod(shape):
+            yield ()
+        return
+    row = math.prod(shape[1:])
+    step = max(1, limit // row)
+    for start in range(0, shape[0], step):
+        rows = slice(start, min(start + step, shape[0]))
+        for rest in blocks(shape[1:], limit) if row > limit else [()]:
+            yield (rows, *rest)
+
+
+def require_plain(what: str, tensor: object) -> torch.Tensor:
+    """Return a dense tensor whose values widen to float64; refuse all else."""
+    if not isinstance(tensor, torch.Tensor):
+        raise CannotJudgeError(f"{what} is {type(tensor).__name__}, not a tensor")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        raise CannotJudgeError(f"{what} is {tensor.layout}: make it dense first")
+    if tensor.is_meta:
+        raise CannotJudgeError(f"{what} lies on the meta device and has no values")
+    try:
+        widened(torch.empty(1, dtype=tensor.dtype))
+    except (RuntimeError, TypeError) as error:
+        raise CannotJudgeError(
+            f"{what} is {dtype_name(tensor.dtype)}, which torch cannot convert to float64: "
+            "unpack it, or view it as integers for judge_exact"
+        ) from error
+    return tensor
+
+
+def require_finite(what: str, tensor: torch.Tensor) -> None:
+    """Refuse a reference that holds NaN or infinity."""
+    for block in blocks(tuple(tensor.shape)):
+        finite = torch.isfinite(widened(tensor[block]))
+        if not bool(finite.all()):
+            where = place_of(index_of(~finite, block))
+            raise CannotJudgeError(f"{what} is NaN or infinite at {where}: it can judge nothing")
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a block in float64, or complex128."""
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def differing(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return which elements of two blocks differ in their bits, on the first one's device."""
+    there = _bits(one) != _bits(other).to(one.device)
+    return there.any(dim=-1) if one.is_complex() else there
+
+
+def digest(*tensors: torch.Tensor) -> str:
+    """Return 16 digits of a SHA-256 over dtypes, shapes and bits."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(f"{dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}".encode())
+        for block in blocks(tuple(tensor.shape)):
+            found.update(_bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
+    return found.hexdigest()[:16]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """View a tensor as integers; a complex one as two for each element."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    return plain.view(_INTEGERS[plain.element_size()])
+
+
+def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
+    """Return the index in the whole of the first largest value (or True) in a block."""
+    ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
+    flat = int(ranked.argmax())
+    inside: list[int] = []
+    for size in reversed(block_values.shape):
+        flat, offset = divmod(flat, size)
+        inside.insert(0, offset)
+    starts = [one.start for one in block] + [0] * (len(inside) - len(block))
+    return tuple(start + offset for start, offset in zip(starts, inside, strict=True))
+
 
 _LARGEST: Final = sys.float_info.max
 

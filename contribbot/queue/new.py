@@ -13,8 +13,8 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.model.base import Line, Name
 from contribbot.model.patch import TODO, PatchFile
 from contribbot.model.pin import Pin
-from contribbot.queue.edits import add_to_order
 from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.toml_edit import add_to_order
 from contribbot.queue.transaction import Transaction, transaction
 
 _NAME: Final = TypeAdapter[str](Name)

@@ -16,22 +16,27 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import MachineError, QueueError, UsageError
+from contribbot.files import run_folder
+from contribbot.git.patch_format import changes, keep_unchanged
+from contribbot.git.repository import Store
+from contribbot.git.source import Progress, Silent
 from contribbot.model.base import TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
-from contribbot.queue import versions
-from contribbot.queue.edits import set_patch
+from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue, no_such_patch
-from contribbot.queue.standing import Ground, Standing, ground_of
-from contribbot.queue.taking import Taken, take
+from contribbot.queue.stack import Ground, Standing, ground_of
+from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import transaction
-from contribbot.queue.tree import Tree
-from contribbot.queue.treemake import being_carried, find_tree, held, not_open
-from contribbot.queue.worktree import moved_on
-from contribbot.sources import Progress, Silent
-from contribbot.store.formatpatch import keep_unchanged
-from contribbot.store.repository import Store
-from contribbot.store.trees import changes
-from contribbot.workspace import run_folder
+from contribbot.queue.worktree import (
+    Taken,
+    Tree,
+    being_carried,
+    find_tree,
+    held,
+    moved_on,
+    not_open,
+    take,
+)
 
 log: Final = logging.getLogger(__name__)
 _TREE_PATH: Final[TypeAdapter[str]] = TypeAdapter(TreePath)
@@ -243,11 +248,11 @@ def _write(queue: Queue, patch: Patch, new: _New, *, why: str) -> int | None:
             changing.write(f"{folder}/patch.toml", set_patch(stated, files=new.paths))
         if patch.files:
             # What goes is kept first: killed after the change, nobody would have it any more.
-            versions.record(queue, patch.name, before=None, after=patch, why=f"before {why}")
+            history.record(queue, patch.name, before=None, after=patch, why=f"before {why}")
         changing.commit()
         # Inside the queue's lock: versions are numbered in the order of the changes.
         after = load_queue(queue.folder)
-        return versions.record(
+        return history.record(
             after, patch.name, before=None, after=after.patch(patch.name), why=why
         )
 

@@ -11,29 +11,576 @@ after a refresh it just tidies up.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
-from contribbot.errors import CommandError, QueueError, UsageError
-from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.replay import Replay, close_replay, open_replay, taken
-from contribbot.queue.standing import Standing, ground_of
-from contribbot.queue.tree import Commit, State, Tree
-from contribbot.queue.treemake import (
-    being_carried,
-    discard,
-    find_tree,
-    held,
-    make_tree,
-    not_open,
+from pydantic import Field, ValidationError
+
+from contribbot import process
+from contribbot.errors import CommandError, MachineError, QueueError, UsageError
+from contribbot.files import cache_folder, lock, run_folder, stores_folder, write_atomically
+from contribbot.git.patch_format import check_form, format_commits
+from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.source import Progress, Silent
+from contribbot.model.base import Model, ObjectId
+from contribbot.model.patch import PatchFile
+from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.stack import Standing, ground_of
+
+_STATE: Final = "contribbot.json"
+BASE_REF: Final = "refs/contribbot/base"
+#: What git keeps while something waits for the person, and what it is called.
+_UNFINISHED: Final = (
+    ("rebase-merge", "rebase"),
+    ("rebase-apply/applying", "am"),
+    ("rebase-apply", "rebase"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+    ("MERGE_HEAD", "merge"),
+    ("sequencer", "cherry-pick"),
+    ("BISECT_LOG", "bisect"),
+)  # fmt: skip
+
+
+class State(Model):
+    """What a tree is for, kept in its `.git`.
+
+    Attributes:
+        patch: The patch.
+        kind: `edit`: its commits as they are. `replay`: carried to another base.
+        base: The commit below the patch's.
+        opened: The digest of the patch when the tree was made.
+        known: The commits that stand for a state of the patch, by the patch's digest:
+            as it was opened, and as refresh took it.
+        replayed: Of a replay: the commits that are carried over.
+        skipped: Of a replay: those of which nothing was left.
+    """
+
+    patch: str
+    kind: Literal["edit", "replay"]
+    base: ObjectId
+    opened: str
+    known: dict[str, tuple[ObjectId, ...]] = Field(default_factory=dict)
+    replayed: tuple[ObjectId, ...] = ()
+    skipped: tuple[ObjectId, ...] = ()
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a tree.
+
+    Attributes:
+        id: Its id.
+        subject: Its subject.
+    """
+
+    id: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"{self.id[:12]} {self.subject}"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What in a tree is in no commit.
+
+    Attributes:
+        changed: Paths that git follows and that differ from the last commit.
+        unmerged: Those of them with a conflict that is not resolved.
+        unstaged: Those of them that differ from what is staged.
+        untracked: Paths that git does not follow.
+    """
+
+    changed: tuple[str, ...]
+    unmerged: tuple[str, ...]
+    unstaged: tuple[str, ...]
+    untracked: tuple[str, ...]
+
+
+class Tree:
+    """An open work tree."""
+
+    def __init__(self, path: Path, state: State) -> None:
+        self.path = path
+        self.state = state
+
+    @classmethod
+    def read(cls, path: Path) -> Tree:
+        """Read the tree in a folder."""
+        try:
+            state = State.model_validate_json((path / ".git" / _STATE).read_bytes())
+        except (OSError, ValidationError) as error:
+            raise MachineError(
+                f"{path}: not a work tree of contribbot any more: .git/{_STATE} cannot be read",
+                hint="save what you need from it, and remove the folder",
+            ) from error
+        return cls(path, state)
+
+    def save(self, state: State) -> None:
+        """Write what the tree is for."""
+        write_atomically(
+            self.path / ".git" / _STATE, state.model_dump_json(indent=2).encode() + b"\n"
+        )
+        self.state = state
+
+    def git(
+        self,
+        *args: str | Path,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = 300.0,
+        accept: Sequence[int] = (0,),
+    ) -> process.Completed:
+        """Run git on the tree, with no setting but those that the tree was made with."""
+        return process.run(
+            ["git", f"--git-dir={self.path / '.git'}", f"--work-tree={self.path}", *args],
+            cwd=self.path,
+            env=git_environment({"GIT_NO_REPLACE_OBJECTS": "1", **(env or {})}),
+            stdin=stdin,
+            timeout=timeout,
+            accept=accept,
+        )
+
+    def head(self) -> str:
+        """Return the commit that is checked out."""
+        return self.git("rev-parse", "--verify", "HEAD^{commit}").stdout.decode().strip()
+
+    def resolve(self, name: str) -> str:
+        """Return the commit that a name stands for, or nothing."""
+        done = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", accept=(0, 1))
+        return done.stdout.decode().strip()
+
+    def unfinished(self) -> str:
+        """Return what git operation waits for the person, such as `rebase`; or nothing."""
+        for mark, name in _UNFINISHED:
+            if (self.path / ".git" / mark).exists():
+                return name
+        return ""
+
+    def pending(self) -> Pending:
+        """Look for what is in no commit."""
+        said = self.git(
+            "status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal",
+            "--ignore-submodules=dirty",
+        ).stdout.decode("utf-8", "surrogateescape")  # fmt: skip
+        rows = [(row[:2], row[3:]) for row in said.split("\0") if row]
+        changed = [row for row in rows if row[0] != "??"]
+        return Pending(
+            changed=tuple(path for _, path in changed),
+            unmerged=tuple(path for mark, path in changed if "U" in mark or mark in {"AA", "DD"}),
+            unstaged=tuple(path for mark, path in changed if mark[1] != " "),
+            untracked=tuple(path for mark, path in rows if mark == "??"),
+        )
+
+    def commits(self, *revisions: str) -> list[Commit]:
+        """Return commits, oldest first."""
+        said = self.git(
+            "log", "-z", "--reverse", "--topo-order", "--encoding=UTF-8", "--format=%H %s",
+            *revisions, "--",
+        ).stdout.decode("utf-8", "replace")  # fmt: skip
+        return [Commit(row[:40], row[41:]) for row in said.split("\0") if row]
+
+    def own(self) -> list[Commit]:
+        """Return the commits between the base and what is checked out, oldest first."""
+        base = self.state.base
+        held = self.git("merge-base", "--is-ancestor", base, "HEAD", accept=(0, 1, 128))
+        if held.returncode:
+            raise UsageError(
+                f"{self.path}: what is checked out does not stand on {base[:12]} any more",
+                hint=f"`git switch` to a branch that does, or `git rebase {BASE_REF}`",
+            )
+        return self.commits(f"{base}..HEAD")
+
+    def lend(self, store: Store, tip: str) -> None:
+        """Copy the commits above the base into the store, so that it can read them.
+
+        Call it inside `store.exclusive()`.
+        """
+        listed = self.git(
+            "rev-list", "--objects", "--no-object-names", tip, f"^{self.state.base}"
+        ).stdout
+        pack = self.git("pack-objects", "--stdout", "-q", stdin=listed).stdout
+        store.git("unpack-objects", "-q", stdin=pack)
+
+
+#: Written to the tree's own configuration, which goes before the person's. The conflict
+#: style decides by which text `rerere` knows a conflict again: it must not change.
+_CONFIG: Final = """\
+[core]
+\tautocrlf = false
+\teol = lf
+\tsafecrlf = false
+\tsymlinks = true
+\tignoreCase = false
+\thooksPath = /dev/null
+\tfsmonitor = false
+\tsparseCheckout = false
+[i18n]
+\tcommitEncoding = UTF-8
+[commit]
+\tgpgSign = false
+[tag]
+\tgpgSign = false
+[submodule]
+\trecurse = false
+[apply]
+\twhitespace = nowarn
+\tignoreWhitespace = no
+[merge]
+\tconflictStyle = diff3
+\trenames = true
+\tdirectoryRenames = conflict
+\trenormalize = false
+[rerere]
+\tenabled = true
+\tautoUpdate = true
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+"""
+#: What running a tree's Python files leaves; a release's archive may lack a `.gitignore`.
+_EXCLUDE: Final = "__pycache__/\n*.py[cod]\n"
+
+
+def make_tree(place: Path, at: Path, store: Store, *, tip: str, state: State) -> Tree:
+    """Make a work tree in one step: it is there as a whole or not at all."""
+    if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
+        raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
+    building = at.with_name(f".{at.name}.partial")
+    process.remove_tree(building)
+    building.mkdir(parents=True)
+    branch = "contribbot/" + state.patch.replace("..", "-").removesuffix(".lock").rstrip(".")
+    process.run(
+        ["git", "init", "-q", "--template=", f"--initial-branch={branch}", building],
+        env=git_environment(),
+    )
+    git_folder = building / ".git"
+    with (git_folder / "config").open("a", encoding="utf-8") as config:
+        config.write(_CONFIG)
+    (git_folder / "info").mkdir(exist_ok=True)
+    (git_folder / "info" / "exclude").write_text(_EXCLUDE, encoding="utf-8")
+    # Bytes go in and out as they are, as in the store.
+    shutil.copyfile(store.path / "info" / "attributes", git_folder / "info" / "attributes")
+    alternates = git_folder / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(exist_ok=True)
+    alternates.write_bytes(os.fsencode(store.path.resolve() / "objects") + b"\n")
+    # Where the store's history is cut off, the tree's is.
+    if (store.path / "shallow").is_file():
+        shutil.copyfile(store.path / "shallow", git_folder / "shallow")
+    # How a conflict was resolved is remembered when the tree is gone.
+    memory = cache_folder() / "rr-cache" / store.path.stem
+    memory.mkdir(parents=True, exist_ok=True)
+    (git_folder / "rr-cache").symlink_to(memory, target_is_directory=True)
+    tree = Tree(building, state)
+    tree.save(state)
+    tree.git("update-ref", BASE_REF, state.base)
+    tree.git("update-ref", f"refs/heads/{branch}", tip)
+    tree.git("-c", "checkout.workers=0", "reset", "--quiet", "--hard")
+    if at != place:
+        place.symlink_to(at, target_is_directory=True)
+    building.rename(at)
+    return Tree(at, state)
+
+
+def discard(place: Path) -> None:
+    """Remove a work tree and the link to it; what is killed on the way is gone all the same."""
+    folder = place.resolve()
+    gone = folder.with_name(f".{folder.name}.partial")
+    process.remove_tree(gone)
+    folder.rename(gone)
+    if place.is_symlink():
+        place.unlink()
+    process.remove_tree(gone)
+
+
+def place_of(queue: Queue, name: str) -> Path:
+    """Return where contribbot looks for a patch's tree: the tree, or a link to it."""
+    return queue.local / "edit" / name
+
+
+def find_tree(queue: Queue, name: str) -> Tree | None:
+    """Return the open tree of a patch, of either kind, or None."""
+    place = place_of(queue, name)
+    return Tree.read(place.resolve()) if place.exists() else None
+
+
+@contextlib.contextmanager
+def held(queue: Queue, name: str) -> Iterator[Path]:
+    """Hold the place of a patch's tree: nobody else opens, takes or removes it."""
+    place = place_of(queue, name)
+    with lock(place.with_name(f".{name}.lock"), f"the work tree of {name}"):
+        # The tree was somewhere else, and is gone.
+        if place.is_symlink() and not place.exists():
+            place.unlink()
+        yield place
+
+
+def not_open(queue: Queue, name: str) -> UsageError:
+    """Return the error for a patch that has no open work tree."""
+    if name not in queue.specs:
+        return no_such_patch(name, queue.specs)
+    return UsageError(f"{name} is not open", hint=f"open it with `contribbot edit {name}`")
+
+
+def being_carried(tree: Tree) -> UsageError:
+    """Return the error for a tree that holds a patch on its way to another base."""
+    return UsageError(
+        f"{tree.state.patch} is being carried to another base, in {tree.path}",
+        hint="finish that with `contribbot rebase --continue`, or give it up with `contribbot "
+        f"rebase --abort`; where no move is underway: contribbot edit --abort {tree.state.patch}",
+    )
+
+
+#: What git writes around the sides of a conflict in such a tree, one after the other, as
+#: lines that a patch adds. Any of them by itself is a line like others.
+_MARKS: Final = (b"+<<<<<<< ", b"+||||||| ", b"+=======", b"+>>>>>>> ")
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The finished commits of a tree.
+
+    Attributes:
+        commits: The commits, oldest first; the store holds them.
+        files: A patch file for each.
+        left_out: Paths that are in no commit because git does not follow them.
+        marked: Commits that add the marks of a conflict which the patch did not have before.
+    """
+
+    commits: tuple[Commit, ...]
+    files: tuple[PatchFile, ...]
+    left_out: tuple[str, ...]
+    marked: tuple[Commit, ...]
+
+
+def take(tree: Tree, store: Store, before: Sequence[PatchFile]) -> Taken:
+    """Read the commits between the base and what is checked out.
+
+    Call it inside `store.exclusive()`.
+    """
+    where, carried = tree.path, tree.state.kind == "replay"
+    if waiting := tree.unfinished():
+        end = "`git bisect reset`" if waiting == "bisect" else f"`git {waiting} --continue`"
+        drop = "" if waiting == "bisect" else f", or drop it with `git {waiting} --abort`"
+        if carried and waiting == "cherry-pick":
+            drop = ", or, where nothing is left of the commit, with `git cherry-pick --skip`"
+        raise UsageError(
+            f"{where}: a git {waiting} is not finished", hint=f"finish it with {end}{drop}"
+        )
+    pending = tree.pending()
+    if pending.changed:
+        raise UsageError(
+            f"{where}: not committed: {_some(pending.changed)}",
+            hint="`git commit -a --amend` puts it into the last commit, `git commit -a` into a "
+            "new one, `git stash` aside",
+        )
+    commits = tree.own()
+    if not commits:
+        raise UsageError(
+            f"{where}: no commit is left of the patch",
+            hint="carry it again: contribbot rebase --to TAG --resolve; a patch of which nothing "
+            "is wanted there is taken out of `order` in queue.toml, after rebase --abort"
+            if carried
+            else "`git reflog` shows where they were; a patch that is no longer wanted is taken "
+            "out of `order` in queue.toml",
+        )
+    tree.lend(store, commits[-1].id)
+    files = format_commits(store, tree.state.base, commits[-1].id)
+    own = {one for file in before for one in _marks(file.content)}
+    for file in files:
+        check_form(file.name, file.content)
+    pairs = zip(files, commits, strict=True)
+    marked = tuple(commit for file, commit in pairs if _marks(file.content) - own)
+    return Taken(tuple(commits), files, pending.untracked, marked)
+
+
+def _marks(content: bytes) -> set[tuple[bytes, ...]]:
+    """Return the marks of each whole conflict that a patch file adds to a file."""
+    found: set[tuple[bytes, ...]] = set()
+    seen: tuple[bytes, ...] = ()
+    for row in content.split(b"\n"):
+        if row.startswith(b"diff --git "):
+            seen = ()
+        elif row.startswith(_MARKS[len(seen)]):
+            seen = (*seen, row)
+        if len(seen) == len(_MARKS):
+            found.add(seen)
+            seen = ()
+    return found
+
+
+def _some(paths: tuple[str, ...]) -> str:
+    """Name the first paths of many."""
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join(paths[:_SHOWN]) + more
+
+
+_REMEMBERED: Final = re.compile(
+    r"^(?:Staged|Resolved) '(.+)' using previous resolution\.$", re.MULTILINE
 )
-from contribbot.sources import Progress, Silent
-from contribbot.workspace import run_folder
+#: Who carries them. The authors stay; nobody is asked for a message.
+_AS_CONTRIBBOT: Final = {
+    "GIT_COMMITTER_NAME": "contribbot",
+    "GIT_COMMITTER_EMAIL": "contribbot@localhost",
+    "GIT_EDITOR": "true",
+}
 
-__all__ = [
-    "Opened", "Replay", "abort", "close_replay", "find_tree", "losses", "moved_on",
-    "open_replay", "open_tree", "taken",
-]  # fmt: skip
+
+@dataclass(frozen=True)
+class Replay:
+    """How far the commits of a patch are carried to another base.
+
+    Attributes:
+        path: The work tree.
+        conflicted: Paths with a conflict that waits for a person.
+        done: Whether all commits are on the new base, and `taken` can have them.
+        skipped: Commits of which nothing was left, since the base has it.
+        remembered: Paths whose conflict was resolved as it was once before.
+    """
+
+    path: Path
+    conflicted: tuple[str, ...]
+    done: bool
+    skipped: tuple[str, ...] = ()
+    remembered: tuple[str, ...] = ()
+
+
+def open_replay(
+    queue: Queue, name: str, *, base: str, commits: Sequence[str], at: Path | None = None
+) -> Replay:
+    """Carry commits to another base in a work tree, as far as they go without a conflict.
+
+    Called again, it goes on: what a person has resolved and staged is committed, and the
+    next commits are carried.
+    """
+    with held(queue, name) as place:
+        tree = find_tree(queue, name)
+        if tree is None:
+            patch = queue.patch(name)
+            state = State(
+                patch=name, kind="replay", base=base, opened=patch.digest, replayed=tuple(commits)
+            )
+            store = open_store(stores_folder(), patch.upstream.name)
+            where = place if at is None else at.absolute()
+            tree = make_tree(place, where, store, tip=base, state=state)
+        elif tree.state.kind != "replay":
+            raise UsageError(
+                f"{name} is open in {tree.path}",
+                hint=f"take it back (contribbot refresh {name}) and remove it "
+                f"(contribbot edit --abort {name}) first",
+            )
+        elif (tree.state.base, tree.state.replayed) != (base, tuple(commits)):
+            raise UsageError(
+                f"{tree.path}: {name} is being carried to {tree.state.base[:12]} there",
+                hint=f"finish that, or remove it: contribbot edit --abort {name}",
+            )
+        return _carry(tree)
+
+
+def _carry(tree: Tree) -> Replay:
+    """Carry commits until a person is needed, or all are there."""
+    said = ""
+    if not tree.unfinished() and not _carried(tree):
+        said = _pick(tree, *tree.state.replayed)
+    seen = ""
+    while tree.unfinished():
+        pending = tree.pending()
+        if pending.unmerged or pending.unstaged:
+            return _replay(tree, pending.unmerged or pending.unstaged, said)
+        picked = tree.resolve("CHERRY_PICK_HEAD")
+        at = f"{tree.head()} {picked}"
+        if at == seen:
+            raise MachineError(
+                f"{tree.path}: git cherry-pick does not go on: {said.strip().splitlines()[-1]}",
+                hint="go on there by hand, with `git cherry-pick --continue`",
+            )
+        seen = at
+        if pending.changed or not picked:
+            said += _pick(tree, "--continue")
+        else:
+            # Nothing is left of it: the base has all of it.
+            skipped = (*tree.state.skipped, picked)
+            tree.save(tree.state.model_copy(update={"skipped": skipped}))
+            said += _pick(tree, "--skip")
+    return _replay(tree, (), said)
+
+
+def _carried(tree: Tree) -> bool:
+    """Say whether the commits were carried, so that nothing is to be started."""
+    return bool(tree.own()) or len(tree.state.skipped) == len(tree.state.replayed)
+
+
+def _pick(tree: Tree, *args: str) -> str:
+    """Run `git cherry-pick`, and return what it said."""
+    done = tree.git("cherry-pick", *args, env=_AS_CONTRIBBOT, accept=(0, 1, 128))
+    said = (done.stderr + done.stdout).decode("utf-8", "replace")
+    if done.returncode and not tree.unfinished():
+        last = [row for row in said.splitlines() if row.strip()][-1:]
+        raise MachineError(f"{tree.path}: git cherry-pick: {''.join(last) or 'it said nothing'}")
+    return said
+
+
+def _replay(tree: Tree, conflicted: tuple[str, ...], said: str) -> Replay:
+    skipped = tree.commits("--no-walk=unsorted", *tree.state.skipped) if tree.state.skipped else []
+    return Replay(
+        path=tree.path,
+        conflicted=conflicted,
+        done=not conflicted,
+        skipped=tuple(str(one) for one in skipped),
+        remembered=tuple(dict.fromkeys(_REMEMBERED.findall(said))),
+    )
+
+
+def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
+    """Return the finished commits of a replay as patch files; the store holds them then."""
+    with held(queue, name):
+        tree = find_tree(queue, name)
+        if tree is None or tree.state.kind != "replay":
+            raise UsageError(
+                f"{name} is not being carried to another base", hint="see `contribbot rebase`"
+            )
+        patch = queue.patch(name)
+        store = open_store(stores_folder(), patch.upstream.name)
+        with store.exclusive():
+            done = take(tree, store, patch.files)
+        if done.marked:
+            raise QueueError(
+                f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
+                hint="resolve it, and amend the commit",
+            )
+        # The tree goes when it is taken.
+        left = [*done.left_out, *(["what is stashed"] if tree.resolve("refs/stash") else [])]
+        if left:
+            raise UsageError(
+                f"{tree.path}: in no commit: {', '.join(left)}",
+                hint="commit what belongs to the patch, and remove the rest or move it elsewhere",
+            )
+        return done.files
+
+
+def close_replay(queue: Queue, name: str) -> bool:
+    """Remove the tree of a replay with all that is in it; one that is edited stays.
+
+    How a conflict was resolved is remembered, where all of it is staged.
+    """
+    with held(queue, name) as place:
+        tree = find_tree(queue, name)
+        if tree is None or tree.state.kind != "replay":
+            return False
+        # Not where the cache was emptied, and with it what the tree stands on.
+        with contextlib.suppress(CommandError):
+            if tree.unfinished() and not tree.pending().unmerged:
+                tree.git("rerere")
+        discard(place)
+        return True
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,15 @@ from pydantic import ValidationError
 
 from contribbot.errors import ContribbotError
 from contribbot.files import write_atomically
-from contribbot.model.evidence import Details, RunOf, Statement
+from contribbot.model.evidence import HOST_TARGETS, ON_HARDWARE, SEEN, Details, RunOf, Statement
 from contribbot.model.jobdone import JobDone, PatchDone
-from contribbot.model.outcome import HOST_TARGETS, ON_HARDWARE, SEEN
 from contribbot.model.runners import Job, is_version
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import JOB_FILE, LIMITS, RefusedArtifactError
 from contribbot.runners.bases import Bases
 from contribbot.runners.stated import unstated
 from contribbot.runners.strictjson import parse, written
-from contribbot.verify.records import State, judge_record
+from contribbot.verify.evidence import State, judge_record
 
 #: A name that `Machine.slug` may make: it becomes a file's.
 _SLUG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from contribbot.errors import ContribbotError
+from contribbot.files import run_folder, stores_folder
+from contribbot.git.apply import apply_series
+from contribbot.git.repository import Store
+from contribbot.git.source import ref_for
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.sources.base import ref_for
-from contribbot.store.repository import Store
-from contribbot.store.series import apply_series
-from contribbot.workspace import run_folder, stores_folder
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.runners import HOSTED, RUNNERS_FILE, Runners
-from contribbot.queue.toml import read_model
+from contribbot.queue.load import read_model
 
 #: Where jobs that have a token run, and all others of a queue without hosted runners.
 GITHUBS_OWN: Final = "ubuntu-24.04"

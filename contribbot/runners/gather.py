@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 from contribbot.errors import UsageError
+from contribbot.files import run_folder
 from contribbot.model.actions import Again, Collected
 from contribbot.queue.load import Queue
 from contribbot.runners.attested import attested
@@ -13,7 +14,6 @@ from contribbot.runners.collecting import collect, second_tries
 from contribbot.runners.fetching import Attest, Haul, Origin, from_github
 from contribbot.runners.folders import from_folder
 from contribbot.runners.where import connected
-from contribbot.workspace import run_folder
 
 
 def gather(

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from contribbot.model.actions import CellEnd, CellState, RunJob
-from contribbot.model.evidence import Details
-from contribbot.model.outcome import HOST_TARGETS, Outcome
+from contribbot.model.evidence import HOST_TARGETS, Details, Outcome
 from contribbot.model.runners import Cell, Job
 from contribbot.runners.answer import Sent
-from contribbot.verify.runnerfault import fault_of
+from contribbot.verify.runner_fault import fault_of
 
 #: Seconds before its limit at which GitHub's clock may have ended a job.
 _SLACK: Final = 15.0

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from contribbot.files import write_atomically
-from contribbot.locks import lock
+from contribbot.files import lock, write_atomically
 from contribbot.model.actions import RecordEnd
-from contribbot.model.evidence import Details
-from contribbot.model.outcome import SEEN, Outcome, StageResult
-from contribbot.model.report import PatchReport
-from contribbot.queue import journal
+from contribbot.model.evidence import SEEN, Details, Outcome, PatchReport, StageResult
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.runners.answer import Answer
-from contribbot.verify.records import State, judge_record
+from contribbot.verify.evidence import State, judge_record
 
 _LOCK: Final = "collect.lock"
 _MANY: Final = 3
@@ -108,4 +105,4 @@ def _note(queue: Queue, answer: Answer, details: Details) -> None:
         base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
         stages=details.stages, open=details.open,
     )  # fmt: skip
-    journal.note_verified(queue.folder, queue.patch(answer.patch), report, details.machine)
+    history.note_verified(queue.folder, queue.patch(answer.patch), report, details.machine)

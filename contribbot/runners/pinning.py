@@ -13,12 +13,16 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from contribbot.errors import SourceError, UsageError
+from contribbot.git.package_index import (
+    Connection,
+    PipConfig,
+    connect,
+    read_listing,
+    read_pip_config,
+)
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
 from contribbot.runners.requirements import REQUIREMENTS
-from contribbot.sources.connection import Connection, connect
-from contribbot.sources.listing import read_listing
-from contribbot.sources.pip_config import PipConfig, read_pip_config
 
 _OURS: Final = "contribbot"
 #: What a runner's image brings, and keeps: ROCm's own builds. pip comes with Python.

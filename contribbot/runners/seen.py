@@ -16,13 +16,12 @@ from pydantic import Field, ValidationError
 from contribbot.errors import ContribbotError
 from contribbot.files import write_atomically
 from contribbot.model.base import Model
-from contribbot.model.evidence import Details, pin_digest
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Details, Outcome, pin_digest
 from contribbot.model.patch import Patch
 from contribbot.model.runners import COMPILING, Kind, is_version
 from contribbot.queue.load import Queue
-from contribbot.verify.cache import tool_digest
-from contribbot.verify.records import State, judge_record
+from contribbot.verify.evidence import State, judge_record
+from contribbot.verify.pipeline import tool_digest
 
 _MEMORY: Final = "matrix.json"
 

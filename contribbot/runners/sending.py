@@ -15,6 +15,7 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
+from contribbot.files import run_folder
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.actions import Run
@@ -31,7 +32,6 @@ from contribbot.runners.dispatching import (
 from contribbot.runners.fetching import Origin
 from contribbot.runners.watching import Ended, View, watch
 from contribbot.runners.where import WORKFLOW, commit_of, connected, uncommitted
-from contribbot.workspace import run_folder
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from contribbot.model.evidence import Details
-from contribbot.model.outcome import SEEN, Outcome, StageResult
+from contribbot.model.evidence import SEEN, Details, Outcome, StageResult
 from contribbot.model.patch import Patch, units_of
 
 _RED_TO_GREEN: Final = "fail-to-pass"

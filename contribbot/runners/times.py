@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from contribbot.model.outcome import HOST_TARGETS, SEEN
+from contribbot.model.evidence import HOST_TARGETS, SEEN
 from contribbot.model.patch import Patch, units_of
 from contribbot.runners.seen import Facts
 

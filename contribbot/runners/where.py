@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from contribbot import process
 from contribbot.errors import CommandError, NotFoundError, UsageError
+from contribbot.git.repository import git_environment
 from contribbot.github.auth import Server, find_server
 from contribbot.model.actions import Run
 from contribbot.queue.load import Queue
-from contribbot.store.repository import git_environment
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -13,15 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot import process
 from contribbot.errors import ContribbotError, ExitCode, NoSpaceError, UsageError
 from contribbot.files import write_atomically
-from contribbot.hardware.runner import JOB, container_of, run_of
+from contribbot.hardware.machine import JOB, container_of, run_of
+from contribbot.model.evidence import Outcome, PatchReport, StageResult
 from contribbot.model.jobdone import ASKS, Asked, FaultAt, JobDone, PatchDone
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.model.report import PatchReport
 from contribbot.model.runners import JobId
 from contribbot.queue.load import Queue, select
-from contribbot.verify.command import exit_code, targets, verify_and_record
 from contribbot.verify.pipeline import Watcher
-from contribbot.verify.runnerfault import fault, fault_of
+from contribbot.verify.run import exit_code, targets, verify_and_record
+from contribbot.verify.runner_fault import fault, fault_of
 
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"

@@ -3,30 +3,316 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import importlib.util
+import re
+import sys
+import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import CommandError
-from contribbot.hardware.disk import is_full
-from contribbot.model.machine import Machine
-from contribbot.model.outcome import Outcome, StageResult
+from contribbot.files import write_atomically
+from contribbot.git.patch_format import added_lines, altered, changes, export
+from contribbot.git.repository import Store
+from contribbot.git.source import Progress
+from contribbot.hardware.machine import is_full
+from contribbot.model.evidence import Machine, Outcome, StageResult
 from contribbot.model.patch import Patch
-from contribbot.sources import Progress
-from contribbot.store.repository import Store
-from contribbot.store.trees import added_lines, altered, export
-from contribbot.verify.hipified import Hipified
-from contribbot.verify.memo import Memo
+from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.overlay import Overlay
-from contribbot.verify.preflight import Preflights
-from contribbot.verify.slots import Slots
+from contribbot.verify.run_result import Scrub
+from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.witness import Statement, new_statements
+
+
+class Slots:
+    """Lets either any number of busy blocks run, or one quiet block.
+
+    A quiet block waits until nobody is busy, and holds nobody back meanwhile: while the last
+    of several busy ones ends, the other cores would have nothing to do. Of a run, which
+    ends, benches so come last. Neither kind may be entered from within the other, nor a
+    second time.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = 0
+        self._quiet = False
+
+    @contextlib.contextmanager
+    def busy(self) -> Iterator[None]:
+        """Work beside others."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._quiet)
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Work alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._quiet and not self._busy)
+            self._quiet = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._quiet = False
+                self._changed.notify_all()
+
+
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Value]):
+    """Makes each value once; different ones side by side.
+
+    When making one fails, everybody who asks tries again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._values: dict[str, Value] = {}
+
+    def get(self, key: str, make: Callable[[], Value]) -> Value:
+        """Return the value of a key, making it the first time."""
+        with self._lock:
+            guard = self._locks.setdefault(key, threading.Lock())
+        with guard:
+            if key not in self._values:
+                self._values[key] = make()
+            return self._values[key]
+
+    def known(self, key: str) -> Value | None:
+        """Return the value of a key where it has been made."""
+        return self._values.get(key)
+
+
+_TAIL: Final = 2000
+#: Seconds that an import may take on a machine that is busy.
+_IMPORT: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Hipified:
+    """What the hipify step made of a tree.
+
+    Attributes:
+        folder: What stands for the build's folder: the project's copy and the
+            outputs lie in it, by the paths that the build looks for. Read only;
+            there until the run ends.
+        outputs: The output of each source, by the source's path in the tree.
+        missing: Where an output should be and is not, relative to `folder`, by source.
+        trouble: Why the step did not end well; empty when it did.
+        broken: Whether that is this machine's fault and not the tree's.
+        transient: Whether another run might end otherwise.
+        command: The command, as one would type it.
+        log: SHA-256 of the whole output, which `.contribbot/logs` keeps.
+        tail: The end of the output.
+        seconds: Wall-clock time.
+    """
+
+    folder: Path
+    outputs: Mapping[str, Path]
+    missing: Mapping[str, str]
+    trouble: str = ""
+    broken: bool = False
+    transient: bool = False
+    command: str = ""
+    log: str = ""
+    tail: str = ""
+    seconds: float = 0.0
+
+
+def obstacle(job: Job) -> str:
+    """Say why the upstream's hipify step cannot run here, or nothing."""
+    package = _recipe(job).module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        return f"{package}, whose hipify is needed, is not installed: pip install {package}"
+    return ""
+
+
+def sources_of(job: Job, tree: str) -> tuple[str, ...]:
+    """Return the sources of a tree that a verification has hipified, sorted.
+
+    They are those that the patch touches and the upstream builds for ROCm, those that
+    its `[hipify]` declares, and those that a `[[compile]]` of kind hip compiles. Ask
+    `hipified` for these, and the step runs once a tree.
+    """
+    recipe = job.patch.upstream.hipify
+    if recipe is None:
+        return ()
+    spec = job.patch.spec
+    touched = {
+        change.path
+        for change in changes(job.store, job.trees.base, job.trees.patched)
+        if is_source(recipe, change.path)
+        and not any(re.search(pattern, change.path) for pattern in recipe.cuda_sources)
+    }
+    compiled = {
+        one.source for one in spec.compile if one.kind == "hip" and is_source(recipe, one.source)
+    }
+    wanted = touched | compiled | set(spec.hipify.sources if spec.hipify else ())
+    listed = job.store.git("ls-tree", "-r", "-z", "--name-only", tree, recipe.project).stdout
+    there = set(listed.decode("utf-8", "surrogateescape").split("\0"))
+    return tuple(sorted(wanted & there))
+
+
+def is_source(recipe: HipifyRecipe, path: str) -> bool:
+    """Say whether a path of a tree is one that the hipify step takes."""
+    return path.startswith(f"{recipe.project}/") and path.endswith(recipe.suffixes)
+
+
+def output_path(recipe: HipifyRecipe, source: str) -> str:
+    """Return where the build looks for the output of a source, relative to its folder."""
+    for pattern, text in recipe.renames:
+        source = re.sub(pattern, text.replace("\\", r"\\"), source)
+    return source
+
+
+def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
+    """Hipify sources of a tree with the tree's own script; once for the same ones.
+
+    Works in the calling thread: call it where other programs run, in `job.children`
+    and under `job.busy()`. Nothing is written into the exported tree.
+    """
+    ordered = tuple(sorted(set(sources)))
+    return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
+
+
+def _recipe(job: Job) -> HipifyRecipe:
+    recipe = job.patch.upstream.hipify
+    if recipe is None:
+        raise ValueError(f"{job.patch.upstream.name} has no [hipify] recipe")
+    return recipe
+
+
+def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
+    recipe, exported = _recipe(job), job.exported(tree)
+    # Without symlinks, as scripts may compare paths as text.
+    room = job.fresh_folder().resolve()
+    build = room / "build"
+    for name in ("build", "home", "tmp"):
+        (room / name).mkdir()
+    if not (exported / recipe.script).is_file():
+        expected = {source: output_path(recipe, source) for source in sources}
+        return Hipified(build, {}, expected, trouble=f"{recipe.script} is not in the tree")
+    filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
+    given = [filled.get(argument, argument) for argument in recipe.arguments]
+    argv = ["-B", str(exported / recipe.script), *given, *sources]
+    env = _environment(job, room)
+    done = process.supervise(
+        [sys.executable, *argv],
+        cwd=exported if _in_tree(recipe, exported) else build,
+        env=env,
+        timeout=recipe.timeout,
+        tethered=True,
+    )
+    scrub = Scrub(exported, room)
+    said = scrub(done.output.decode("utf-8", "replace"))
+    log = hashlib.sha256(said.encode()).hexdigest()
+    write_atomically(job.logs / f"{log}.log", said.encode())
+    trouble = _trouble(recipe, done, said)
+    broken = _broken_module(recipe, env, room) if trouble and not done.timed_out else ""
+    meddled = job.altered(tree)
+    if meddled and not trouble:
+        trouble = f"{recipe.script} wrote into the tree: {meddled}"
+    outputs, missing = _outputs(recipe, build, sources)
+    return Hipified(
+        folder=build,
+        outputs=outputs,
+        missing=missing,
+        trouble=broken or trouble,
+        broken=bool(broken),
+        # A tree that was written into is no longer what others on this run see.
+        transient=bool(broken or meddled) or done.timed_out,
+        command=scrub(process.describe(["python", *argv])),
+        log=log,
+        tail=said[-_TAIL:],
+        seconds=done.seconds,
+    )
+
+
+def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
+    """Say whether the build runs the script in the tree, as the tree's build file tells."""
+    file = exported / recipe.build_file
+    return bool(
+        recipe.build_file
+        and file.is_file()
+        and re.search(recipe.in_tree, file.read_text(encoding="utf-8", errors="replace"))
+    )
+
+
+def _environment(job: Job, room: Path) -> dict[str, str]:
+    return process.clean_environment(
+        {
+            "HOME": str(room / "home"),
+            "TMPDIR": str(room / "tmp"),
+            "OMP_NUM_THREADS": str(job.threads),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
+
+
+def _outputs(
+    recipe: HipifyRecipe, build: Path, sources: tuple[str, ...]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return the outputs that are where the build looks for them, and those that are not."""
+    outputs, missing = {}, {}
+    for source in sources:
+        expected = output_path(recipe, source)
+        if (build / expected).is_file():
+            outputs[source] = build / expected
+        else:
+            missing[source] = expected
+    return outputs, missing
+
+
+def _trouble(recipe: HipifyRecipe, done: process.Supervised, said: str) -> str:
+    """Say why the script did not end well, or nothing."""
+    if done.timed_out:
+        return f"{recipe.script}: not finished after {recipe.timeout:g} s"
+    if done.flooded:
+        return f"{recipe.script}: it never stopped writing, and was ended"
+    if done.returncode == 0:
+        return ""
+    code = done.returncode
+    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+    lines = said.strip().splitlines() or ["it said nothing"]
+    return f"{recipe.script}: {how}: {lines[-1]}"
+
+
+def _broken_module(recipe: HipifyRecipe, env: Mapping[str, str], folder: Path) -> str:
+    """Say that what the script builds on does not work here, or nothing."""
+    asked = process.supervise(
+        [sys.executable, "-B", "-c", f"import {recipe.module}"],
+        cwd=folder,
+        env=env,
+        timeout=_IMPORT,
+    )
+    if asked.returncode == 0 or asked.timed_out:
+        return ""
+    lines = asked.output.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+    package = recipe.module.partition(".")[0]
+    return (
+        f"{recipe.module} cannot be imported here ({lines[-1]}): "
+        f"python -m pip install --force-reinstall {package}"
+    )
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.store.repository import Store
-from contribbot.store.trees import Change, changes
+from contribbot.git.patch_format import Change, changes
+from contribbot.git.repository import Store
 
 #: `git merge-file` says how many conflicts there are, up to this number.
 _CONFLICTS: Final = range(128)

@@ -2,33 +2,103 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, Protocol
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
+import contribbot
 from contribbot import process
-from contribbot.building import shelf
-from contribbot.compiling import cache as compiles
-from contribbot.hardware.probe import this_machine
-from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.files import Kept, run_folder, stores_folder, used, write_atomically
+from contribbot.git.repository import open_store
+from contribbot.git.source import Progress
+from contribbot.hardware import build_cache
+from contribbot.hardware.machine import this_machine
+from contribbot.model.evidence import (
+    Machine,
+    Outcome,
+    PatchReport,
+    StageResult,
+    judge,
+    open_targets,
+)
 from contribbot.model.patch import Patch
-from contribbot.model.report import PatchReport
 from contribbot.queue.load import Queue
-from contribbot.sources import Progress
-from contribbot.store.repository import open_store
-from contribbot.verify.cache import OutcomeCache
-from contribbot.verify.job import Finding, Job, Stage, Unit
-from contribbot.verify.preflight import Preflights
-from contribbot.verify.runnerfault import details_of_absence
-from contribbot.verify.slots import Slots
+from contribbot.verify.job import Finding, Job, Slots, Stage, Unit
+from contribbot.verify.runner_fault import Preflights, details_of_absence
 from contribbot.verify.stages import STAGES
-from contribbot.workspace import run_folder, stores_folder
+
+#: How a remembered outcome names the logs of what it saw.
+_LOG: Final = re.compile(rb'"log(?:_sha256)?":"([0-9a-f]{64})"')
+
+
+@functools.cache
+def tool_digest() -> str:
+    """Return the SHA-256 over contribbot's own source, in hexadecimal.
+
+    The version alone would keep outcomes of a development tree that has changed.
+    """
+    root = Path(contribbot.__file__).parent
+    total = hashlib.sha256(contribbot.__version__.encode())
+    for path in sorted(root.rglob("*")):
+        if path.suffix in {".py", ".toml"}:
+            total.update(path.relative_to(root).as_posix().encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+class OutcomeCache:
+    """Remembered outcomes, one file each."""
+
+    def __init__(self, folder: Path, machine: Machine, *, logs: Path) -> None:
+        self._folder = folder
+        self._machine = machine
+        self._logs = logs
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """What a run looks through for outcomes and logs that nobody uses."""
+        return Kept(self._folder), Kept(self._logs)
+
+    def key(self, stage: str, target: str, inputs: Mapping[str, JsonValue]) -> str:
+        """Return the name under which an outcome is remembered."""
+        everything = {
+            "stage": stage,
+            "target": target,
+            "inputs": inputs,
+            "tool": tool_digest(),
+            "machine": self._machine.fingerprint,
+        }
+        return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
+
+    def get(self, key: str) -> StageResult | None:
+        """Return a remembered outcome, or None; a damaged one counts as none."""
+        path = self._folder / f"{key}.json"
+        try:
+            content = path.read_bytes()
+            stored = StageResult.model_validate_json(content)
+        except (OSError, ValidationError):
+            return None
+        used(path)
+        # Why a check failed must be there to read as long as it is said that it failed.
+        for digest in _LOG.findall(content):
+            used(self._logs / f"{digest.decode()}.log")
+        return stored.model_copy(update={"cached": True})
+
+    def put(self, key: str, result: StageResult) -> None:
+        """Remember an outcome."""
+        write_atomically(self._folder / f"{key}.json", result.model_dump_json().encode())
+
 
 #: Units at the same time. They wait for git and for children more than they compute.
 _UNITS: Final = 16
@@ -87,7 +157,7 @@ def verify(
     cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
     slots, preflights = Slots(), Preflights()
     with (
-        run_folder(compiles.kept(), shelf.kept(), *cache.kept) as scratch,
+        run_folder(build_cache.kept(), build_cache.kept_builds(), *cache.kept) as scratch,
         ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
         ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
         ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="patch") as walks,

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contribbot.model.check import Check
-from contribbot.model.outcome import HOST_TARGETS, Outcome
-from contribbot.verify.childrun import CheckRun, Failure, Trouble
-from contribbot.verify.runnerfault import lacked
+from contribbot.model.checks import Check
+from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.verify.run_result import CheckRun, Failure, Trouble
+from contribbot.verify.runner_fault import lacked
 
 #: A patched tree that needs so many times longer than the base's run hangs, on any machine.
 _HANGS: Final = 10

@@ -12,7 +12,7 @@ from contribbot.contribute.following.follow import Following, follow
 from contribbot.github.client import GitHub as Client
 from contribbot.model.follow import Followed
 from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.github.faults import Faults
@@ -142,7 +142,7 @@ class Post:
         )
         self.pulls[name] = pull
         event = PullRequestEvent(
-            time=journal.now(),
+            time=history.now(),
             summary="opened",
             reference=self.reference(name),
             state="draft" if draft else "open",
@@ -150,7 +150,7 @@ class Post:
             branch=f"contribbot/{name}",
             head=head,
         )
-        journal.append(self.toy.queue, name, event)
+        history.append(self.toy.queue, name, event)
         return pull
 
     def hand_off(self, name: str = "area") -> None:
@@ -159,22 +159,22 @@ class Post:
         head = self.branch(name)
         for what in ("branch", "handoff"):
             event = DoneEvent(
-                time=journal.now(), summary=what, what=what, key=key,
+                time=history.now(), summary=what, what=what, key=key,
                 fork=self.fork.full_name, branch=branch, head=head,
             )  # fmt: skip
-            journal.append(self.toy.queue, name, event)
+            history.append(self.toy.queue, name, event)
 
     def intend(self, name: str = "area") -> None:
         """Note that a pull request was about to be opened, as a crash leaves it."""
         self.branch(name)
         branch = f"contribbot/{name}"
         done = DoneEvent(
-            time=journal.now(), summary="branch", what="branch", key="k",
+            time=history.now(), summary="branch", what="branch", key="k",
             fork=self.fork.full_name, branch=branch,
         )  # fmt: skip
-        intent = IntentEvent(time=journal.now(), summary="about to", what="pull-request", key="k")
-        journal.append(self.toy.queue, name, done)
-        journal.append(self.toy.queue, name, intent)
+        intent = IntentEvent(time=history.now(), summary="about to", what="pull-request", key="k")
+        history.append(self.toy.queue, name, done)
+        history.append(self.toy.queue, name, intent)
 
     def reference(self, name: str = "area") -> str:
         """The pull request of a patch, as the journal names it."""
@@ -192,7 +192,7 @@ class Post:
 
     def events(self, name: str = "area") -> list[Event]:
         """The journal of a patch."""
-        return journal.read(self.toy.queue, name)
+        return history.read(self.toy.queue, name)
 
     def states(self, name: str = "area") -> list[str]:
         """The states of a pull request that the journal has, oldest first."""

@@ -14,10 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from contribbot.cli import attest as attest_command
-from contribbot.cli import body as body_command
-from contribbot.cli import gate as gate_command
-from contribbot.cli.shell import Settings
+from contribbot.cli import contribute
+from contribbot.cli.options import Settings
 from contribbot.contribute.gate import judge
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
@@ -210,9 +208,9 @@ class Table:
     def run(self, *args: str, **env: str) -> Result:
         """Run `body`, `gate` or `attest` as a user does."""
         app = typer.Typer()
-        app.command("body")(body_command.body)
-        app.command("gate")(gate_command.gate)
-        app.command("attest")(attest_command.attest)
+        app.command("body")(contribute.body)
+        app.command("gate")(contribute.gate)
+        app.command("attest")(contribute.attest)
         settings = Settings(queue=self.toy.queue, debug=False)
         return CliRunner().invoke(app, list(args), obj=settings, env={**self.env(), **env})
 

@@ -19,7 +19,7 @@ from contribbot.github.dry_run import Planned, planned
 from contribbot.github.waits import Waits
 from contribbot.model.history import Event
 from contribbot.model.patch import Patch
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from tests.github.faults import Fault, Faults
 from tests.github.handle import GitHub
@@ -133,7 +133,7 @@ class Desk:
 
     def events(self, name: str = "area") -> list[Event]:
         """The journal of a patch."""
-        return journal.read(self.toy.queue, name)
+        return history.read(self.toy.queue, name)
 
     def requests(self, act: Callable[[], object]) -> list[Logged]:
         """Return the requests that something makes."""

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from contribbot.cli import attest as command
+from contribbot.cli import contribute
+from contribbot.cli.show_contribute import visible
 from contribbot.contribute.attest import require
 from contribbot.contribute.attested import read
 from contribbot.model.attestation import Attestation
-from contribbot.report.attest import visible
 from tests.contribute.attesttoy import ANSWERS, attested, file, posted
 from tests.contribute.gatetoy import CHANGES, Proved, Table, edit, make_proved, make_table
 from tests.contribute.terminal import LATE, Terminal, sitting
@@ -56,8 +56,8 @@ class Answers:
     def __init__(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         self.table, self.asked = table, list[str]()
         self._typed: list[str] = []
-        monkeypatch.setattr(command, "_refuse_programs", lambda: None)
-        monkeypatch.setattr(command, "_ask", self._ask)
+        monkeypatch.setattr(contribute, "_refuse_programs", lambda: None)
+        monkeypatch.setattr(contribute, "_ask", self._ask)
 
     def _ask(self, prompt: str) -> str:
         self.asked.append(prompt)

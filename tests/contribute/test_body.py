@@ -12,8 +12,8 @@ from markdown_it import MarkdownIt
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from contribbot.cli import body as command
-from contribbot.cli.shell import Settings
+from contribbot.cli import contribute as contribute_module
+from contribbot.cli.options import Settings
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.templates import headings, rules_of, template_of
 from contribbot.errors import NotProvedError, QueueError, UsageError
@@ -513,7 +513,7 @@ def test_the_command_prints_the_text_alone_and_writes_a_file(known: Toy, tmp_pat
     describe(known)
     body = make_body(load_queue(known.queue), "area")
     app = typer.Typer()
-    app.command()(command.body)
+    app.command()(contribute_module.body)
     settings = Settings(queue=known.queue, debug=False)
     done = CliRunner().invoke(app, ["area", "--offline"], obj=settings)
     assert (done.exit_code, done.stdout) == (0, body.text)

@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from contribbot.cli.show_contribute import follow_lines
 from contribbot.contribute.following import lastlook
 from contribbot.contribute.following.threads import short_id
 from contribbot.errors import ExitCode
 from contribbot.github.auth import Secret
 from contribbot.model.follow import FollowReport, ThreadCount
 from contribbot.model.history import RetiredEvent, VersionEvent
-from contribbot.queue import journal, versions
-from contribbot.queue.edits import remove_from_order
-from contribbot.report.follow import follow_lines
+from contribbot.queue import history
+from contribbot.queue.toml_edit import remove_from_order
 from tests.conftest import Program
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
@@ -574,14 +574,14 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
 ) -> None:
     pull = post.open()
     queue = post.queue
-    versions.record(queue, "area", before=None, after=queue.patch("area"), why="test")
+    history.record(queue, "area", before=None, after=queue.patch("area"), why="test")
     assert any(isinstance(one, VersionEvent) for one in post.events())
     folder = post.toy.queue / "patches"
     stated = (folder / "queue.toml").read_bytes()
     (folder / "queue.toml").write_bytes(remove_from_order(stated, "area"))
     (folder / "area").rename(post.toy.root / "away")
-    journal.append(
-        post.toy.queue, "area", RetiredEvent(time=journal.now(), summary="retired", why="no more")
+    history.append(
+        post.toy.queue, "area", RetiredEvent(time=history.now(), summary="retired", why="no more")
     )
     found = post.one()
     assert (found.queued, found.state) == (False, "open")
@@ -650,10 +650,10 @@ def test_after_any_fault_at_any_request_one_run_completes(
     if landed:
         post.github.merge(post.pulls["area"], "bot")
     # Each time as if it were the first: nothing is remembered, nothing is noted.
-    opened = journal.journal_file(post.toy.queue, "area").read_bytes()
+    opened = history.journal_file(post.toy.queue, "area").read_bytes()
     requests = LANDED_REQUESTS if landed else OPEN_REQUESTS
     for number in range(1, requests + 1):
-        journal.journal_file(post.toy.queue, "area").write_bytes(opened)
+        history.journal_file(post.toy.queue, "area").write_bytes(opened)
         for kind in ("follow", "github"):
             for path in (post.toy.queue / ".contribbot" / kind).glob("*"):
                 path.unlink()

@@ -13,7 +13,7 @@ from contribbot.github import client
 from contribbot.github.waits import Waits
 from contribbot.model.gate import Gate, RowState
 from contribbot.model.history import DoneEvent, PullRequestEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 from tests.contribute.gatetoy import (
     CHANGES,
     MESSAGE,
@@ -144,14 +144,14 @@ def opened(table: Table) -> None:
     """Let the patch have its pull request, as open-pr leaves it in the journal."""
     pull = table.pull("contribbot/area", {p: str(t) for p, t in CHANGES.items()}, user=table.me)
     base = "0" * 40
-    journal.append(
+    history.append(
         table.toy.queue, "area",
         DoneEvent(
             time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
             branch="contribbot/area", head=pull.head_sha, base=base,
         ),
     )  # fmt: skip
-    journal.append(
+    history.append(
         table.toy.queue,
         "area",
         PullRequestEvent(
@@ -173,7 +173,7 @@ def test_a_pull_request_that_the_journal_does_not_know_yet_is_ours_by_its_branch
     table: Table,
 ) -> None:
     opened(table)
-    path = journal.journal_file(table.toy.queue, "area")
+    path = history.journal_file(table.toy.queue, "area")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     for issue in table.upstream.issues.values():
         issue.body = "#1 rectangle"  # searches find it too

@@ -9,7 +9,7 @@ import pytest
 from contribbot.contribute.gate import judge
 from contribbot.model.gate import Row
 from contribbot.model.history import DoneEvent, PullRequestEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 from tests.contribute.gatetoy import CHANGES, NOW, Proved, Table, edit, make_table
 from tests.github.handle import GitHub
 from tests.github.state import Pull
@@ -29,7 +29,7 @@ def published(table: Table) -> Pull:
         time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
         branch="contribbot/area", head=pull.head_sha, base="0" * 40,
     )  # fmt: skip
-    journal.append(table.toy.queue, "area", given)
+    history.append(table.toy.queue, "area", given)
     note(table, pull, "open")
     return pull
 
@@ -38,7 +38,7 @@ def note(table: Table, pull: Pull, state: str) -> None:
     """Note what became of the pull request, as follow does."""
     reference = f"example/toy#{pull.number}"
     event = PullRequestEvent(time=NOW, summary=state, reference=reference, state=state)
-    journal.append(table.toy.queue, "area", event)
+    history.append(table.toy.queue, "area", event)
 
 
 def close(pull: Pull) -> None:

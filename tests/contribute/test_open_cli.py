@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from contribbot.cli import open_pr as command
-from contribbot.cli.shell import Settings
+from contribbot.cli import contribute
+from contribbot.cli.options import Settings
 from contribbot.contribute import asking
 from contribbot.contribute.text.body import make_body
 from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
@@ -49,7 +49,7 @@ def attest(table: Table) -> None:
 def run(table: Table, *args: str, **env: str) -> Result:
     """Run the command."""
     app = typer.Typer()
-    app.command("open-pr")(command.open_pr)
+    app.command("open-pr")(contribute.open_pr)
     settings = Settings(queue=table.toy.queue, debug=False)
     given = {**table.env(), "GITHUB_SERVER_URL": table.github.base, **env}
     return CliRunner().invoke(app, list(args), obj=settings, env=given)

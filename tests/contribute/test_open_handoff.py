@@ -6,14 +6,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from contribbot.errors import ContribbotError
-from contribbot.report.opening import (
+from contribbot.cli.show_contribute import (
     OpenedView,
     OpeningView,
     opened_lines,
     request_lines,
     requests_of,
 )
+from contribbot.errors import ContribbotError
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.handle import GitHub
 from tests.lifetoy import snapshot

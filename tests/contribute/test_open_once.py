@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from github.Repository import Repository
 
+from contribbot.cli.show_contribute import opened_lines
 from contribbot.errors import OpeningError
-from contribbot.report.opening import opened_lines
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.faults import EXISTS, FORBIDDEN, Fault, Faults
 from tests.github.handle import GitHub

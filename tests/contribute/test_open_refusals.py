@@ -13,7 +13,7 @@ from contribbot.contribute.opening.updating import Text
 from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
 from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.model.patch import Patch
-from contribbot.queue import journal
+from contribbot.queue import history
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.faults import EXISTS, Fault, Faults
 from tests.github.handle import GitHub
@@ -203,9 +203,9 @@ def test_a_reverted_pull_request_is_not_to_be_retired(desk: Desk) -> None:
     desk.open()
     desk.github.merge(desk.pulls()[0], "squash")
     event = PullRequestEvent(
-        time=journal.now(), summary="reverted", reference="example/toy#1", state="reverted"
+        time=history.now(), summary="reverted", reference="example/toy#1", state="reverted"
     )
-    journal.append(desk.toy.queue, "area", event)
+    history.append(desk.toy.queue, "area", event)
     with pytest.raises(OpeningError, match="was merged and then reverted") as raised:
         desk.open()
     assert "retire" not in raised.value.hint
@@ -216,11 +216,11 @@ def test_another_patch_under_a_retired_name_takes_another_branch(desk: Desk) -> 
     desk.open()
     desk.github.merge(desk.pulls()[0], "squash")
     merged = PullRequestEvent(
-        time=journal.now(), summary="merged", reference="example/toy#1", state="merged"
+        time=history.now(), summary="merged", reference="example/toy#1", state="merged"
     )
-    gone = RetiredEvent(time=journal.now(), summary="retired", why="merged")
+    gone = RetiredEvent(time=history.now(), summary="retired", why="merged")
     for event in (merged, gone):
-        journal.append(desk.toy.queue, "area", event)
+        history.append(desk.toy.queue, "area", event)
     squared = AREA.replace("return side * side", "return side**2")
     later = desk.toy.format_patch({"src/toy/area.py": squared})
     desk.toy.put_patch(patch=later)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from contribbot.report.opening import RequestView, request_lines
+from contribbot.cli.show_contribute import RequestView, request_lines
 
 
 def test_a_rehearsal_that_would_send_nothing_says_so() -> None:

@@ -11,7 +11,7 @@ from contribbot.contribute.state import state
 from contribbot.errors import GitHubError, UncertainError, UsageError
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.model.rules import GITHUB_LIMIT
-from contribbot.queue import journal
+from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
     KILL_AFTER,
@@ -259,5 +259,5 @@ def test_a_patch_that_left_the_queue_can_still_be_answered_for(
 ) -> None:
     (post.toy.queue / "patches" / "area").rename(post.toy.root / "away")
     post.toy.put_queue([])
-    assert journal.past_name(post.queue, "area") == "area"
+    assert history.past_name(post.queue, "area") == "area"
     assert answer(post, root).posted

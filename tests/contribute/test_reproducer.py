@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from contribbot.cli import reproducer as command
-from contribbot.cli.shell import Settings
+from contribbot.cli import contribute
+from contribbot.cli.options import Settings
 from contribbot.contribute.text.reproducer import Reproducer, make_reproducer, write_reproducer
 from contribbot.errors import NotProvedError, UsageError
 from contribbot.queue.load import load_queue
@@ -172,7 +172,7 @@ def test_without_evidence_nothing_is_written(toy: Toy, tmp_path: Path) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
     app = typer.Typer()
-    app.command()(command.reproducer)
+    app.command()(contribute.reproducer)
     target = tmp_path / "out"
     settings = Settings(queue=toy.queue, debug=False)
     done = CliRunner().invoke(app, ["area", "--output", str(target)], obj=settings)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.cli.output import Lines, console
 from contribbot.contribute.following.retire import Retired, RetiringError, Status, of_newest, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
-from contribbot.model.behaviour import Behaviour, Entry, Says
 from contribbot.model.history import RetiredEvent, VersionEvent
-from contribbot.model.status import PatchStatus, Text
+from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
+from contribbot.queue.history import record
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.versions import record
-from contribbot.report.live import Lines, console
 from contribbot.verify.pipeline import Options
 from tests.conftest import Program
 from tests.contribute.following import AREA, Post, make_github, make_post, tree_of

@@ -7,7 +7,7 @@ import pytest
 from contribbot.contribute.stack import waits_for
 from contribbot.errors import OpeningError
 from contribbot.model.history import PullRequestEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import load_queue
 from tests.contribute.opening import WRITES, Desk, make_desk, put_series
 from tests.github.handle import GitHub
@@ -55,9 +55,9 @@ def test_the_text_names_what_it_waits_for_until_that_is_merged(desk: Desk) -> No
     assert waits_for(queue, "unit") == ("example/toy#1",)
     assert waits_for(queue, "area") == ()
     merged = PullRequestEvent(
-        time=journal.now(), summary="merged", reference="example/toy#1", state="merged"
+        time=history.now(), summary="merged", reference="example/toy#1", state="merged"
     )
-    journal.append(queue.folder, "area", merged)
+    history.append(queue.folder, "area", merged)
     assert waits_for(queue, "unit") == ()
 
 
@@ -65,9 +65,9 @@ def test_the_text_names_what_it_waits_for_until_that_is_merged(desk: Desk) -> No
 def test_what_the_upstream_did_not_keep_below_stops_what_is_above(desk: Desk, state: str) -> None:
     desk.open("area")
     event = PullRequestEvent(
-        time=journal.now(), summary=state, reference="example/toy#1", state=state
+        time=history.now(), summary=state, reference="example/toy#1", state=state
     )
-    journal.append(desk.toy.queue, "area", event)
+    history.append(desk.toy.queue, "area", event)
     with pytest.raises(OpeningError, match=f"whose pull request example/toy#1 was {state}"):
         desk.open("unit")
     assert len(desk.pulls()) == 1

@@ -10,8 +10,7 @@ from contribbot.contribute.text.sections import BLOCKS
 from contribbot.contribute.text.templates import compare_with_live, headings, rules_of, template_of
 from contribbot.errors import QueueError
 from contribbot.model.rules import Rules, Template
-from contribbot.queue.load import load_queue
-from contribbot.queue.toml import read_model
+from contribbot.queue.load import load_queue, read_model
 from tests.contribute.bodytoy import describe
 from tests.toy import Toy
 

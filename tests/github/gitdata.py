@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from contribbot.store.repository import git_environment
+from contribbot.git.repository import git_environment
 
 #: What a commit is fetched by here: any that exists, as on GitHub.
 _CONFIG: Final = """\

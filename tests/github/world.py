@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from contribbot.store.repository import git_environment
+from contribbot.git.repository import git_environment
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
 

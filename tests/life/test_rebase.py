@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.locks import lock
+from contribbot.files import lock
 from tests.conftest import Program, dig
 from tests.life.conftest import WRONG, release
 from tests.life.test_status import top

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contribbot.model.history import PullRequestEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 from tests.conftest import Program, dig
 from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
 
@@ -162,9 +162,9 @@ def test_a_pull_request_that_was_taken_back_is_none_that_came(
     releases.put_patch(extra='expires_when = [{ pull_request = "example/toy#7" }]')
     for state in states:
         event = PullRequestEvent(
-            time=journal.now(), summary=state, reference="example/toy#7", state=state
+            time=history.now(), summary=state, reference="example/toy#7", state=state
         )
-        journal.append(releases.queue, "area", event)
+        history.append(releases.queue, "area", event)
     ran = program("status", "--json")
     assert bool(dig(ran.json(), "patches", 0, "due", 0, "come")) is come
 

@@ -16,20 +16,24 @@ import typer
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from contribbot.cli import main, matrix
+from contribbot.cli import main, runners
 from contribbot.model.evidence import (
     RESULTS,
     Details,
     DigestSet,
+    Gpu,
+    Machine,
+    Outcome,
     Resource,
+    StageResult,
     Statement,
     TestResult,
+    judge,
     names_of,
+    open_targets,
     pin_digest,
     seal_of,
 )
-from contribbot.model.machine import Gpu, Machine
-from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
 from contribbot.model.patch import units_of
 from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue, load_queue
@@ -186,7 +190,7 @@ def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:
     """Run `contribbot matrix` in a queue."""
     app = typer.Typer()
     app.callback()(main.settings)
-    app.command("matrix")(matrix.matrix)
+    app.command("matrix")(runners.matrix)
     outputs = {"GITHUB_OUTPUT": "", **env}
     done = CliRunner().invoke(app, ["--queue", str(folder), "matrix", *map(str, args)], env=outputs)
     return Said(done.exit_code, done.stdout, done.stderr)

@@ -20,10 +20,9 @@ import typer
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from contribbot.cli import collect, dispatch, main
+from contribbot.cli import main, runners
 from contribbot.model.actions import Again, CellState, Collected
-from contribbot.model.evidence import seal_of
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome, seal_of
 from contribbot.model.runners import Job, Plan
 from tests.conftest import dig
 from tests.github.handle import GitHub
@@ -230,8 +229,8 @@ class Home:
         """Run a command in the queue."""
         app = typer.Typer()
         app.callback()(main.settings)
-        app.command("collect")(collect.collect)
-        app.command("dispatch")(dispatch.dispatch)
+        app.command("collect")(runners.collect)
+        app.command("dispatch")(runners.dispatch)
         given = {
             "GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.user.tokens[0].text,
             "GITHUB_REPOSITORY": REPOSITORY, **env,

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.model.actions import CellState
-from contribbot.model.evidence import RESULTS
+from contribbot.model.evidence import RESULTS, Verdict
 from contribbot.model.jobdone import JobDone
-from contribbot.model.outcome import Verdict
 from contribbot.model.runners import Plan
 from tests.conftest import dig
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload

@@ -8,11 +8,11 @@ import pytest
 
 from contribbot.errors import ExitCode
 from contribbot.github.waits import Waits
-from contribbot.life.evidence import target_states
+from contribbot.lifecycle.status import target_states
 from contribbot.model.actions import CellState, Collected
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from contribbot.runners.attested import NO_PROGRAM
-from contribbot.verify.records import State, read_records
+from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged

@@ -11,9 +11,15 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.model.evidence import RESULTS, names_of
-from contribbot.model.machine import Machine
-from contribbot.model.outcome import Outcome, StageResult, judge, open_targets
+from contribbot.model.evidence import (
+    RESULTS,
+    Machine,
+    Outcome,
+    StageResult,
+    judge,
+    names_of,
+    open_targets,
+)
 from contribbot.runners.answer import Answer, Question, Source, read_sent
 from contribbot.runners.bases import Bases
 from contribbot.runners.strictjson import parse, written

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from contribbot.model.actions import CellState
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from tests.runners.homing import (
     COMPILED,
     FAILED,

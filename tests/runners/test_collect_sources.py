@@ -12,7 +12,7 @@ from contribbot.errors import ExitCode
 from contribbot.github.client import GitHub as Client
 from contribbot.github.waits import Waits
 from contribbot.model.actions import CellState, Collected, Run
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from contribbot.runners import actions
 from tests.conftest import Program
 from tests.github.handle import GitHub

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.cli.show_runners import append_again, append_outputs, matrix
 from contribbot.errors import ExitCode, QueueError
-from contribbot.model.outcome import Outcome
+from contribbot.model.evidence import Outcome
 from contribbot.model.runners import Plan
-from contribbot.report.matrix import append_again, append_outputs, matrix
 from contribbot.runners.config import load_fleet
 from contribbot.runners.install import templates_folder
 from contribbot.runners.plan import again

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.model.evidence import Verdict
 from contribbot.model.jobdone import JobDone
-from contribbot.model.outcome import Verdict
 from tests.smalldisk import small_disk
 
 if TYPE_CHECKING:

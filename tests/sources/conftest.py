@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from contribbot.files import stores_folder
+from contribbot.git import package_index
+from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.source import Job, Silent
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
-from contribbot.sources import Silent, pip_config, retry
-from contribbot.sources.base import Job
-from contribbot.store.repository import Store, git_environment, open_store
-from contribbot.workspace import stores_folder
 
 from .index_server import Index
 
@@ -109,7 +109,7 @@ def bare_pip(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setenv("HOME", str(home))
     patch.delenv("XDG_CONFIG_HOME", raising=False)
     patch.setenv("PIP_CONFIG_FILE", os.devnull)
-    patch.setattr(retry, "PAUSE", 0.0)
+    patch.setattr(package_index, "PAUSE", 0.0)
     return home
 
 
@@ -127,7 +127,7 @@ def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
     """Give an empty package index that pip is configured for."""
     assert bare_pip.is_dir()
     # A pip of its own in each test would be most of the time; test_pip_config asks it.
-    patch.setattr(pip_config, "_listed", _listed)
+    patch.setattr(package_index, "_listed", _listed)
     with Index() as server:
         patch.setenv("PIP_INDEX_URL", server.url)
         yield server
@@ -137,7 +137,7 @@ def index(bare_pip: Path, patch: pytest.MonkeyPatch) -> Iterator[Index]:
 def find_links(kit: Kit, bare_pip: Path, patch: pytest.MonkeyPatch) -> Path:
     """Give a folder that pip finds packages in, and nowhere else."""
     assert bare_pip.is_dir()
-    patch.setattr(pip_config, "_listed", _listed)
+    patch.setattr(package_index, "_listed", _listed)
     patch.setenv("PIP_NO_INDEX", "1")
     patch.setenv("PIP_FIND_LINKS", str(kit.folder))
     return kit.folder

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError
-from contribbot.sources import archive as archive_module
-from contribbot.sources.sdist import import_archive
+from contribbot.git import archive
+from contribbot.git.archive import import_archive
 from tests.tools import unpack
 
 from .conftest import Kit, git
@@ -148,7 +148,7 @@ def test_a_hostile_member_is_refused_by_name_and_nothing_lands(
 def test_an_archive_that_swells_is_given_up(
     kit: Kit, patch: pytest.MonkeyPatch, limit: str, value: int, why: str
 ) -> None:
-    patch.setattr(archive_module, limit, value)
+    patch.setattr(archive, limit, value)
     with pytest.raises(IntegrityError, match=why):
         land(kit, kit.pack(TREE))
     assert kit.nothing_landed()
@@ -271,7 +271,7 @@ def test_a_zip_that_swells_or_is_packed_unusually_is_refused(
     with pytest.raises(IntegrityError, match="packed in an unusual way"):
         land(kit, zipped(kit, unusual))
     path = zipped(kit, lambda bundle: bundle.writestr("demo-1.0/a", b"a" * 5000))
-    patch.setattr(archive_module, "MAX_TOTAL", 4000)
+    patch.setattr(archive, "MAX_TOTAL", 4000)
     with pytest.raises(IntegrityError, match="unpacks to more than 4000 bytes"):
         land(kit, path)
     assert kit.nothing_landed()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from contribbot.errors import CommandError
-from contribbot.store.fastimport import Mode, import_tree
+from contribbot.git.repository import Mode, import_tree
 
 from .conftest import Kit
 

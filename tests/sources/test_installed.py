@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
+from contribbot.git.source import Provided, Silent
+from contribbot.git.sources import provide
 from contribbot.model.pin import InstalledSource
-from contribbot.sources import Provided, Silent, provide
 
 from .conftest import Kit, record_hash
 

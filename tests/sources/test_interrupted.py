@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import NoSpaceError
+from contribbot.git.repository import Store
+from contribbot.git.source import Silent
+from contribbot.git.sources import find, provide
 from contribbot.model.pin import Pin
-from contribbot.sources import Silent, find, provide
-from contribbot.store.repository import Store
 from tests import smalldisk
 
 from .conftest import UPSTREAM, Kit
@@ -26,9 +27,9 @@ from .conftest import UPSTREAM, Kit
 CHILD = """
 import json, sys, time
 from contribbot.model.pin import Pin, Upstream
-from contribbot.sources import provide
-from contribbot.store.repository import open_store
-from contribbot.workspace import stores_folder
+from contribbot.git.sources import provide
+from contribbot.git.repository import open_store
+from contribbot.files import stores_folder
 
 class Stops:
     def start(self, label, total):

@@ -8,7 +8,7 @@ import pip
 import pytest
 
 from contribbot.errors import SourceError
-from contribbot.sources.pip_config import PipConfig, read_pip_config
+from contribbot.git.package_index import PipConfig, read_pip_config
 
 
 def config_file(path: Path, text: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
+from contribbot.git.source import Silent, ref_for
+from contribbot.git.sources import SOURCES, find, provide
 from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
-from contribbot.sources import SOURCES, Silent, find, provide
-from contribbot.sources.base import ref_for
 
 from .conftest import Kit
 
@@ -104,7 +104,7 @@ def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit, find_links: Pat
 
 def test_nothing_heavy_is_imported_to_look_into_a_store() -> None:
     code = (
-        "import sys, contribbot.sources; heavy = {'torch', 'unearth', 'httpx2', 'httpx',"
+        "import sys, contribbot.git.sources; heavy = {'torch', 'unearth', 'httpx2', 'httpx',"
         " 'filelock', 'unidiff', 'github', 'rich'}; sys.exit(str(heavy & set(sys.modules) or ''))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

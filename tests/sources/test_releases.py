@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
+from contribbot.files import downloads_folder
+from contribbot.git.releases import Release, releases, resolve
+from contribbot.git.source import Silent
+from contribbot.git.sources import provide
 from contribbot.model.evidence import pin_digest
 from contribbot.model.pin import (
     GitSource,
@@ -21,9 +25,6 @@ from contribbot.model.pin import (
     WheelSource,
 )
 from contribbot.queue.load import Queue, load_queue
-from contribbot.sources import Silent, provide
-from contribbot.sources.releases import Release, releases, resolve
-from contribbot.workspace import downloads_folder
 
 from .conftest import Kit
 from .index_server import Index

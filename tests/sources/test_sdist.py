@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, MachineError, SourceError
+from contribbot.files import downloads_folder
+from contribbot.git import package_index
+from contribbot.git.package_index import obtain
+from contribbot.git.source import Provided, Silent
+from contribbot.git.sources import provide
 from contribbot.model.pin import Pin
-from contribbot.sources import Provided, Silent, provide, retry
-from contribbot.sources.download import obtain
-from contribbot.workspace import downloads_folder
 from tests.tools import unpack
 
 from .conftest import Kit, git
@@ -138,7 +140,7 @@ def test_a_lasting_fault_is_named_and_leaves_nothing(
         bring(kit, archive)
     assert not isinstance(caught.value, IntegrityError)
     assert "demo-1.0.tar.gz from " + index.url in caught.value.message
-    assert index.downloads == (1 if fault == "404" else retry.ATTEMPTS)
+    assert index.downloads == (1 if fault == "404" else package_index.ATTEMPTS)
     assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import IntegrityError, SourceError
+from contribbot.files import downloads_folder
+from contribbot.git.package_index import obtain
+from contribbot.git.source import Provided, Silent
+from contribbot.git.sources import find, provide
 from contribbot.model.pin import Pin, WheelSource
-from contribbot.sources import Provided, Silent, find, provide
-from contribbot.sources.download import obtain
-from contribbot.workspace import downloads_folder
 from tests.conftest import REAL_CACHE
 
 from .conftest import Kit

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import QueueError
+from contribbot.git.apply import apply_series
+from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
+from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
-from contribbot.store.formatpatch import format_chains, format_commits, keep_unchanged
-from contribbot.store.repository import open_store
-from contribbot.store.series import apply_series
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
-    from contribbot.store.repository import Store
+    from contribbot.git.repository import Store
     from tests.toy import Toy
 
 NEUTRAL = ("--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot.git.apply import apply_series
+from contribbot.git.merge import Fate, Moved, Moving, merge_file, move, transplant
+from contribbot.git.patch_format import read_diff
+from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
-from contribbot.store.difftext import read_diff
-from contribbot.store.move import Fate, Moved, Moving, move
-from contribbot.store.repository import open_store
-from contribbot.store.series import apply_series
-from contribbot.store.threeway import merge_file, transplant
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:

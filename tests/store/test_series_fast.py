@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import QueueError
+from contribbot.git import apply
+from contribbot.git.apply import Commit, Entry, Overlay, apply_series, write_commits
+from contribbot.git.patch_format import ask_mailinfo, author_line, plain_mail, read_diff, read_mail
+from contribbot.git.repository import Store, open_store
 from contribbot.model.patch import PatchFile
-from contribbot.store import series
-from contribbot.store.commits import Commit, write_commits
-from contribbot.store.difftext import read_diff
-from contribbot.store.mail import ask_mailinfo, author_line, plain_mail, read_mail
-from contribbot.store.overlay import Entry, Overlay
-from contribbot.store.repository import Store, open_store
-from contribbot.store.series import apply_series
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
@@ -278,7 +275,7 @@ def test_random_patches_give_the_tree_that_git_apply_gives(
         fast = apply_series(store, base, patches, pin="x", scratch=scratch)
         with monkeypatch.context() as patched:
             # Nothing is plain: all goes through git apply.
-            patched.setattr(series, "read_diff", lambda _: None)
+            patched.setattr(apply, "read_diff", lambda _: None)
             slow = apply_series(store, base, patches, pin="x", scratch=scratch)
         assert [one.commit for one in fast.applied] == [one.commit for one in slow.applied]
         assert fast == slow

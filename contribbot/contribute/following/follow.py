@@ -25,7 +25,7 @@ from contribbot.errors import ExitCode, GitHubError
 from contribbot.model.follow import Followed, FollowReport, Kept
 from contribbot.model.history import Event, VersionEvent
 from contribbot.model.rules import Rules
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def subjects_of(queue: Queue) -> list[Subject]:
     """Return what there is to look at: the queue's in its order, then those that left it."""
     found = []
     for name in (*queue.specs, *_past(queue)):
-        events = journal.read(queue.folder, name)
+        events = history.read(queue.folder, name)
         queued = name in queue.specs
         known = state(events, digest=queue.patch(name).digest if queued else "")
         if known is None or not _is_followed(known, queued=queued):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from contribbot.contribute.state import Contribution, state
 from contribbot.model.history import PullRequestEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 
@@ -32,13 +32,13 @@ def note(queue: Queue, patch: str, seen: Sight) -> str:
     # Nothing is written, and nobody waited for, where there is no news.
     if not _is_news(_known(queue, patch), seen):
         return ""
-    with journal.held(queue.folder):
+    with history.held(queue.folder):
         # Read anew: another contribbot may have noted it meanwhile.
         now = _known(queue, patch)
         if not _is_news(now, seen):
             return ""
         event = PullRequestEvent(
-            time=journal.now(),
+            time=history.now(),
             summary=f"{seen.reference} {_words(now, seen)}",
             reference=seen.reference,
             state=seen.word,
@@ -46,12 +46,12 @@ def note(queue: Queue, patch: str, seen: Sight) -> str:
             branch=now.branch or None,
             head=seen.head,
         )
-        journal.append_held(queue.folder, patch, event)
+        history.append_held(queue.folder, patch, event)
     return now.state or "not opened"
 
 
 def _known(queue: Queue, patch: str) -> Contribution:
-    return state(journal.read(queue.folder, patch)) or Contribution()
+    return state(history.read(queue.folder, patch)) or Contribution()
 
 
 def _is_news(now: Contribution, seen: Sight) -> bool:

@@ -23,11 +23,11 @@ from contribbot.contribute.following.threads import (
 )
 from contribbot.contribute.state import Contribution, state
 from contribbot.errors import MovedError, UncertainError, UsageError
+from contribbot.files import lock
 from contribbot.github.fields import login_of, text_of, whole
-from contribbot.locks import lock
 from contribbot.model.history import IntentEvent
 from contribbot.model.rules import GITHUB_LIMIT
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Replied:
 
 def contribution_of(queue: Queue, name: str) -> Contribution:
     """Return how far a patch is on GitHub, which must be a pull request."""
-    known = state(journal.read(queue.folder, name))
+    known = state(history.read(queue.folder, name))
     if known is None or not known.reference:
         waits = known is not None and known.handed_off
         hint = "a person was to open it: contribbot follow" if waits else "open it first"
@@ -129,7 +129,7 @@ def _reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> R
         return Replied(thread, line_of(last.html_url), posted=False)
     _refuse_headless(known, meant)
     intent = IntentEvent(
-        time=journal.now(),
+        time=history.now(),
         summary=f"about to answer in thread {thread} of {known.reference}",
         what=REPLY,
         key=begun[-1].key if begun else f"{stem}{max(one.id for one in meant.comments)}",

@@ -13,13 +13,12 @@ from contribbot.contribute.following.threads import line_of
 from contribbot.contribute.state import PULL, Contribution, state
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.files import write_atomically
-from contribbot.life import retire as life
-from contribbot.life.status import status_against
-from contribbot.model.behaviour import Need, Says
+from contribbot.lifecycle import rebase
+from contribbot.lifecycle.status import status_against
 from contribbot.model.history import RetiredEvent, VersionEvent
+from contribbot.model.lifecycle import Need, PatchStatus, Says, Text
 from contribbot.model.patch import Patch
-from contribbot.model.status import PatchStatus, Text
-from contribbot.queue import edits, journal
+from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
@@ -62,7 +61,7 @@ def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: st
         return _resumed(queue, name)
     _refuse_dependents(queue, name)
     patch = queue.patch(name)
-    known = state(journal.read(queue.folder, name), digest=patch.digest)
+    known = state(history.read(queue.folder, name), digest=patch.digest)
     if given:
         # GitHub is not asked: a reason of the person's needs none.
         open_then = "was open when it was last looked at, and nothing was closed there"
@@ -186,20 +185,20 @@ def of_newest(options: Options, watcher: Watcher) -> Status:
 
 def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()) -> Retired:
     """Take it out: the files in one step, and what they were is kept before."""
-    reason = journal.history_folder(queue.folder, patch.name) / "retired" / _REASON
+    reason = history.history_folder(queue.folder, patch.name) / "retired" / _REASON
     with transaction(queue.folder) as change:
         now = load_queue(queue.folder)
         if patch.name not in now.specs or now.patch(patch.name) != patch:
             raise QueueError(f"{patch.name} was changed meanwhile", hint="run the same again")
         _refuse_dependents(now, patch.name)
         # What goes is kept first: after the change it can be read nowhere any more.
-        life.keep(now, patch)
+        rebase.keep(now, patch)
         write_atomically(reason, why.encode())
-        life.take_out(change, patch)
+        rebase.take_out(change, patch)
         stated = change.read("patches/queue.toml") or b""
-        change.write("patches/queue.toml", edits.remove_from_order(stated, patch.name))
+        change.write("patches/queue.toml", toml_edit.remove_from_order(stated, patch.name))
         change.commit()
-        life.note(queue, patch, why)
+        rebase.note(queue, patch, why)
         reason.unlink(missing_ok=True)
     tree = find_tree(queue, patch.name)
     if tree is not None:
@@ -213,12 +212,12 @@ def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()
 
 def _resumed(queue: Queue, name: str) -> Retired:
     """Note a retirement that was cut off after the patch had gone."""
-    events = journal.read(queue.folder, name)
-    reason = journal.history_folder(queue.folder, name) / "retired" / _REASON
+    events = history.read(queue.folder, name)
+    reason = history.history_folder(queue.folder, name) / "retired" / _REASON
     if not events:
         raise no_such_patch(name, queue.specs)
     with transaction(queue.folder):
-        events = journal.read(queue.folder, name)
+        events = history.read(queue.folder, name)
         kinds = (RetiredEvent, VersionEvent)
         last = next((one for one in reversed(events) if isinstance(one, kinds)), None)
         if not reason.is_file() or isinstance(last, RetiredEvent):
@@ -226,7 +225,7 @@ def _resumed(queue: Queue, name: str) -> Retired:
             said = f": {line_of(last.why)}" if isinstance(last, RetiredEvent) else ""
             raise UsageError(f"{name} has left the queue already{said}")
         why = line_of(reason.read_text(encoding="utf-8"), _LONGEST)
-        event = RetiredEvent(time=journal.now(), summary=f"retired: {why}", why=why)
-        journal.append(queue.folder, name, event)
+        event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
+        history.append(queue.folder, name, event)
         reason.unlink()
     return Retired(name, why)

@@ -15,14 +15,14 @@ from contribbot.contribute.state import Contribution, state
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
+from contribbot.files import stores_folder
+from contribbot.git.patch_format import Mail, ask_mailinfo, plain_mail
+from contribbot.git.repository import open_store
 from contribbot.model.gate import Look, RowState, Searched
 from contribbot.model.patch import Patch
 from contribbot.model.rules import Rules
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.store.mail import Mail, ask_mailinfo, plain_mail
-from contribbot.store.repository import open_store
-from contribbot.workspace import stores_folder
 
 if TYPE_CHECKING:
     from github.Repository import Repository
@@ -129,7 +129,7 @@ class Case:
     @cached_property
     def contribution(self) -> Contribution:
         """How far the patch is on GitHub, as its journal says."""
-        return state(journal.read(self.queue.folder, self.patch.name)) or Contribution()
+        return state(history.read(self.queue.folder, self.patch.name)) or Contribution()
 
     @cached_property
     def body(self) -> Body | ContribbotError:

@@ -8,8 +8,8 @@ from typing import Final
 from contribbot import process
 from contribbot.contribute.gate.case import Case, Finding, failed, passed
 from contribbot.contribute.text.sections import ai_used
-from contribbot.store.mail import Mail
-from contribbot.store.repository import git_environment
+from contribbot.git.patch_format import Mail
+from contribbot.git.repository import git_environment
 
 _SIGNED: Final = re.compile(r"^Signed-off-by: (?P<name>.+) <(?P<email>[^<>\s]+)>\s*$", re.MULTILINE)
 

@@ -12,7 +12,7 @@ from contribbot.errors import GitHubError, QueueError, UsageError
 from contribbot.github.auth import find_server
 from contribbot.model.gate import Look
 from contribbot.queue.load import Queue, no_such_patch
-from contribbot.queue.tomledit import Rows, Table, edited
+from contribbot.queue.toml_edit import Rows, Table, edited
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:

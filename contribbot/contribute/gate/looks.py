@@ -16,7 +16,7 @@ from contribbot.github.cache import make_private
 from contribbot.model.attestation import json_digest
 from contribbot.model.gate import Look
 from contribbot.queue.load import Queue
-from contribbot.verify.cache import tool_digest
+from contribbot.verify.pipeline import tool_digest
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

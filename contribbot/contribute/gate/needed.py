@@ -9,9 +9,9 @@ from contribbot.contribute.gate.case import Case, Finding, NotAskedError, failed
 from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.state import Contribution, state
 from contribbot.errors import NotFoundError
-from contribbot.life.expiry import due
-from contribbot.life.stacks import own_pin
-from contribbot.queue import journal
+from contribbot.lifecycle.stack import own_pin
+from contribbot.lifecycle.status import due
+from contribbot.queue import history
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub
@@ -58,7 +58,7 @@ def _is_merged(case: Case, reference: str) -> tuple[bool | None, str]:
 def own_pr(case: Case) -> Finding:
     """The patch's own pull request is open, or another can be opened."""
     name = case.patch.name
-    events = journal.read(case.queue.folder, name)
+    events = history.read(case.queue.folder, name)
     known = state(events, digest=case.patch.digest) or Contribution()
     if not known.reference:
         return passed("none was opened yet")

@@ -9,13 +9,13 @@ from contribbot.contribute.gate.patchids import PatchIds, ids_of
 from contribbot.contribute.gate.touching import Touch, functions, read_diff, read_files
 from contribbot.contribute.state import state
 from contribbot.errors import MachineError
-from contribbot.life.stacks import Landed, own_pin, series_of, with_dependencies
+from contribbot.files import run_folder, stores_folder
+from contribbot.git.repository import Store, open_store
+from contribbot.git.sources import find
+from contribbot.lifecycle.stack import Landed, own_pin, series_of, with_dependencies
 from contribbot.model.patch import Patch
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.sources import find
-from contribbot.store.repository import Store, open_store
-from contribbot.workspace import run_folder, stores_folder
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def ours_of(queue: Queue, name: str) -> Ours:
 def _published(queue: Queue, name: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the pull requests and branches of a patch and of its stack, in lower case."""
     stack = {name, *queue.below(name), *(one for one in queue.specs if name in queue.below(one))}
-    known = [found for one in stack if (found := state(journal.read(queue.folder, one)))]
+    known = [found for one in stack if (found := state(history.read(queue.folder, one)))]
     return (
         frozenset(one.reference.lower() for one in known if one.reference),
         frozenset(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from contribbot import process
 from contribbot.errors import CommandError, CommandTimeoutError
+from contribbot.git.repository import git_environment
 from contribbot.model.patch import PatchFile
-from contribbot.store.repository import git_environment
 
 
 @dataclass(frozen=True)

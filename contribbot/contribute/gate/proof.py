@@ -6,7 +6,7 @@ from contribbot.contribute.gate.case import Case, Finding, failed, passed, perso
 from contribbot.contribute.text.body import Body
 from contribbot.contribute.text.figures import gather
 from contribbot.errors import ContribbotError, NotProvedError
-from contribbot.life.evidence import asked, target_states
+from contribbot.lifecycle.status import asked, target_states
 
 
 def evidence(case: Case) -> Finding:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.patch import PatchFile
-from contribbot.store.patchtext import parse, plain_path
 
 _HUNK: Final = re.compile(r"^@@ -\d+(?:,\d+)? \+(?P<start>\d+)(?:,\d+)? @@ ?(?P<header>.*)$")
 #: A line that begins a function or class: of Python anywhere, of C and its kin by its header.

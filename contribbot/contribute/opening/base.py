@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from contribbot.git.apply import FOLDER, Change, Commit, Entry, Overlay, write_commits
+from contribbot.git.repository import Store, read_objects
 from contribbot.github import git_data
 from contribbot.github import git_objects as remote
-from contribbot.store.commits import Commit, write_commits
-from contribbot.store.objects import read_objects
-from contribbot.store.overlay import FOLDER, Change, Entry, Overlay
-from contribbot.store.repository import Store
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -11,21 +11,15 @@ from typing import Final
 
 from contribbot.contribute.opening.base import Base, Blocked, Target, make_base
 from contribbot.errors import OpeningError, UsageError
+from contribbot.files import run_folder
+from contribbot.git.apply import Conflict, Indexed, Overlay
+from contribbot.git.merge import NOTHING, Carrier, State, Step, read_steps
+from contribbot.git.patch_format import changes, raw_changes
+from contribbot.git.repository import Store, read_objects
+from contribbot.git.source import Progress
 from contribbot.github.git_objects import SUBMODULE, Author, Entry
-from contribbot.life.carry import land
-from contribbot.life.stacks import Landed, own_pin, series_of, with_dependencies
+from contribbot.lifecycle.stack import Landed, land, own_pin, series_of, with_dependencies
 from contribbot.queue.load import Queue
-from contribbot.sources import Progress
-from contribbot.store.carry import Carrier, State
-from contribbot.store.conflict import Conflict
-from contribbot.store.formatpatch import raw_changes
-from contribbot.store.indexed import Indexed
-from contribbot.store.objects import read_objects
-from contribbot.store.overlay import Overlay
-from contribbot.store.repository import Store
-from contribbot.store.steps import NOTHING, Step, read_steps
-from contribbot.store.trees import changes
-from contribbot.workspace import run_folder
 
 _AUTHOR: Final = re.compile(
     rb"(?P<name>.*?) ?<(?P<email>[^>]*)> (?P<seconds>-?[0-9]+) (?P<sign>[+-])(?P<zone>[0-9]{4})",

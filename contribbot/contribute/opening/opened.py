@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from contribbot.contribute.book import Book
 from contribbot.contribute.opening.branch import Place
 from contribbot.contribute.opening.updating import Text
+from contribbot.git.source import Progress, Silent
 from contribbot.github.waits import sleep
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.sources import Progress, Silent
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -33,12 +33,12 @@ from contribbot.contribute.opening.pulling import create, hand_off, note_pull, p
 from contribbot.contribute.stack import check_below, digests_below
 from contribbot.contribute.state import BRANCH
 from contribbot.errors import OpeningError, UsageError
+from contribbot.files import lock
 from contribbot.github.fields import name_of
 from contribbot.github.git_data import head_of
-from contribbot.locks import lock
 from contribbot.model.history import IntentEvent
 from contribbot.model.patch import Patch
-from contribbot.queue import journal
+from contribbot.queue import history
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class _Opening:
         head, version = commits[-1], self._book.version(patch)
         said = f"{job.key} the commit {head[:_SHORT]} (v{version})"
         intent = IntentEvent(
-            time=journal.now(),
+            time=history.now(),
             summary=f"about to give {said}",
             what=BRANCH,
             key=job.key,

@@ -23,7 +23,7 @@ from contribbot.github.fields import may_push
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.history import DoneEvent, IntentEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 
 if TYPE_CHECKING:
     from github.Repository import Repository
@@ -97,7 +97,7 @@ def make_fork(
     name, key = upstream.full_name, fork_name(github, upstream)
     book.note(
         patch,
-        IntentEvent(time=journal.now(), summary=f"about to fork {name}", what=FORK, key=key),
+        IntentEvent(time=history.now(), summary=f"about to fork {name}", what=FORK, key=key),
     )
     try:
         made: Repository | None = upstream.create_fork(default_branch_only=True)
@@ -132,7 +132,7 @@ def note_fork(
     book.note(
         patch,
         DoneEvent(
-            time=journal.now(),
+            time=history.now(),
             summary=f"forked {upstream.full_name} to {fork.full_name}",
             what=FORK,
             key=key,

@@ -11,8 +11,8 @@ from contribbot.contribute.opening.updating import judge, post_range, range_text
 from contribbot.contribute.state import HANDOFF, PULL
 from contribbot.errors import QueueError, RefusedError, SourceError, UncertainError
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
-from contribbot.queue import journal
-from contribbot.queue.rangediff import range_diff
+from contribbot.queue import history
+from contribbot.queue.range_diff import range_diff
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest
@@ -27,7 +27,7 @@ def create(job: Job, opened: Opened) -> Opened:
     job.book.note(
         job.patch.name,
         IntentEvent(
-            time=journal.now(),
+            time=history.now(),
             summary=f"about to open a pull request at {place.upstream} from {job.branch}",
             what=PULL,
             key=job.key,
@@ -128,7 +128,7 @@ def hand_off(job: Job, opened: Opened, pull: PullRequest | None) -> Opened:
         job.book.note(
             name,
             DoneEvent(
-                time=journal.now(),
+                time=history.now(),
                 summary=f"{job.key} waits for a person to open its pull request",
                 what=HANDOFF,
                 key=job.key,
@@ -155,7 +155,7 @@ def note_pull(job: Job, pull: PullRequest) -> None:
     job.book.note(
         job.patch.name,
         PullRequestEvent(
-            time=journal.now(),
+            time=history.now(),
             summary=f"{reference} {what}{where}",
             reference=reference,
             state=now,

@@ -13,7 +13,7 @@ from contribbot.contribute.text.escape import fence
 from contribbot.errors import OpeningError, UncertainError
 from contribbot.github.fields import login_of, text_of, whole
 from contribbot.model.history import IntentEvent
-from contribbot.queue import journal
+from contribbot.queue import history
 
 if TYPE_CHECKING:
     from github.PullRequest import PullRequest
@@ -85,7 +85,7 @@ def update_text(
     reference = f"{repository}#{pull.number}"
     said = f"the text of {reference}"
     intent = IntentEvent(
-        time=journal.now(),
+        time=history.now(),
         summary=f"about to update {said}",
         what=TEXT,
         key=reference,
@@ -138,7 +138,7 @@ def post_range(
     """Comment on what changed since the version that readers know, once."""
     said = f"{known.reference}: what is new in v{known.version}"
     intent = IntentEvent(
-        time=journal.now(),
+        time=history.now(),
         summary=f"about to comment on {said}",
         what=COMMENT,
         key=f"{known.reference} v{known.announced}..v{known.version}",

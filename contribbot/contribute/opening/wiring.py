@@ -11,9 +11,9 @@ from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.opening.opened import Tools
 from contribbot.contribute.opening.updating import Text
 from contribbot.contribute.text.body import make_body
+from contribbot.git.source import Progress
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.sources import Progress
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

@@ -10,7 +10,7 @@ from contribbot.contribute.text.checkfiles import imported
 from contribbot.contribute.text.escape import code, fence, plain, prose
 from contribbot.contribute.text.figures import Figures
 from contribbot.contribute.text.seen import Seen
-from contribbot.model.check import Check
+from contribbot.model.checks import Check
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.model.pin import InstalledSource, WheelSource
 

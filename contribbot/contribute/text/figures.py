@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from contribbot.contribute.stack import waits_for
 from contribbot.contribute.text.seen import Seen, Source, merged
 from contribbot.errors import NotProvedError
-from contribbot.model.outcome import HOST_TARGETS, Outcome, Verdict
+from contribbot.model.evidence import HOST_TARGETS, Outcome, Verdict
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
-from contribbot.verify.records import Record, State, read_records
+from contribbot.verify.evidence import Record, State, read_records
 
 
 @dataclass(frozen=True)

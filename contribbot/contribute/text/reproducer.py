@@ -14,7 +14,7 @@ from contribbot.contribute.text.figures import Figures, gather
 from contribbot.contribute.text.seen import Seen
 from contribbot.errors import UsageError
 from contribbot.files import write_atomically
-from contribbot.model.check import Check
+from contribbot.model.checks import Check
 from contribbot.model.patch import Patch
 from contribbot.model.pin import GitSource
 from contribbot.queue.load import Queue

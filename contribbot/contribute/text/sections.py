@@ -11,9 +11,9 @@ from typing import Final
 from contribbot.contribute.text import speed, tables
 from contribbot.contribute.text.escape import code, fence, plain, prose
 from contribbot.contribute.text.tables import Context
+from contribbot.git.patch_format import parse, plain_path
 from contribbot.model.patch import Contribution, Patch
 from contribbot.model.rules import Block, Rules, Tick
-from contribbot.store.patchtext import parse, plain_path
 
 #: What Markdown knows only at the start of a line.
 _BLOCK: Final = re.compile(r"```|~~~|[-+*>|]|[0-9]+[.)]|\\#|\t")

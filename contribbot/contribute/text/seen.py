@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.verify.records import Record
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.verify.evidence import Record
 
 #: What an outcome's one line begins with where it is red to green; the columns say it already.
 _SAID: Final = (

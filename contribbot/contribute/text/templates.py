@@ -9,8 +9,7 @@ from typing import Final
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.rules import Rules, Template
-from contribbot.queue.load import Queue
-from contribbot.queue.toml import read_model
+from contribbot.queue.load import Queue, read_model
 
 _HEADING: Final = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
 _FENCE: Final = re.compile(r"^ {0,3}(```|~~~)")

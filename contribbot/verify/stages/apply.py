@@ -8,12 +8,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.errors import QueueError
-from contribbot.model.outcome import Outcome, StageResult
+from contribbot.git.apply import Conflict, Series, apply_series
+from contribbot.git.patch_format import changes
+from contribbot.git.repository import Store
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.patch import Patch
-from contribbot.store.conflict import Conflict
-from contribbot.store.repository import Store
-from contribbot.store.series import Series, apply_series
-from contribbot.store.trees import changes
 from contribbot.verify.job import Finding, Job, Unit
 
 #: How `git merge-file` ends: with so many conflicts, which are settled, or refusing a binary.

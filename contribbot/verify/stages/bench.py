@@ -12,20 +12,26 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.session import measure
-from contribbot.bench.summary import case_details, ceiling_details, conclude
+from contribbot.bench.session import (
+    FLOOD,
+    Side,
+    arguments,
+    case_details,
+    ceiling_details,
+    conclude,
+    measure,
+)
 from contribbot.bench.verdict import Claim
-from contribbot.bench.worker import FLOOD, Side, arguments
 from contribbot.files import write_atomically
-from contribbot.model.outcome import HOST_TARGETS, Outcome, StageResult
-from contribbot.model.proofs import Bench
-from contribbot.verify.checkrun import child_environment, lay_out
-from contribbot.verify.checkunit import missing_here, place_inputs
+from contribbot.model.checks import Bench
+from contribbot.model.evidence import HOST_TARGETS, Outcome, StageResult
+from contribbot.verify.check import missing_here, place_inputs
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError
-from contribbot.verify.places import overlay_details, overlay_note, place, unplaceable
-from contribbot.verify.runnerfault import RunnerFaultError, suspicion_of_bench
-from contribbot.verify.scrub import Scrub
+from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
+from contribbot.verify.pytest_run import child_environment, lay_out
+from contribbot.verify.run_result import Scrub
+from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from contribbot.building import full, shelf
-from contribbot.building.caches import find_launcher
-from contribbot.building.toolchain import described, toolchain
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.model.proofs import Build
-from contribbot.verify.buildplan import Plan, hipify_first
-from contribbot.verify.builds import product_key
-from contribbot.verify.buildside import Side, build_side
-from contribbot.verify.buildverdict import judge_build
-from contribbot.verify.hipified import obstacle
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.hardware import build_cache, full_build
+from contribbot.hardware.build_cache import find_launcher
+from contribbot.hardware.toolchain import described, toolchain
+from contribbot.model.checks import Build
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.verify.builds import Plan, Side, build_side, hipify_first, judge_build, product_key
+from contribbot.verify.job import Finding, Job, Unit, obstacle
 
 
 class BuildStage:
@@ -56,7 +52,7 @@ class BuildStage:
 
 def _products_are_there(result: StageResult) -> bool:
     keys = [product_key(result, side) for side in ("base", "patched")]
-    return all(shelf.find(key) is not None for key in keys if key)
+    return all(build_cache.find(key) is not None for key in keys if key)
 
 
 def missing_for(job: Job, build: Build, target: str) -> str:
@@ -65,9 +61,11 @@ def missing_for(job: Job, build: Build, target: str) -> str:
         return f"no {target} on this machine"
     if build.way == "full":
         recipe, name = job.patch.upstream.build, job.patch.upstream.name
-        missing = full.missing_for(recipe, target, name)
+        missing = full_build.missing_for(recipe, target, name)
         # A release's archive may hold a part of the repository only.
-        lacks = full.lacks(job.store, job.trees.base, recipe) if recipe and not missing else ""
+        lacks = (
+            full_build.lacks(job.store, job.trees.base, recipe) if recipe and not missing else ""
+        )
         return missing or (
             f"the pinned tree has no {lacks}, which the recipe of {name} needs" if lacks else ""
         )

@@ -7,29 +7,16 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.compiling.cache import Compiled
-from contribbot.compiling.hip import (
-    Source,
-    compile_hip,
-    headers_digest,
-    toolchain,
-    torch_include,
-)
-from contribbot.compiling.judge import judge_compile
-from contribbot.compiling.record import details_of
-from contribbot.compiling.triton import (
-    TritonSource,
-    compile_triton,
-    triton_missing,
-    triton_name,
-)
+from contribbot.hardware.build_cache import Compiled
+from contribbot.hardware.compare import details_of, judge_compile
+from contribbot.hardware.hip import Source, compile_hip, headers_digest, toolchain, torch_include
 from contribbot.hardware.toolchain import Lacking, Toolchain
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.model.proofs import Compile
-from contribbot.verify.hipified import hipified, is_source, obstacle, sources_of
-from contribbot.verify.job import Finding, Job, Unit
-from contribbot.verify.runnerfault import fault
-from contribbot.verify.scrub import Scrub
+from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing, triton_name
+from contribbot.model.checks import Compile
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.verify.job import Finding, Job, Unit, hipified, is_source, obstacle, sources_of
+from contribbot.verify.run_result import Scrub
+from contribbot.verify.runner_fault import fault
 
 _TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
 

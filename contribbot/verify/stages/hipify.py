@@ -11,12 +11,20 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.model.proofs import Hipify
-from contribbot.model.recipes import HipifyRecipe
-from contribbot.verify.hipified import Hipified, hipified, is_source, obstacle, sources_of
+from contribbot.model.checks import Hipify
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.job import (
+    Finding,
+    Hipified,
+    Job,
+    Unit,
+    hipified,
+    is_source,
+    obstacle,
+    sources_of,
+)
 
 _PLAIN: Final = Hipify(expect="pass-to-pass")
 

@@ -10,14 +10,13 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.model.proofs import Numerics
-from contribbot.numerics.limits import VARIABLE
+from contribbot.model.checks import Numerics
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.numerics.compare import VARIABLE, count, times
 from contribbot.numerics.records import CellRecord, OutputRecord
-from contribbot.numerics.words import count, times
-from contribbot.verify.checkunit import Way, check_unit
-from contribbot.verify.childrun import CheckRun
+from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Job, Unit
+from contribbot.verify.run_result import CheckRun
 from contribbot.verify.verdict import Cause, Judgement, judge_check
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.verify.checkunit import Way, check_unit
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Finding, Job, Unit
 
 _UNPROVED: Final = "nothing is stated that could prove it: write a check and state it in patch.toml"

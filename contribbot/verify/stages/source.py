@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.sources import provide
+from contribbot.git.sources import provide
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.job import Finding, Job, Unit
 
 #: The record's details hold digests in full; a line for people need not.

@@ -11,9 +11,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import Outcome, StageResult
+from contribbot.git.patch_format import Change, changes
+from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import CommitRules
-from contribbot.store.trees import Change, changes
 from contribbot.verify.job import Finding, Job, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)

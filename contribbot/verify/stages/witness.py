@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from contribbot.model.outcome import Outcome, StageResult
-from contribbot.verify.gpuwitness import kernel_units
+from contribbot.model.evidence import Outcome, StageResult
+from contribbot.verify.check import kernel_units
 from contribbot.verify.job import Finding, Job, Unit
 
 

@@ -1,0 +1,633 @@
+"""Text for a terminal that cannot be made to misbehave by what it reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from contribbot import process
+from contribbot.hardware.compare import COLUMNS, Numbers, Row, left_out_of, rows_in
+from contribbot.hardware.listing import function_of
+from contribbot.model.evidence import (
+    HOST_TARGETS,
+    ON_HARDWARE,
+    Outcome,
+    PatchReport,
+    StageResult,
+    Verdict,
+    proves,
+    too_noisy,
+    unmet,
+    went_red_to_green,
+)
+from contribbot.model.lifecycle import Side
+from contribbot.numerics.compare import count, number, place_of
+from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.verify.runner_fault import at_fault
+
+#: Rich styles. Red and green alone say nothing to some; the word is always there.
+STYLES = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.UNAVAILABLE: "yellow",
+    Outcome.SKIPPED: "dim",
+}
+
+
+def clean(text: str) -> str:
+    """Return text without control characters, which a terminal would obey."""
+    return "".join(
+        char if char.isprintable() else " " if char in "\n\t\r" else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+
+
+def columns(patch: str, result: StageResult) -> tuple[str, str, str, str, str, str]:
+    """Return patch, stage, target, outcome, time and reason of an outcome as text."""
+    time = "cached" if result.cached else f"{result.seconds:.1f} s" if result.seconds else "-"
+    return (
+        patch, result.stage, result.target, str(result.outcome), time, clean(result.reason),
+    )  # fmt: skip
+
+
+def verdict_line(report: PatchReport) -> str:
+    """Say in one line what was shown, where, and what is open."""
+    if report.verdict is Verdict.PROVED:
+        text = f"{report.patch}: proved {_where(report)}"
+    elif report.verdict is Verdict.REFUTED:
+        failed = dict.fromkeys(one.stage for one in report.stages if one.outcome is Outcome.FAILED)
+        text = f"{report.patch}: refuted by {', '.join(failed)}"
+    else:
+        missing = dict.fromkeys(
+            one.stage
+            for one in report.stages
+            if one.outcome is Outcome.UNAVAILABLE and not too_noisy(one)
+        )
+        shown = _where(report)
+        what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
+        if not shown and any(map(went_red_to_green, report.stages)):
+            what += "; what went from red to green ran nothing that the patch adds"
+        text = f"{report.patch}: {what}"
+        if missing:
+            text += f"; unavailable: {', '.join(missing)}"
+    noisy = dict.fromkeys(f"{one.stage}:{one.target}" for one in report.stages if too_noisy(one))
+    if noisy:
+        text += f"; too noisy to tell: {', '.join(noisy)}"
+    if unrun := [_open(report, one) for one in report.open if one not in noisy]:
+        text += f"; not run: {', '.join(unrun)}"
+    return text
+
+
+def _open(report: PatchReport, name: str) -> str:
+    """Return an open target's name, and whether it is the runner's fault."""
+    stage, _, target = name.rpartition(":")
+    asked = [one for one in report.stages if one.target == target and stage in {"", one.stage}]
+    return f"{name} (runner fault)" if at_fault(asked) else name
+
+
+def _where(report: PatchReport) -> str:
+    """Say where a patch was shown to go from red to green: what ran apart from what compiled."""
+    shown = [one for one in report.stages if proves(one)]
+    ran = dict.fromkeys(one.target for one in shown if one.stage in ON_HARDWARE)
+    made = dict.fromkeys(one.target for one in shown if one.stage == "compile")
+    others = dict.fromkeys(one.stage for one in shown if one.stage not in {*ON_HARDWARE, "compile"})
+    parts = [
+        *([f"on {', '.join(ran)}"] if ran else []),
+        *([f"by compiling for {', '.join(made)}"] if made else []),
+        *([f"by {', '.join(others)}"] if others else []),
+    ]
+    return " and ".join(parts)
+
+
+def closing_lines(
+    reports: Sequence[PatchReport], records: Mapping[str, Path], required: Sequence[str]
+) -> list[str]:
+    """Return verdicts, what was required and is not there, and where the records are."""
+    lines = []
+    for report in reports:
+        lines.append(verdict_line(report))
+        missing = unmet(report, required)
+        if missing:
+            lines.append(f"{report.patch}: required, and not proved here: {', '.join(missing)}")
+        record = records.get(report.patch)
+        if record is not None:
+            lines.append(f"{report.patch}: record in {_near(record)}")
+    return lines
+
+
+def _near(path: Path) -> str:
+    """Return a path as seen from the current folder, where there is one."""
+    try:
+        return os.path.relpath(path)
+    except FileNotFoundError:
+        return str(path)
+
+
+def side_lines(side: Side, *, base: str) -> list[str]:
+    """Return what does not fit in one line, and its three sides below that."""
+    rows = three_sides(
+        side.expected, side.found, side.wanted, has=f"{base} has, at line {side.line}:"
+    )
+    return [clean(side.headline), *(f"  {row}" for row in rows)]
+
+
+def three_sides(
+    expected: Sequence[str], found: Sequence[str], wanted: Sequence[str], *, has: str
+) -> list[str]:
+    """Return the sides of a hunk that does not fit, those that there are, as lines.
+
+    `>` marks the lines of the first two sides that the other of them has not.
+    """
+    lines: list[str] = []
+    for title, rows, other in (
+        ("the patch expects:", expected, found),
+        (has, found, expected),
+        ("the patch wants:", wanted, wanted),
+    ):
+        if rows:
+            there = {clean(row) for row in other}
+            cleaned = [clean(row) for row in rows]
+            lines += [
+                title,
+                *(f"  {'|' if one in there else '>'} {one}".rstrip() for one in cleaned),
+            ]
+    return lines
+
+
+def conflict_lines(result: StageResult) -> list[str]:
+    """Return the three sides of each conflict of an `apply` outcome, as lines."""
+    conflicts = result.details.get("conflicts")
+    lines: list[str] = []
+    for one in conflicts if isinstance(conflicts, list) else []:
+        if not isinstance(one, dict) or not one.get("hunk"):
+            continue
+        expected, found, wanted = (_rows(one[key]) for key in ("expected", "found", "wanted"))
+        lines.append(f"  {clean(str(one['path']))}, hunk {one['hunk']}")
+        has = f"the pin has, at line {one['line']}:"
+        lines += [f"    {row}" for row in three_sides(expected, found, wanted, has=has)]
+    return lines
+
+
+def _rows(side: JsonValue) -> list[str]:
+    return [str(row) for row in side] if isinstance(side, list) else []
+
+
+_HEAD: Final = ("case", "base", "patched", "base/patched", "moved", "computed", "peak memory")
+#: Thousands and their names, for times and for rates.
+_TIMES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns"))
+
+
+def bench_lines(result: StageResult) -> list[str]:
+    """Return a table of the cases that were measured, and what they are set against.
+
+    A ratio above 1 means that the patched tree is faster; in brackets is the interval
+    that holds the true median 95 times in 100. What was not measured is said instead.
+    """
+    listed = result.details.get("cases")
+    if result.stage != "bench" or not isinstance(listed, list):
+        return []
+    cases = [one for one in listed if isinstance(one, dict)]
+    rows = [_HEAD, *(_row(one) for one in cases if isinstance(one.get("ratio"), dict))]
+    used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows[1:])]
+    width = {place: max(len(row[place]) for row in rows) for place in used}
+    lines = [
+        "  " + "  ".join(row[place].ljust(width[place]) for place in used).rstrip()
+        for row in (rows if len(rows) > 1 else [])
+    ]
+    lines += [
+        f"  {clean(str(one.get('case')))}: {clean(str(one.get('text')))}"
+        for one in cases
+        if one.get("verdict") != "passed"
+    ]
+    return [*lines, *_ceilings(result.details.get("ceilings"))]
+
+
+def _row(case: dict[str, JsonValue]) -> tuple[str, ...]:
+    base, patched = _table(case, "base"), _table(case, "patched")
+    return (
+        clean(str(case.get("case"))),
+        _time(base),
+        _time(patched),
+        _ratio(_table(case, "ratio")),
+        _moved(patched),
+        _computed(patched),
+        _memory(base, patched),
+    )
+
+
+def _table(value: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
+    inner = value.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _number(value: dict[str, JsonValue], key: str) -> float | None:
+    inner = value.get(key)
+    return float(inner) if isinstance(inner, int | float) else None
+
+
+def _time(side: dict[str, JsonValue]) -> str:
+    median, low, high = (_number(side, key) for key in ("seconds", "low", "high"))
+    if median is None or low is None or high is None:
+        return ""
+    factor, unit = next(pair for pair in _TIMES if median >= pair[0])
+    factor = factor or 1e-9
+    return f"{_three(median / factor)} {unit} ({_three(low / factor)} to {_three(high / factor)})"
+
+
+def _ratio(ratio: dict[str, JsonValue]) -> str:
+    median, low, high = (_number(ratio, key) for key in ("median", "low", "high"))
+    if median is None or low is None or high is None:
+        return ""
+    noise = ", noise" if ratio.get("noise") is True else ""
+    return f"{median:.3f} ({low:.3f} to {high:.3f}{noise})"
+
+
+def _moved(side: dict[str, JsonValue]) -> str:
+    rate = _number(side, "bytes_per_second")
+    return "" if rate is None else f"{_three(rate / 1e9)} GB/s{_share(side, 'of_copy', 'copy')}"
+
+
+def _computed(side: dict[str, JsonValue]) -> str:
+    rate = _number(side, "flops_per_second")
+    if rate is None:
+        return ""
+    return f"{_three(rate / 1e12)} TFLOP/s{_share(side, 'of_matmul', 'matmul')}"
+
+
+def _share(side: dict[str, JsonValue], key: str, ceiling: str) -> str:
+    """Say what part of a measured ceiling was reached, where one was measured."""
+    part = _number(side, key)
+    if part is None:
+        return ""
+    # Above the copy's speed the data came from a cache; a percentage would read like an error.
+    return f", {part:.0%} of {ceiling}" if part <= 1 else f", above {ceiling}"
+
+
+def _memory(base: dict[str, JsonValue], patched: dict[str, JsonValue]) -> str:
+    before, after = _number(base, "peak_bytes"), _number(patched, "peak_bytes")
+    if before is None or after is None:
+        return ""
+    return f"{before / 2**20:,.1f} -> {after / 2**20:,.1f} MiB"
+
+
+def _ceilings(ceilings: JsonValue) -> list[str]:
+    if not isinstance(ceilings, dict):
+        return []
+    said = []
+    copy = _number(ceilings, "copy_bytes_per_second")
+    if copy is not None:
+        said.append(f"copy {_three(copy / 1e9)} GB/s")
+    rates = _table(ceilings, "matmul_flops_per_second")
+    for name in rates:
+        rate = _number(rates, name)
+        if rate is not None:
+            said.append(f"{clean(name)} matmul {_three(rate / 1e12)} TFLOP/s")
+    return [f"  measured here ({clean(str(ceilings.get('device')))}): {', '.join(said)}"]
+
+
+def _three(value: float) -> str:
+    """Return a number with three digits or all before the point."""
+    for limit, digits in ((1, 3), (10, 2), (100, 1)):
+        if value < limit:
+            return f"{value:.{digits}f}"
+    return f"{value:,.0f}"
+
+
+#: Rows of one target; many instantiations of a template change alike.
+_ROWS: Final = 6
+#: Characters of a kernel's name.
+_NAME: Final = 64
+#: Of these, what is left at least of the function's own name.
+_LEAST: Final = 9
+#: The table has figures alone: a kernel with the same ones may have other instructions.
+_SAME: Final = "with the same figures"
+#: Columns of a record, and what stands above them. `waves` is occupancy, by SIMD.
+_SHOWN: Final = (
+    ("vgprs", "VGPR"),
+    ("sgprs", "SGPR"),
+    ("lds", "LDS"),
+    ("spills", "spills"),
+    ("occupancy", "waves"),
+    ("code", "code"),
+    ("instructions", "instructions"),
+)
+
+
+def listing_lines(results: Iterable[StageResult], *, limit: int = _ROWS) -> list[str]:
+    """Return tables of what changed, base -> patched: one for each entry and target.
+
+    Kernels that did not change are counted, those that did are shown, the worst first.
+    """
+    lines: list[str] = []
+    for result in results:
+        rows = rows_in(result.details) if result.stage == "compile" else []
+        if not rows:
+            continue
+        name = f"{result.details.get('check', '')} {result.target}"
+        lines += _listing_table(name, rows, left_out_of(result.details), limit)
+    return lines
+
+
+def _listing_table(
+    name: str, rows: Sequence[Row], left_out: tuple[int, int], limit: int
+) -> list[str]:
+    more, same = left_out
+    changed = [row for row in rows if row.changed]
+    shown = changed[:limit]
+    left = sum(row.count for row in changed[limit:]) + more
+    kinds = {"changed": more, _SAME: same, "new": 0, "gone": 0}
+    for row in rows:
+        kinds[_kind(row)] += row.count
+    counts = [
+        f"{number} kernel{'s' if number != 1 else ''} {kind}"
+        for kind, number in kinds.items()
+        if number
+    ]
+    lines = [f"{clean(name)}: {', '.join(counts)}"]
+    if shown:
+        cells = [["", *(title for _, title in _SHOWN)], *(_cells(row) for row in shown)]
+        widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
+        lines += [
+            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            for row in cells
+        ]
+    if left:
+        lines.append(f"  and {left} more")
+    return [line.rstrip() for line in lines]
+
+
+def _kind(row: Row) -> str:
+    if row.base is None or row.patched is None:
+        return "new" if row.base is None else "gone"
+    return "changed" if row.changed else _SAME
+
+
+def _cells(row: Row) -> list[str]:
+    name = _short(row.title)
+    if row.count > 1:
+        name += f" x{row.count}"
+    if _kind(row) in {"new", "gone"}:
+        name += f" ({_kind(row)})"
+    return [name, *(_cell(row, column) for column, _ in _SHOWN)]
+
+
+def _cell(row: Row, column: str) -> str:
+    before, after = _value(row.base, column), _value(row.patched, column)
+    if not before or not after or before == after:
+        return after or before
+    return f"{before} -> {after}"
+
+
+def _value(numbers: Numbers | None, column: str) -> str:
+    if numbers is None:
+        return ""
+    value = numbers[COLUMNS.index(column)]
+    return f"{value:,}" if value is not None else "?"
+
+
+def _short(title: str) -> str:
+    """Return a kernel's name without the namespaces that say nothing, cut in the middle."""
+    for namespace in ("(anonymous namespace)::", "c10::"):
+        title = title.replace(namespace, "")
+    title = clean(title)
+    if len(title) <= _NAME:
+        return title
+    # Template arguments tell instantiations apart; of the function a part will do.
+    function = function_of(title)
+    arguments = title[len(function) :]
+    if len(arguments) <= _NAME - _LEAST:
+        return _cut(function, _NAME - len(arguments)) + arguments
+    return _cut(title, _NAME)
+
+
+def _cut(text: str, length: int) -> str:
+    """Return a text cut in the middle."""
+    half = (length - 1) // 2
+    return f"{text[:half]}…{text[-half:]}" if len(text) > length else text
+
+
+#: Results shown of each side.
+_MOST: Final = 3
+
+
+def worst_lines(result: StageResult) -> list[str]:
+    """Return the worst results of the base and of the patched tree."""
+    cells = result.details.get("cells")
+    if not isinstance(cells, dict):
+        return []
+    lines: list[str] = []
+    for side, title in (("patched", "patched tree"), ("base", "base")):
+        ranked = sorted(_judged(cells.get(side)), key=lambda pair: pair[1].badness, reverse=True)
+        if ranked:
+            lines.append(f"  worst on the {title}:")
+            lines += [f"    {_numerics_row(cell, one)}" for cell, one in ranked[:_MOST]]
+    return lines
+
+
+def _judged(cells: JsonValue) -> Iterator[tuple[CellRecord, OutputRecord]]:
+    for one in cells if isinstance(cells, list) else []:
+        try:
+            cell = CellRecord.model_validate(one)
+        except ValidationError:
+            continue  # a record of another version; the reason line still says what came of it
+        for output in cell.outputs:
+            yield cell, output
+
+
+def _numerics_row(cell: CellRecord, one: OutputRecord) -> str:
+    where = f"{cell.cell} seed {one.worst_seed}: {one.name}: "
+    if one.complaint and not one.elements:
+        return clean(where + one.complaint)
+    told = []
+    if one.non_finite:
+        told.append(f"{count(one.non_finite)} NaN or infinite")
+    if one.kind == "exact":
+        told.append(f"{count(one.mismatches)} of {count(one.elements)} elements differ")
+    else:
+        told.append(f"max abs {number(one.max_abs)}, {one.multiple}")
+        told.append(f"{count(one.mismatches)} of {count(one.elements)} elements beyond")
+    told.append("max rel " + ("undefined" if one.max_rel is None else number(one.max_rel)))
+    if one.place is not None:
+        told.append(f"at {place_of(one.place)}")
+    return clean(where + ", ".join(told))
+
+
+#: Characters that Markdown or HTML would act on; what a check wrote is only text.
+_ESCAPES = {ord(char): f"\\{char}" for char in "\\`*_{}[]()#+!|~"} | {
+    ord("<"): "&lt;",
+    ord(">"): "&gt;",
+    ord("&"): "&amp;",
+    ord("@"): "&#64;",
+}
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return text.translate(_ESCAPES)
+
+
+def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
+    """Add to the step summary file, as GitHub Actions asks."""
+    lines: list[str] = []
+    for report in reports:
+        lines += [f"### {escape(verdict_line(report))}", ""]
+        lines += ["| stage | target | outcome | time | seen |", "|---|---|---|---|---|"]
+        for one in report.stages:
+            cells = columns(report.patch, one)[1:]
+            lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
+        lines.append("")
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+#: Kernels of one target; the record has all.
+_DETAILS_ROWS: Final = 3
+
+
+def detail_lines(result: StageResult) -> list[str]:
+    """Return the lines that belong below an outcome."""
+    if result.stage == "apply":
+        return conflict_lines(result)
+    if result.stage == "bench":
+        return bench_lines(result)
+    if result.stage == "numerics":
+        return worst_lines(result) if result.outcome is Outcome.FAILED else []
+    return [f"  {line}" for line in listing_lines([result], limit=_DETAILS_ROWS)]
+
+
+#: Widths that keep the usual names in columns; longer ones push the rest.
+_WIDTHS: Final = (12, 10, 7, 12, 7)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that draws nothing fancy unless a person looks on."""
+    quiet = bool(os.environ.get("CI"))
+    return _Console(
+        stderr=stderr,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_terminal=False if quiet else None,
+    )
+
+
+class _Console(Console):
+    """A console whose reader may go away: the work goes on, only nobody is told."""
+
+    def on_broken_pipe(self) -> None:
+        """Write nothing more; what is in the buffer goes nowhere when the program ends."""
+        self.quiet = True
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
+
+
+class _WhenSized(ProgressColumn):
+    """Shows another column for work whose size is known."""
+
+    def __init__(self, column: ProgressColumn) -> None:
+        super().__init__()
+        self._column = column
+
+    def render(self, task: Task) -> RenderableType:
+        """Render the other column, or nothing."""
+        return "" if task.total is None else self._column(task)
+
+
+class Lines:
+    """Prints a line an outcome, and shows on a terminal what is running."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        # Lines and progress on one terminal must go through one console, or they mix.
+        live = out if out.is_terminal else console(stderr=True)
+        self._lock = threading.Lock()
+        self._tasks: dict[tuple[str, str, str, str], TaskID] = {}
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            _WhenSized(BarColumn(bar_width=24)),
+            _WhenSized(DownloadColumn()),
+            TimeElapsedColumn(),
+            console=live,
+            transient=True,
+            disable=not live.is_terminal,
+        )
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Draw progress while the block runs."""
+        with self._progress:
+            yield
+
+    def started(self, patch: str, stage: str, target: str, label: str) -> None:
+        """Show that some work has started."""
+        on = "" if target in HOST_TARGETS else target
+        name = " ".join(part for part in (f"{patch}:", stage, label, on) if part)
+        with self._lock:
+            self._tasks[patch, stage, target, label] = self._progress.add_task(name, total=None)
+
+    def ended(self, patch: str, result: StageResult) -> None:
+        """Print an outcome."""
+        check = result.details.get("check")
+        key = (patch, result.stage, result.target, check if isinstance(check, str) else "")
+        with self._lock:
+            task = self._tasks.pop(key, None)
+            if task is not None:
+                self._progress.remove_task(task)
+            line = Text()
+            cells = columns(patch, result)
+            for cell, width in zip(cells, _WIDTHS, strict=False):
+                style = STYLES[result.outcome] if cell == str(result.outcome) else ""
+                line.append(cell.ljust(width) + "  ", style=style)
+            line.append(cells[-1])
+            self._out.print(line)
+            for row in detail_lines(result):
+                self._out.print(Text(row))
+
+    def download(self) -> Download:
+        """Return what a download reports to."""
+        return Download(self._progress)
+
+
+class Download:
+    """One bar for one download."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+
+    def start(self, label: str, total: int | None) -> None:
+        """A download of so many bytes starts (None: nobody knows how many)."""
+        self._task = self._progress.add_task(label, total=total)
+
+    def advance(self, count: int) -> None:
+        """So many more bytes are there."""
+        process.check_stopping()
+        if self._task is not None:
+            self._progress.advance(self._task, count)
+
+    def done(self) -> None:
+        """The download has ended, well or not."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None

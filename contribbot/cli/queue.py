@@ -1,0 +1,387 @@
+"""`contribbot list`."""
+
+from __future__ import annotations
+
+import enum
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contribbot.cli.options import JsonOption, PatchArgument, command, open_queue, print_json
+from contribbot.errors import UsageError
+
+if TYPE_CHECKING:
+    from contribbot.queue.load import Queue
+
+
+@command
+def list_patches(
+    context: typer.Context,
+    as_json: JsonOption = False,
+) -> int:
+    """List the patches of the queue, in its order."""
+    from contribbot.cli.show_queue import PatchList, list_lines  # noqa: PLC0415  start-up time
+
+    listed = PatchList.of(open_queue(context))
+    if as_json:
+        print_json(listed)
+    else:
+        for line in list_lines(listed):
+            typer.echo(line)
+    return 0
+
+
+@command
+def show(
+    context: typer.Context,
+    patch: PatchArgument,
+    as_json: JsonOption = False,
+) -> int:
+    """Show what a patch is for, what it touches and what proves it."""
+    from contribbot.cli.show_queue import PatchView, show_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    view = PatchView.of(queue.patch(select(queue, [patch])[0]))
+    if as_json:
+        print_json(view)
+    else:
+        for line in show_lines(view, width=max(20, min(100, shutil.get_terminal_size().columns))):
+            typer.echo(line)
+    return 0
+
+
+NameArgument = Annotated[str, typer.Argument(help="The new patch's name: a-z, 0-9, . _ -")]
+UpstreamOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Its upstream.", show_default="that of the only pin"),
+]
+PinOption = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="The tag of its pin.", show_default="the only pin"),
+]
+DependsOption = Annotated[
+    list[str] | None,
+    typer.Option("--depends-on", metavar="NAME", help="A patch below it; may be repeated."),
+]
+AfterOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The patch that it follows.", show_default="the last"),
+]
+
+
+@command
+def new(
+    context: typer.Context,
+    name: NameArgument,
+    title: Annotated[str, typer.Option(help="The title of its pull request.")],
+    upstream: UpstreamOption = None,
+    pin: PinOption = None,
+    depends_on: DependsOption = None,
+    after: AfterOption = None,
+) -> int:
+    """Begin a patch: its folder, a patch.toml to fill in, its place in the order."""
+    from contribbot.cli.show_queue import new_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.new import create  # noqa: PLC0415  start-up time
+
+    draft = create(
+        open_queue(context),
+        name,
+        upstream=upstream,
+        pin=pin,
+        title=title,
+        depends_on=depends_on or (),
+        after=after,
+    )
+    for line in new_lines(draft):
+        typer.echo(line)
+    return 0
+
+
+class Form(enum.StrEnum):
+    """What can be written."""
+
+    MBOX = "mbox"
+    QUILT = "quilt"
+    DIFF = "diff"
+
+
+@command
+def export(
+    context: typer.Context,
+    patches: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of patches of one pin.", show_default="all"),
+    ] = None,
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--format", help="mbox: for git am; quilt: a folder with a series; diff: one diff."
+        ),
+    ] = Form.MBOX,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The file, or quilt's folder.",
+            show_default="standard output",
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Leave out the patches that they depend on.")
+    ] = False,
+) -> int:
+    """Write patches for other programs: git am, stg import, quilt, git apply."""
+    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import conflict_text, export_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.export import export_bytes, write_export  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, *(patches or ()))
+    lines = Lines(console(stderr=True))
+    with lines.shown():
+        done, files = export_bytes(
+            queue,
+            select(queue, patches or (), everything=not patches),
+            form.value,
+            alone=alone,
+            progress=lines.download(),
+        )
+    if done.conflicts:
+        for line in conflict_text(done.conflicts):
+            typer.echo(line, err=True)
+        return 1
+    write_export(files, output, stdout=sys.stdout.buffer)
+    for line in export_lines(done, form.value):
+        typer.echo(line, err=True)
+    return 0
+
+
+@command
+def edit(
+    context: typer.Context,
+    patch: PatchArgument,
+    at: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the work tree goes.",
+            show_default=".contribbot/edit/NAME of the queue",
+        ),
+    ] = None,
+    abort: Annotated[bool, typer.Option("--abort", help="Remove the work tree.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With --abort: also what refresh has not taken."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:  # fmt: skip
+    """Open a patch as commits in a git work tree of its own; `refresh` takes them back."""
+    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import patch_name  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    name = patch_name(queue, patch)
+    if abort and at is not None:
+        raise UsageError("--abort and --at do not go together", hint="leave --at out")
+    if force and not abort:
+        raise UsageError("--force is for --abort", hint="leave it out")
+    if abort:
+        return _abort(queue, name, force=force, as_json=as_json)
+    return _open(queue, name, at, as_json=as_json)
+
+
+def _open(queue: Queue, name: str, at: Path | None, *, as_json: bool) -> int:
+    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import EditView, edit_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.worktree import open_tree  # noqa: PLC0415  start-up time
+
+    lines = Lines(console(stderr=True))
+    with lines.shown():
+        opened = open_tree(queue, name, at=at, progress=lines.download())
+    if as_json:
+        print_json(EditView.of(name, opened))
+    else:
+        for line in edit_lines(name, opened):
+            typer.echo(line)
+    return 1 if opened.stale else 0
+
+
+def _abort(queue: Queue, name: str, *, force: bool, as_json: bool) -> int:
+    from contribbot.cli.show_queue import EditView, lost_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.worktree import abort, find_tree  # noqa: PLC0415  start-up time
+
+    lost = abort(queue, name, force=force)
+    if lost:
+        tree = find_tree(queue, name)
+        path = tree.path if tree is not None else Path()
+        for line in lost_lines(name, path, lost):
+            typer.echo(line, err=True)
+        if sys.stdin.isatty() and not as_json and _confirmed():
+            lost = abort(queue, name, force=True)
+        else:
+            typer.echo("nothing was removed; --force removes it all the same", err=True)
+    if as_json:
+        print_json(EditView.aborted(name, lost))
+    elif not lost:
+        typer.echo(f"{name}: the work tree is removed")
+    return 1 if lost else 0
+
+
+def _confirmed() -> bool:
+    """Ask; the end of the input is a no."""
+    try:
+        return typer.confirm("Remove it all the same?", err=True)
+    except typer.Abort:
+        typer.echo("", err=True)
+        return False
+
+
+@command
+def refresh(
+    context: typer.Context,
+    patch: PatchArgument,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Also when patches on top no longer apply, the queue has moved on, or "
+            "marks of a conflict are in it.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Take the commits of a patch's work tree back into the queue, as a new version."""
+    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import RefreshView, refresh_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import patch_name  # noqa: PLC0415  start-up time
+    from contribbot.queue.refresh import refresh as take_back  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    name = patch_name(queue, patch)
+    lines = Lines(console(stderr=True))
+    with lines.shown():
+        done = take_back(queue, name, force=force, progress=lines.download())
+    if as_json:
+        print_json(RefreshView.of(name, done))
+    else:
+        for line in refresh_lines(name, done):
+            typer.echo(line)
+    return 1 if done.refused else 0
+
+
+@command
+def log(
+    context: typer.Context,
+    patch: PatchArgument,
+    as_json: JsonOption = False,
+) -> int:
+    """Show what happened to a patch: versions, verifications, its pull request."""
+    from contribbot.cli.show_queue import HistoryView, log_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.history import past_name, read  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    name = past_name(queue, patch)
+    events = read(queue.folder, name)
+    if as_json:
+        print_json(HistoryView(patch=name, events=tuple(events)))
+    else:
+        for line in log_lines(name, events):
+            typer.echo(line)
+    return 0
+
+
+@command
+def diff(
+    context: typer.Context,
+    patch: PatchArgument,
+    between: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[v1[..v2]]",
+            help="Versions, as `log` lists them. One: against the files as they are now. "
+            "None: the last one.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Compare versions of a patch commit by commit, whatever release each stands on."""
+    from contribbot.cli.show_queue import CompareView, diff_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
+    from contribbot.queue.range_diff import range_diff, read_range  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, patch)
+    name = past_name(queue, patch)
+    old, new = read_range(between)
+    view = CompareView.of(name, range_diff(queue, name, old, new))
+    if as_json:
+        print_json(view)
+    else:
+        for line in diff_lines(view):
+            typer.echo(line)
+    return 0
+
+
+@command
+def import_(
+    context: typer.Context,
+    name: NameArgument,
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
+            "folders of them, a quilt or StGit series, or - for standard input.",
+        ),
+    ] = None,
+    upstream: UpstreamOption = None,
+    pin: PinOption = None,
+    title: Annotated[
+        str,
+        typer.Option(
+            help="The title of its pull request; also the subject of a diff that has none.",
+            show_default="the first commit's subject",
+        ),
+    ] = "",
+    author: Annotated[
+        str,
+        typer.Option(metavar="'NAME <ADDRESS>'", help="Who wrote patches that do not say it."),
+    ] = "",
+    depends_on: DependsOption = None,
+    after: AfterOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
+    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import ImportReport, import_lines  # noqa: PLC0415  start-up time
+    from contribbot.queue.import_ import Given, import_sources  # noqa: PLC0415  start-up time
+    from contribbot.queue.new import Wish  # noqa: PLC0415  start-up time
+
+    lines = Lines(console(stderr=True))
+    with lines.shown():
+        done = import_sources(
+            open_queue(context),
+            Wish(name, title, upstream, pin, tuple(depends_on or ()), after),
+            source or (),
+            stdin=_read_stdin,
+            given=Given(author, title),
+            progress=lines.download(),
+        )
+    if as_json:
+        print_json(ImportReport.of(done))
+    else:
+        for line in import_lines(done):
+            typer.echo(line)
+    return 1 if done.conflicts else 0
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin.isatty():
+        raise UsageError(
+            "nothing to import named, and standard input is a terminal",
+            hint="name an mbox, a folder of patches, or a clone and a range",
+        )
+    return sys.stdin.buffer.read()

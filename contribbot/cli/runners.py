@@ -1,0 +1,314 @@
+"""`contribbot matrix`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contribbot.cli.options import JsonOption, command, open_queue, print_json
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from contribbot.runners.sending import Order, Sender
+
+
+@command
+def matrix(
+    context: typer.Context,
+    patches: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of patches, or their folders.", show_default="all"),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also run what a fresh record answers.")
+    ] = False,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET", help="Only these runners, by name of the set, target or label."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan there, too.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
+    from contribbot.cli.show_runners import append_outputs, matrix_lines  # noqa: PLC0415  start-up time
+    from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.runners.plan import make_plan  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context, *(patches or ()))
+    names = select(queue, patches or (), everything=not patches)
+    plan = make_plan(queue, names, everything=everything, on=on or ())
+    if output is not None:
+        write_atomically(output, (plan.model_dump_json(indent=2) + "\n").encode())
+    outputs = os.environ.get("GITHUB_OUTPUT")
+    if outputs:
+        append_outputs(Path(outputs), plan)
+    if as_json:
+        print_json(plan)
+    else:
+        for line in matrix_lines(plan):
+            typer.echo(line)
+    return 0
+
+
+app = typer.Typer(help="GitHub Actions for this queue.", no_args_is_help=True)
+
+
+@app.callback()
+def workflows() -> None:
+    """GitHub Actions for this queue."""
+
+
+@app.command("install")
+@command
+def install(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; show what differs, and say no if any.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that were changed by hand.")
+    ] = False,
+    branch: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The queue's main branch.",
+            show_default="what the installed workflows name, else main",
+        ),
+    ] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write .github/workflows/ for this queue's runners: verify, rebase, open-pr."""
+    from contribbot.cli.show_runners import checked_lines, installed_lines  # noqa: PLC0415  start-up time
+    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
+    from contribbot.model.workflows import Standing, Workflows  # noqa: PLC0415  start-up time
+    from contribbot.runners import install as installing  # noqa: PLC0415  start-up time
+
+    if check and force:
+        raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
+    queue = open_queue(context)
+    if check:
+        found = installing.look(queue, branch=branch)
+    else:
+        found = installing.install(queue, branch=branch, force=force)
+    if as_json:
+        print_json(Workflows(written=not check, workflows=found))
+    else:
+        for line in (checked_lines if check else installed_lines)(found):
+            typer.echo(line)
+    return 1 if check and any(one.standing is not Standing.CURRENT for one in found) else 0
+
+
+@app.command("run")
+@command
+def run(
+    context: typer.Context,
+    output: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where records and job.json go.")
+    ] = Path("answer"),
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Checks that run at the same time.", show_default="cores"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Do the work of one job, on its runner; verify.yml calls it."""
+    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_runners import done_lines, tell_patch  # noqa: PLC0415  start-up time
+    from contribbot.runners.work import work  # noqa: PLC0415  start-up time
+
+    queue = open_queue(context)
+    out = console(stderr=as_json)
+    lines = Lines(out)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    with lines.shown():
+        done = work(
+            queue,
+            output,
+            jobs=jobs or len(os.sched_getaffinity(0)),
+            watcher=lines,
+            told=functools.partial(tell_patch, summary=Path(summary) if summary else None),
+        )
+    if as_json:
+        print_json(done)
+    else:
+        for line in done_lines(done):
+            out.print(line)
+    return done.exit_code
+
+
+@app.command("pin")
+@command
+def pin(
+    context: typer.Context,
+    ours: Annotated[
+        str,
+        typer.Option(
+            "--contribbot",
+            metavar="URL",
+            help="contribbot's own wheel, where no index has it: https://….whl#sha256=….",
+        ),
+    ] = "",
+) -> int:
+    """Write what runners install: the versions that are installed here, by their digests."""
+    from contribbot.runners import pinning  # noqa: PLC0415  start-up time
+    from contribbot.runners.requirements import REQUIREMENTS  # noqa: PLC0415  start-up time
+
+    pinned = pinning.pin(open_queue(context), ours=ours)
+    without = ", ".join(sorted(pinning.LEFT_OUT))
+    typer.echo(f"{REQUIREMENTS}: {len(pinned)} packages; left to the runner's image: {without}")
+    if note := pinning.wheel_note(ours):
+        typer.echo(note, err=True)
+    return 0
+
+
+@command
+def dispatch(
+    context: typer.Context,
+    patches: Annotated[
+        list[str] | None, typer.Argument(help="Names of patches.", show_default="all")
+    ] = None,
+    ref: Annotated[
+        str,
+        typer.Option(help="The branch of the queue to prove.", show_default="the default branch"),
+    ] = "",
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="Only this one: gfx942, ….", show_default="all"),
+    ] = None,
+    resume: Annotated[
+        int | None, typer.Option(metavar="RUN", min=1, help="Watch a run that was started.")
+    ] = None,
+    every: Annotated[
+        float, typer.Option(min=1, max=600, help="Seconds between two looks at it.")
+    ] = 10.0,
+    repo: Annotated[
+        str,
+        typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin"),
+    ] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
+    from contribbot.cli import show_runners  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_runners import telling  # noqa: PLC0415  start-up time
+    from contribbot.errors import ContribbotError, ExitCode, UsageError  # noqa: PLC0415  start-up time
+    from contribbot.runners.sending import Order, sending  # noqa: PLC0415  start-up time
+
+    if resume is not None and (patches or target or ref):
+        raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
+    queue = open_queue(context, *(patches or ()))
+    asked = resume or Order.of(queue, patches or (), target or (), ref)
+
+    def say(lines: list[str]) -> None:
+        for line in lines:
+            typer.echo(line, err=as_json)
+
+    with sending(queue, repo) as sender:
+        try:
+            run_id = _start(sender, asked, say) if isinstance(asked, Order) else asked
+            with telling(say, stderr=as_json) as told:
+                ended = sender.watch(run_id, every=every, told=told)
+        except KeyboardInterrupt:
+            _tell_left(show_runners.left_lines(sender) or ["nothing was started"])
+            return ExitCode.INTERRUPTED
+        except ContribbotError:
+            _tell_left(show_runners.left_lines(sender))
+            raise
+    say(show_runners.over_lines(ended, sender.named))
+    if as_json:
+        print_json(show_runners.Dispatched.of(sender.repository, ended))
+    return ended.exit_code
+
+
+def _tell_left(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+def _start(sender: Sender, order: Order, say: Callable[[list[str]], None]) -> int:
+    """Start a run, say which, and end those that it makes pointless."""
+    from contribbot.cli import show_runners  # noqa: PLC0415  start-up time
+
+    selection = sender.select(order)
+    standing = sender.standing(selection)
+    say(show_runners.standing_lines(standing))
+    run = sender.start(selection)
+    say(show_runners.started_lines(run, standing))
+    ended = sender.supersede(selection, run)
+    say([f"ended run {one.id}, which this one replaces" for one in ended])
+    return run.id
+
+
+@command
+def collect(
+    context: typer.Context,
+    run: Annotated[
+        int | None, typer.Argument(min=1, help="The run's number.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="DIR", help="Take the artifacts from there; with RUN, check them."
+        ),
+    ] = None,
+    repo: Annotated[
+        str,
+        typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin"),
+    ] = "",
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Keep nothing; say what runners failed so far, and plan second tries."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Fetch what a run of verify.yml left, judge it, and keep the records that are good."""
+    from contribbot.cli.show_runners import (  # noqa: PLC0415  start-up time
+        again_lines,
+        append_again,
+        append_collected,
+        append_runners_failed,
+        collect_lines,
+    )
+    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
+    from contribbot.runners.collecting import exit_code  # noqa: PLC0415  start-up time
+    from contribbot.runners.gather import gather, gather_again  # noqa: PLC0415  start-up time
+
+    if run is None and folder is None:
+        raise UsageError(
+            "neither a run nor --from", hint="name the run's number, which its page has"
+        )
+    queue = open_queue(context)
+    if again:
+        tries = gather_again(queue, run, folder=folder, repository=repo)
+        if outputs := os.environ.get("GITHUB_OUTPUT"):
+            append_again(Path(outputs), tries.jobs)
+        _print(tries, again_lines(tries), as_json=as_json)
+        return 0
+    collected = gather(queue, run, folder=folder, repository=repo)
+    _print(collected, collect_lines(collected), as_json=as_json)
+    if outputs := os.environ.get("GITHUB_OUTPUT"):
+        append_runners_failed(Path(outputs), collected)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_collected(Path(summary), collected)
+    return exit_code(collected).value
+
+
+def _print(document: BaseModel, lines: Iterable[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    for line in lines:
+        typer.echo(line)

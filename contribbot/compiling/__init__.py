@@ -1,1 +1,0 @@
-"""AMD code objects and their listings, made without an AMD GPU."""

@@ -1,0 +1,308 @@
+"""A bare git repository that holds the pinned trees of one upstream."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from contribbot import process
+from contribbot.errors import CommandError, MachineError
+from contribbot.files import lock
+
+#: Written to `info/attributes`, which git reads before any `.gitattributes` of a
+#: tree: bytes go in and out as they are, whatever an upstream's tree asks for.
+_ATTRIBUTES: Final = (
+    "* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
+    " !diff !merge !whitespace\n"
+)
+_CONFIG: Final = """\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = true
+\tlogAllRefUpdates = false
+\tquotePath = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+"""
+#: What an import that was killed may leave in a store.
+_LEFTOVERS: Final = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*",
+                     "objects/??/tmp_obj_*", "fast_import_crash_*")  # fmt: skip
+
+
+def git_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which no setting of the user or the system reaches git."""
+    return process.clean_environment(
+        {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_OPTIONAL_LOCKS": "0",
+            # Outside any repository of the user's, and never looked for upwards.
+            "HOME": "/nonexistent",
+            **(extra or {}),
+        }
+    )
+
+
+class Store:
+    """A bare git repository in the cache.
+
+    Reading needs no lock: objects are written before the refs that name them.
+    Writing, be it an import or a commit, takes `exclusive()`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def git(
+        self,
+        *args: str | Path,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout: float = 120.0,
+        accept: Sequence[int] = (0,),
+    ) -> process.Completed:
+        """Run git on this store."""
+        return process.run(
+            ["git", f"--git-dir={self.path}", *args],
+            cwd=cwd or self.path,
+            env=git_environment(env),
+            stdin=stdin,
+            timeout=timeout,
+            accept=accept,
+        )
+
+    def resolve(self, name: str) -> str | None:
+        """Return the object id of a ref or revision, or None."""
+        done = self.git("rev-parse", "--verify", "--quiet", name, accept=(0, 1, 128))
+        return done.stdout.decode().strip() or None if done.returncode == 0 else None
+
+    def tree_of(self, commit: str) -> str:
+        """Return the tree of a commit."""
+        return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.decode().strip()
+
+    def has(self, object_id: str) -> bool:
+        """Say whether an object is there."""
+        return self.git("cat-file", "-e", object_id, accept=(0, 1, 128)).returncode == 0
+
+    def read(self, object_id: str) -> bytes:
+        """Return the content of a blob."""
+        return self.git("cat-file", "blob", object_id).stdout
+
+    def file(self, name: str) -> bytes | None:
+        """Return the content of a file, as `tree:path` or by its id; None where there is none."""
+        done = self.git("cat-file", "blob", name, accept=(0, 128))
+        return done.stdout if done.returncode == 0 else None
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the store for an import; other processes and threads wait.
+
+        What a killed import left behind is removed first.
+        """
+        with lock(self.path.with_name(self.path.name + ".lock"), f"the store {self.path.name}"):
+            for pattern in _LEFTOVERS:
+                for leftover in self.path.glob(pattern):
+                    leftover.unlink(missing_ok=True)
+            yield
+
+
+def open_store(stores: Path, upstream: str) -> Store:
+    """Open the store of an upstream, making it when it is not there."""
+    path = stores / f"{upstream}.git"
+    if not (path / "HEAD").is_file():
+        with lock(stores / f"{upstream}.git.lock", f"the store {path.name}"):
+            if not (path / "HEAD").is_file():
+                _make(path)
+    return Store(path)
+
+
+def _make(path: Path) -> None:
+    """Lay out an empty bare repository; HEAD last, since it says that all is there."""
+    shutil.rmtree(path, ignore_errors=True)
+    for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
+        (path / folder).mkdir(parents=True)
+    (path / "config").write_text(_CONFIG, encoding="utf-8")
+    (path / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8")
+    (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+
+
+def require_git() -> str:
+    """Return git's version, for example `2.39.5`."""
+    hint = "install git 2.39 or newer"
+    try:
+        said = process.run(["git", "version"], env=git_environment()).stdout.decode()
+    except CommandError as error:
+        raise MachineError("git does not run", hint=hint) from error
+    version = said.split()[2]
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    if numbers < (2, 39):
+        raise MachineError(f"git {version} is too old", hint=hint)
+    return version
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object of a store.
+
+    Attributes:
+        id: Its id.
+        kind: `blob`, `tree`, `commit` or `tag`.
+        content: Its bytes, as git keeps them.
+    """
+
+    id: str
+    kind: str
+    content: bytes
+
+
+def read_objects(store: Store, names: Sequence[str]) -> list[Object | None]:
+    """Read objects with one process, however many they are."""
+    if not names:
+        return []
+    asked = [name.encode("utf-8", "surrogateescape") for name in names]
+    # NUL between the names: a path may hold a newline.
+    said = store.git("cat-file", "--batch", "-z", stdin=b"\0".join(asked) + b"\0").stdout
+    found: list[Object | None] = []
+    at = 0
+    for name in asked:
+        missing = name + b" missing\n"
+        if said.startswith(missing, at):
+            found.append(None)
+            at += len(missing)
+            continue
+        end = said.find(b"\n", at)
+        fields = said[at:end].split(b" ")
+        if len(fields) != 3 or not fields[2].isdigit():  # noqa: PLR2004  id, kind, size
+            raise MachineError(
+                f"{store.path.name}: git cannot read {name.decode('utf-8', 'replace')!a}",
+                hint=f"remove {store.path}; it is made anew",
+            )
+        start, size = end + 1, int(fields[2])
+        found.append(Object(fields[0].decode(), fields[1].decode(), said[start : start + size]))
+        at = start + size + 1
+    return found
+
+
+def object_id(kind: str, content: bytes) -> str:
+    """Return the id that git gives to an object."""
+    head = f"{kind} {len(content)}\0".encode()
+    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
+
+
+_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
+_ARGV: Final = (
+    # Stored, not deflated: deflating costs as much again as everything else of an
+    # import, and every stage that reads the tree would inflate it again
+    # (benchmarks/import_tree.py). The price is disk: about twice the bytes.
+    "-c", "core.compression=0",
+    # One pack whatever the number of files; loose objects are slow to write and read.
+    "-c", "fastimport.unpackLimit=0",
+    "fast-import", "--done", "--quiet", "--date-format=raw",
+    # No deltas: consecutive files of a tree have little in common.
+    "--depth=0",
+    # A ref that is there already comes from a pack that was lost; write it anew.
+    "--force",
+)  # fmt: skip
+
+
+class Mode(enum.Enum):
+    """What git knows about a file besides its bytes."""
+
+    FILE = b"100644"
+    EXECUTABLE = b"100755"
+    #: The bytes are the target of the link.
+    SYMLINK = b"120000"
+
+
+class TreeWriter:
+    """Takes the files of one tree, in any order, each path once."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def add(self, path: str, mode: Mode, size: int, pieces: Iterable[bytes]) -> None:
+        """Write a file."""
+        head = b"M %s inline %s\ndata %d\n" % (mode.value, quoted(path), size)
+        left = size
+        for piece in pieces:
+            left -= len(piece)
+            # The first piece goes out with its header: one write for nearly every file.
+            self._stream.write(head + piece)
+            head = b""
+        if left:
+            raise ValueError(f"{path}: announced {size} bytes, got {size - left}")
+        self._stream.write(head + b"\n")
+
+    def copy(self, source: str, path: str) -> None:
+        """Write a file that equals one that was written before (a hard link)."""
+        self._stream.write(b"C %s %s\n" % (quoted(source), quoted(path)))
+
+
+@contextlib.contextmanager
+def import_tree(
+    store: Store, *, ref: str, message: str, timeout: float = 600.0
+) -> Iterator[TreeWriter]:
+    """Write one commit without parents, and name it by a ref.
+
+    The ref is written by fast-import when all else is on the disk. When the
+    block raises, or this process is killed inside it, there is no ref. Call it
+    inside `store.exclusive()`.
+    """
+    text = message.encode()
+    try:
+        with process.feed(
+            ["git", f"--git-dir={store.path}", *_ARGV],
+            cwd=store.path,
+            env=git_environment(),
+            timeout=timeout,
+        ) as stream:
+            _widen(stream)
+            stream.write(
+                b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
+                % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
+            )
+            yield TreeWriter(stream)
+            stream.write(b"\ndone\n")
+    except CommandError as error:
+        _sweep(store)
+        # fast-import has words of its own for a full disk.
+        if "Out of diskspace" in error.stderr:
+            raise process.no_space(str(store.path)) from error
+        raise
+    except BaseException:
+        _sweep(store)
+        raise
+
+
+def _sweep(store: Store) -> None:
+    """Remove what a failed import leaves beside the packs, and git's report of the crash."""
+    for pattern in ("objects/pack/tmp_*", "fast_import_crash_*"):
+        for leftover in store.path.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+def quoted(path: str) -> bytes:
+    """Return a path as fast-import reads it: in quotes, byte for byte."""
+    raw = path.encode("utf-8", "surrogateescape")
+    return b'"%s"' % raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+
+
+def _widen(stream: IO[bytes]) -> None:
+    """Let the pipe hold more, so that reader and writer wait less for each other."""
+    import fcntl  # noqa: PLC0415  not on every platform
+
+    # A limit of the machine may forbid it, and the import works all the same.
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, 2**20)

@@ -1,0 +1,195 @@
+"""What every source shares: the request, the answer, and how progress is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import re
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from contribbot.git.repository import Store
+from contribbot.model.pin import (
+    GitSource,
+    InstalledSource,
+    Pin,
+    SdistSource,
+    SourceSpec,
+    Upstream,
+    WheelSource,
+)
+
+#: Part of every ref's name: raise it when an importer starts to write other trees,
+#: so that what older versions imported is no longer found.
+IMPORTER: Final = 1
+
+Spec = TypeVar("Spec", SdistSource, WheelSource, GitSource, InstalledSource)
+
+
+class Progress(Protocol):
+    """Whoever shows how far a long step is."""
+
+    def start(self, label: str, total: int | None) -> None:
+        """Begin a step."""
+
+    def advance(self, count: int) -> None:
+        """Go on by some bytes."""
+
+    def done(self) -> None:
+        """End the step, well or badly."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, label: str, total: int | None) -> None:
+        """Begin a step, unseen."""
+
+    def advance(self, count: int) -> None:
+        """Go on, unseen."""
+
+    def done(self) -> None:
+        """End the step, unseen."""
+
+
+@dataclass(frozen=True)
+class Provided:
+    """A pinned tree, in the store.
+
+    Attributes:
+        kind: Which kind of source gave it (`sdist`, `wheel`, `git`, `installed`).
+        commit: Its commit in the store.
+        tree: Its tree in the store.
+        detail: One line that says where it came from; no credentials.
+        fresh: False when it was in the store already.
+        failures: One line for each source that was tried before and failed.
+    """
+
+    kind: str
+    commit: str
+    tree: str
+    detail: str
+    fresh: bool
+    failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request to one source: bring this pin's tree into this store.
+
+    Attributes:
+        pin: The pin.
+        spec: Which of its sources; of the kind that the source is registered for.
+        upstream: Whose pin it is.
+        store: Where the commit goes.
+        progress: Who is told how far it is.
+    """
+
+    pin: Pin
+    spec: SourceSpec
+    upstream: Upstream
+    store: Store
+    progress: Progress
+
+    @property
+    def ref(self) -> str:
+        """The ref that names the commit once all of it is in the store."""
+        return ref_for(self.pin, self.spec, self.upstream)
+
+    def spec_as(self, kind: type[Spec]) -> Spec:
+        """Return the source's description as the type that a source works with."""
+        if not isinstance(self.spec, kind):
+            raise TypeError(f"{self.spec.kind} is no {kind.__name__}")
+        return self.spec
+
+    def landed(self) -> bool:
+        """Say whether the commit is in the store; the ref alone does not count."""
+        return self.store.resolve(f"{self.ref}^{{commit}}") is not None
+
+    def message(self, digest: str) -> str:
+        """Return the message of the commit that an importer writes."""
+        return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
+
+
+class Source(Protocol):
+    """A kind of place that pinned trees come from."""
+
+    def detail(self, job: Job) -> str:
+        """Return one line that says where the tree comes from; no credentials, no work."""
+
+    def bring(self, job: Job) -> bool:
+        """Put the tree into the store and name its commit `job.ref`.
+
+        The ref is written last. It takes `job.store.exclusive()` itself, for as
+        short as it can, and accepts that another process landed the commit by then.
+        """
+
+
+def default_remote(upstream: Upstream) -> str:
+    """Return the URL of an upstream's repository on the server that the environment names."""
+    server = os.environ.get("GITHUB_SERVER_URL", "") or "https://github.com"
+    return f"{server.rstrip('/')}/{upstream.repository}"
+
+
+def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
+    """Return the ref that remembers one source of a pin in the upstream's store.
+
+    All that decides which tree it is goes into the name: a changed digest,
+    folder or commit is another ref, and so never found by mistake.
+    """
+    facts = {
+        "commit": pin.commit,
+        "importer": IMPORTER,
+        "remote": default_remote(upstream) if spec.kind == "git" and not spec.remote else None,
+        # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
+        "installed": _installed(spec.distribution) if spec.kind == "installed" else None,
+        "spec": spec.model_dump(mode="json"),
+        "tag": pin.tag,
+    }
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return f"refs/pins/{pin.tag}/{spec.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _installed(distribution: str) -> str | None:
+    """Return the version that is installed, with its local label."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+#: The part between `//` and the last `@` before the path: name, password, token.
+_USERINFO: Final = re.compile(r"(?<=://)[^/\s'\"]*@")
+#: Queries carry tokens too (signed download links).
+_QUERY: Final = re.compile(r"(://[^\s'\"?]*)\?[^\s'\"]*")
+
+
+def redact(text: str) -> str:
+    """Return a text without the credentials of the URLs in it."""
+    return _QUERY.sub(r"\1", _USERINFO.sub("", text))
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, without credentials."""
+    return " ".join(redact(text).split())
+
+
+class _Redacting(logging.Filter):
+    """Takes the credentials out of what other libraries log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite a record; let it pass."""
+        record.msg, record.args = redact(record.getMessage()), ()
+        return True
+
+
+_REDACTING: Final = _Redacting()
+
+
+def redact_logs(*names: str) -> None:
+    """Keep credentials out of the records of some loggers; calling it again changes nothing."""
+    for name in names:
+        logging.getLogger(name).addFilter(_REDACTING)

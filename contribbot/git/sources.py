@@ -1,0 +1,91 @@
+"""The kinds of sources, and how a pin is provided by the first one that can."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from contribbot.errors import IntegrityError, SourceError
+from contribbot.git.archive import InstalledFiles, SourceArchive, WheelFiles
+from contribbot.git.remote import GitRemote, refuse_moved
+from contribbot.git.repository import Store
+from contribbot.git.source import Job, Progress, Provided, Silent, Source, one_line, ref_for
+from contribbot.model.pin import Pin, Upstream
+
+log: Final = logging.getLogger(__name__)
+
+#: Every kind of source that a pin may name.
+SOURCES: Final[Mapping[str, Source]] = {
+    "sdist": SourceArchive(),
+    "wheel": WheelFiles(),
+    "git": GitRemote(),
+    "installed": InstalledFiles(),
+}
+
+
+def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
+    """Return the pin's tree where the store has it already.
+
+    One call of git, nothing else.
+    """
+    held = _held(pin, upstream, store)
+    return None if held is None else held[1]
+
+
+def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[Job, Provided] | None:
+    # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
+    said = store.git(
+        "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/pins/{pin.tag}/",
+        accept=(0, 1, 128),
+    )  # fmt: skip
+    there = {}
+    for line in said.stdout.decode().splitlines() if said.returncode == 0 else ():
+        ref, commit, tree = line.split(" ")
+        there[ref] = (commit, tree)
+    for spec in pin.sources:
+        if (ids := there.get(ref_for(pin, spec, upstream))) is not None:
+            job = Job(pin, spec, upstream, store, Silent())
+            detail = SOURCES[spec.kind].detail(job)
+            return job, Provided(spec.kind, ids[0], ids[1], detail, fresh=False)
+    return None
+
+
+def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:
+    """Return the pin's tree, from the store or else from the first source that has it."""
+    held = _held(pin, upstream, store)
+    if held is not None:
+        job, found = held
+        if found.kind == "git" and pin.commit is None:
+            refuse_moved(job, found.commit)
+        return found
+    failures: list[str] = []
+    hints: list[str] = []
+    for spec in pin.sources:
+        try:
+            provided = _bring(Job(pin, spec, upstream, store, progress))
+        except IntegrityError:
+            raise
+        except SourceError as error:
+            failures.append(f"{spec.kind}: {one_line(error.message)}")
+            hints.append(error.hint)
+            log.info("%s: %s", pin.title, failures[-1])
+            continue
+        return replace(provided, failures=tuple(failures))
+    raise SourceError(
+        f"{pin.title}: no source can provide it: {'; '.join(failures)}",
+        hint="; or ".join(dict.fromkeys(hint for hint in hints if hint)),
+    )
+
+
+def _bring(job: Job) -> Provided:
+    """Let one source work, and read what it left in the store."""
+    source = SOURCES[job.spec.kind]
+    fresh = source.bring(job)
+    commit = job.store.resolve(f"{job.ref}^{{commit}}")
+    if commit is None:
+        raise SourceError(f"{job.pin.title}: {job.ref} is missing after the import")
+    return Provided(
+        job.spec.kind, commit, job.store.tree_of(commit), source.detail(job), fresh=fresh
+    )

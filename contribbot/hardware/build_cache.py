@@ -1,0 +1,337 @@
+"""Compiled results remembered by what was compiled, with what, and how.
+
+One that nobody has asked for in 30 days is let go (`kept`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue, ValidationError
+
+import contribbot
+from contribbot import process
+from contribbot.files import Kept, cache_folder, lock, used, write_atomically
+from contribbot.hardware.listing import Listing
+from contribbot.model.base import Model
+
+#: Where the preprocessor says which line of which file follows, and lines that it left
+#: empty: another folder or another comment is no other content.
+_MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
+_guards: dict[str, threading.Lock] = {}
+_guards_lock = threading.Lock()
+
+
+class Compiled(Model):
+    """What one compile came to; no text in it names a folder of this machine."""
+
+    listing: Listing | None = None
+    #: The compiler's first error.
+    error: str = ""
+    #: Whether the tree has no such source.
+    absent: bool = False
+    #: What this machine lacks for it, and whether that is memory.
+    missing: str = ""
+    starved: bool = False
+    #: How the compiler failed where that says nothing of the source.
+    crashed: str = ""
+    command: str = ""
+    seconds: float = Field(default=0.0, ge=0)
+    cached: bool = False
+
+
+class CompileError(Exception):
+    """A compiler that came to no code."""
+
+    def __init__(self, result: Compiled) -> None:
+        super().__init__(result.error or result.missing or result.crashed)
+        self.result = result
+
+
+@functools.cache
+def _own_digest() -> str:
+    """Return the digest of what reads listings: its results depend on it too."""
+    total = hashlib.sha256()
+    root = Path(contribbot.__file__).parent
+    for path in sorted([*(root / "compiling").glob("*.py"), root / "hardware" / "targets.py"]):
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
+    """Return the name under which a result is remembered."""
+    content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
+    told = json.dumps([content, *command, identity, _own_digest()])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _folder() -> Path:
+    return cache_folder() / "compiles"
+
+
+def _path(key: str) -> Path:
+    return _folder() / key[:2] / f"{key}.json"
+
+
+def kept() -> Kept:
+    """Return what a run looks through for results that nobody uses."""
+    return Kept(_folder(), "*/*")
+
+
+@contextlib.contextmanager
+def alone(key: str) -> Iterator[None]:
+    """Keep two compiles of the same apart: the second finds the result of the first."""
+    with _guards_lock:
+        guard = _guards.setdefault(key, threading.Lock())
+    with guard:
+        yield
+
+
+def recall(key: str) -> Compiled | None:
+    """Return a remembered result, or None; a damaged one counts as none."""
+    try:
+        known = Compiled.model_validate_json(_path(key).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    used(_path(key))
+    return known.model_copy(update={"cached": True})
+
+
+def remember(key: str, result: Compiled) -> None:
+    """Remember a result."""
+    write_atomically(_path(key), result.model_dump_json().encode())
+
+
+#: Written last: a folder without it is what an interrupted build left. Its time says
+#: when the product was last used; it is none of the files that `Marker` counts.
+_SHELF_MARKER: Final = "product.json"
+
+
+class Marker(Model):
+    """What is known of a finished product.
+
+    Attributes:
+        extension: The shared library, relative to the product's folder; or empty.
+        python: Folders for Python's path, relative to it.
+        sha256: Digest of the shared library, or empty.
+        seconds: How long it took to build.
+        log: SHA-256 of what the build wrote.
+        files: Size in bytes and time of change (ns) of each file that counts.
+    """
+
+    extension: str = ""
+    python: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    sha256: str = ""
+    seconds: float
+    log: str = ""
+    files: dict[str, Annotated[tuple[int, int], Field(strict=False)]]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Something built, and still as it was built.
+
+    Attributes:
+        key: The digest of what it was built from.
+        folder: Where it lies.
+        marker: What is known of it.
+    """
+
+    key: str
+    folder: Path
+    marker: Marker
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that tell a check where it is."""
+        env = {}
+        if self.marker.extension:
+            env["CONTRIBBOT_EXTENSION"] = str(self.folder / self.marker.extension)
+        if self.marker.python:
+            roots = (str(self.folder / root) for root in self.marker.python)
+            env["PYTHONPATH"] = os.pathsep.join(roots)
+        return env
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a builder has put into a product's folder.
+
+    Attributes:
+        extension: The shared library, relative to the folder; or empty.
+        python: Folders for Python's path, relative to it.
+        seconds: How long it took.
+        log: SHA-256 of what the build wrote.
+    """
+
+    seconds: float
+    log: str
+    extension: str = ""
+    python: tuple[str, ...] = ()
+
+
+def build_key(inputs: JsonValue) -> str:
+    """Return the name of what is built from some inputs."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def kept_builds() -> Kept:
+    """Return what a run looks through for products, and for locks of theirs, that nobody uses."""
+    return Kept(_shelf(), marker=_SHELF_MARKER)
+
+
+def find(key: str) -> Product | None:
+    """Return a product, or None where it is not there or not as it was built.
+
+    Finding it is using it.
+    """
+    folder = _place(key)
+    try:
+        marker = Marker.model_validate_json((folder / _SHELF_MARKER).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    for name, stamp in marker.files.items():
+        try:
+            if _stamp(folder / name) != stamp:
+                return None
+        except OSError:
+            return None
+    used(folder / _SHELF_MARKER)
+    return Product(key, folder, marker)
+
+
+def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
+    """Build a product unless it is there; of several who want it, one builds."""
+    with lock(_place(key).with_suffix(".lock"), "a build"):
+        there = find(key)
+        if there is not None:
+            return there
+        folder = _place(key)
+        process.remove_tree(folder)
+        folder.mkdir()
+        try:
+            made = build(folder)
+            if made is not None:
+                _seal(folder, made)
+        finally:
+            if not (folder / _SHELF_MARKER).is_file():
+                process.remove_tree(folder)
+        return find(key)
+
+
+def _shelf() -> Path:
+    return cache_folder() / "builds"
+
+
+def _place(key: str) -> Path:
+    return _shelf() / key
+
+
+def _seal(folder: Path, made: Made) -> None:
+    """Note what is there, and that it is all there."""
+    digest = ""
+    if made.extension:
+        digest = hashlib.sha256((folder / made.extension).read_bytes()).hexdigest()
+    counted = [folder / made.extension] if made.extension else []
+    for root in made.python:
+        counted += [
+            Path(parent) / name
+            for parent, _folders, names in os.walk(folder / root)
+            for name in names
+        ]
+    marker = Marker(
+        extension=made.extension,
+        python=made.python,
+        sha256=digest,
+        seconds=round(made.seconds, 3),
+        log=made.log,
+        files={path.relative_to(folder).as_posix(): _stamp(path) for path in counted},
+    )
+    write_atomically(folder / _SHELF_MARKER, marker.model_dump_json().encode())
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return what tells that a file was changed. A link is looked at itself."""
+    status = path.lstat()
+    return status.st_size, status.st_mtime_ns
+
+
+#: Programs that are put before a compiler, the preferred first.
+_KNOWN: Final = ("ccache", "sccache")
+#: Bytes that a cache's folder must still take.
+_PROBE: Final = 2**20
+#: Languages for which CMake (3.17 or newer) reads `CMAKE_<LANG>_COMPILER_LAUNCHER`
+#: from the environment.
+_CMAKE_LANGUAGES: Final = ("C", "CXX", "CUDA", "HIP")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A compiler cache.
+
+    Attributes:
+        name: `ccache` or `sccache`.
+        program: Where it is.
+        env: What it is told.
+    """
+
+    name: str
+    program: Path
+    env: Mapping[str, str]
+
+    @property
+    def cmake_environment(self) -> dict[str, str]:
+        """The variables that make CMake put it before each compiler."""
+        return {
+            f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
+            for language in _CMAKE_LANGUAGES
+        }
+
+
+def find_launcher() -> Launcher | None:
+    """Return the compiler cache of this machine, or None.
+
+    A build has an empty HOME, so the cache's folder is named: the user's where a
+    variable says it, else one in contribbot's cache folder. Where nothing can be written
+    there, a build goes without: a compiler cache that complains would fail it.
+    """
+    for name in _KNOWN:
+        program = shutil.which(name)
+        if program is None:
+            continue
+        variable = f"{name.upper()}_DIR"
+        folder = Path(os.environ.get(variable) or cache_folder() / name)
+        if not _takes(folder):
+            continue
+        env = {variable: str(folder)}
+        if name == "ccache":
+            # Builds name their files relative to a folder that is another one each time.
+            env["CCACHE_NOHASHDIR"] = "1"
+        else:
+            # It starts a server, which need not stay for long.
+            env["SCCACHE_IDLE_TIMEOUT"] = "60"
+        return Launcher(name, Path(program), env)
+    return None
+
+
+def _takes(folder: Path) -> bool:
+    """Say whether files can be written into a folder, which need not be there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,264 @@
+"""The way `full`: the upstream's own recipe, run in a copy of the tree."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue
+
+from contribbot import process
+from contribbot.git.patch_format import export
+from contribbot.git.repository import Store
+from contribbot.hardware import recipe_child
+from contribbot.hardware.build_cache import Launcher
+from contribbot.hardware.toolchain import target_environment
+from contribbot.model.evidence import Machine
+from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
+
+#: A build may say much; the whole is kept in a log.
+_MAX_OUTPUT: Final = 64 * 2**20
+#: What compilers, linkers, CMake and make say of what is wrong, the plainest first.
+_COMPLAINTS: Final = (
+    re.compile(
+        r"\berror\b\s*(?:#\d+\s*)?:|^nvcc fatal\b|\bundefined reference to\b|\bcannot find -l"
+        r"|\bmultiple definition of\b|^CMake Error\b"
+    ),
+    re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b(?::|$)"),
+    re.compile(r"\*\*\* .*(?:Error \d+|No rule|Stop)"),
+    re.compile(r"^FAILED:"),
+)
+#: What is passed over: warnings, the lines of source that compilers quote, what linkers
+#: say after what is wrong, and the commands themselves.
+_PASSED_OVER: Final = re.compile(
+    r"\bwarning\b\s*(?:#\d+[-\w]*\s*)?:|^\d* *\| |^\+ "
+    r"|ld returned \d+ exit status|linker command failed"
+)
+#: The driver's words when the kernel killed a compiler, and those of one without memory.
+_NO_MEMORY: Final = re.compile(
+    r"Killed signal terminated program|virtual memory exhausted|std::bad_alloc"
+    r"|[Cc]annot allocate memory|out of memory allocating"
+)
+_CRASHED: Final = re.compile(
+    r"internal compiler error|Segmentation fault|PLEASE submit a (?:full )?bug report"
+    r"|Internal error|signal \d+ received|died due to signal"
+)
+_NO_SPACE: Final = re.compile(r"No space left on device", re.IGNORECASE)
+#: Exit statuses of a program that a signal ended begin here (POSIX shells).
+_SIGNALLED: Final = 128
+_KILLED: Final = 128 + 9
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How the commands of a build ended. At most one of the three complaints is there.
+
+    Attributes:
+        output: What they wrote, without the folders of this machine.
+        seconds: Wall-clock time.
+        error: What is wrong with what was built, in one line.
+        lacking: What this machine could not do: time, memory, disk.
+        crash: How a compiler crashed; that says neither.
+    """
+
+    output: str
+    seconds: float
+    error: str = ""
+    lacking: str = ""
+    crash: str = ""
+
+
+def run_commands(
+    commands: Sequence[Sequence[str]],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float,
+    script: Path,
+    scrub: Callable[[str], str],
+) -> Ran:
+    """Run commands one after the other, until one fails; none of them outlives contribbot."""
+    script.write_text(json.dumps([list(argv) for argv in commands]), encoding="utf-8")
+    done = process.supervise(
+        [sys.executable, "-I", "-S", recipe_child.__file__, str(script)],
+        cwd=cwd,
+        env=env,
+        timeout=timeout,
+        max_output=_MAX_OUTPUT,
+        # Compilers know nothing of contribbot, and may run for hours.
+        tethered=True,
+    )
+    # Killed because this process ends: that is no outcome.
+    process.check_stopping()
+    return _judge(done, scrub(done.output.decode("utf-8", "replace")), timeout)
+
+
+def _judge(done: process.Supervised, output: str, timeout: float) -> Ran:
+    status = done.returncode if done.returncode >= 0 else _SIGNALLED - done.returncode
+    lacking = crash = error = ""
+    if done.timed_out:
+        lacking = f"not finished after {timeout:g} s"
+    elif done.flooded:
+        crash = f"it wrote more than {_MAX_OUTPUT >> 20} MiB"
+    elif status == 0:
+        pass
+    elif _NO_SPACE.search(output):
+        lacking = "the disk is full"
+    elif status == _KILLED or _NO_MEMORY.search(output):
+        lacking = "killed, or out of memory"
+    elif crashed := _line_with(_CRASHED, output):
+        crash = f"the compiler crashed: {crashed}"
+    elif status > _SIGNALLED:
+        crash = f"it was ended by signal {status - _SIGNALLED}"
+    else:
+        error = complaint(output) or f"exit status {status}"
+    return Ran(output, done.seconds, error=error, lacking=lacking, crash=crash)
+
+
+def _line_with(pattern: re.Pattern[str], output: str) -> str:
+    return next((row.strip() for row in output.splitlines() if pattern.search(row)), "")
+
+
+def complaint(output: str) -> str:
+    """Return the line that says what is wrong: the first error, or else the last line."""
+    rows = [row.strip() for row in output.splitlines() if row.strip()]
+    told = [row for row in rows if not _PASSED_OVER.search(row)]
+    for pattern in _COMPLAINTS:
+        for row in told:
+            if pattern.search(row):
+                return row
+    return told[-1] if told else ""
+
+
+_MODULE: Final = "python:"
+_PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+#: The copy of the tree in a product's folder.
+COPY: Final = "tree"
+
+
+def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
+    """Say what this machine lacks for an upstream's recipe, or nothing."""
+    if recipe is None:
+        return f"upstreams/{upstream}.toml has no [build]"
+    if target not in recipe.targets:
+        return f"the recipe of {upstream} builds for {', '.join(recipe.targets)}, not {target}"
+    for need in recipe.requires:
+        if need.startswith(_MODULE):
+            name = need.removeprefix(_MODULE)
+            if importlib.util.find_spec(name.partition(".")[0]) is None:
+                return f"the Python module {name} is not installed, which the recipe needs"
+        elif shutil.which(need) is None:
+            return f"no {need} on this machine, which the recipe of {upstream} needs"
+    return ""
+
+
+def lacks(store: Store, tree: str, recipe: BuildRecipe) -> str:
+    """Return a path that a recipe needs and a tree does not hold, or nothing."""
+    folder = () if recipe.folder == "." else (recipe.folder,)
+    needed: tuple[str, ...] = (*folder, *recipe.needs)
+    for path in needed:
+        if store.resolve(f"{tree}:{path}") is None:
+            return path
+    return ""
+
+
+def inputs_of(
+    tree: str, recipe: BuildRecipe, target: str, *, machine: Machine, version: str
+) -> JsonValue:
+    """Return what a build by the recipe depends on, as far as it can be known."""
+    return {
+        "way": "full",
+        "tree": tree,
+        "recipe": recipe.model_dump(mode="json", exclude={"takes", "timeout"}),
+        "target": target,
+        "version": version,
+        # Not known are the headers and libraries that it finds: the machine stands for them.
+        "machine": machine.fingerprint,
+        "programs": [shutil.which(need) for need in recipe.requires],
+    }
+
+
+def run_recipe(
+    recipe: BuildRecipe,
+    *,
+    store: Store,
+    tree: str,
+    values: Mapping[str, str],
+    machine: Machine,
+    launcher: Launcher | None,
+    timeout: float,
+    folder: Path,
+    into: Path,
+    scrub: Callable[[str], str],
+) -> Ran:
+    """Build a tree in a copy of its own, which stays as the product."""
+    copy = into / COPY
+    export(store, tree, copy, index=folder / "index")
+    for name in ("home", "tmp"):
+        (folder / name).mkdir()
+    filled = _filled(recipe, {**values, "tree": str(copy), "python": sys.executable})
+    environment = {
+        **target_environment(values["target"], machine),
+        "MAX_JOBS": values["jobs"],
+        "PYTHONUNBUFFERED": "1",
+        **(_cached(launcher, copy) if launcher else {}),
+        **_places(folder, into),
+        **filled.env,
+    }
+    ran = run_commands(
+        filled.commands,
+        cwd=copy / recipe.folder,
+        env=process.clean_environment(environment),
+        timeout=timeout,
+        script=folder / "commands.json",
+        scrub=scrub,
+    )
+    for path in recipe.discard:
+        process.remove_tree(copy / path)
+    return ran
+
+
+def _filled(recipe: BuildRecipe, known: Mapping[str, str]) -> BuildRecipe:
+    """Return a recipe with what its placeholders stand for."""
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda found: known[found[1]], text)
+
+    return recipe.model_copy(
+        update={
+            "commands": tuple(tuple(map(fill, argv)) for argv in recipe.commands),
+            "env": {name: fill(value) for name, value in recipe.env.items()},
+        }
+    )
+
+
+def _places(folder: Path, into: Path) -> dict[str, str]:
+    """Return the variables that keep a build within its own folders."""
+    return {
+        # A version is not read from whatever repository the cache lies in.
+        "GIT_CEILING_DIRECTORIES": str(into),
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+    }
+
+
+def _cached(launcher: Launcher, copy: Path) -> dict[str, str]:
+    # Paths below the copy are taken as relative: each copy lies elsewhere.
+    base = {"CCACHE_BASEDIR": str(copy)} if launcher.name == "ccache" else {}
+    return {**launcher.env, **launcher.cmake_environment, **base}
+
+
+def missing_product(recipe: BuildRecipe, into: Path) -> str:
+    """Return a path that a recipe promises and did not make, or nothing."""
+    made: tuple[str, ...] = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
+    for path in made:
+        if not (into / COPY / path).exists():
+            return path
+    return ""

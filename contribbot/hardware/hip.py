@@ -1,0 +1,154 @@
+"""Compiling HIP C++ to a listing, on a machine that need not have an AMD GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contribbot import process
+from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
+from contribbot.hardware.compiler import Compiler
+from contribbot.hardware.toolchain import Lacking, Toolchain, find_toolchain
+
+#: Headers that stand in for what a plain clang does not find; see README.md there.
+HEADERS: Final = Path(__file__).parent / "headers"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is compiled, and how."""
+
+    path: Path
+    include: tuple[Path, ...]
+    #: Macros, as `NAME` or `NAME=VALUE`.
+    defines: tuple[str, ...]
+    standard: str
+    #: Whether torch's headers are needed.
+    torch: bool
+    #: Folders that stand for the tree: their names must not matter.
+    folders: tuple[Path, ...]
+
+
+def toolchain(target: str) -> Toolchain | Lacking:
+    """Return what compiles HIP for a target on this machine."""
+    return find_toolchain(target, HEADERS)
+
+
+def torch_include() -> Path | None:
+    """Return torch's include folder, without importing torch; None: there is none."""
+    spec = importlib.util.find_spec("torch")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        include = Path(place) / "include"
+        if (include / "torch").is_dir():
+            return include
+    return None
+
+
+def headers_digest() -> str:
+    """Return the SHA-256 over the stand-in headers, in hexadecimal."""
+    total = hashlib.sha256()
+    for path in sorted(HEADERS.rglob("*.h")):
+        total.update(path.relative_to(HEADERS).as_posix().encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def compile_hip(
+    source: Source,
+    target: str,
+    *,
+    using: Toolchain,
+    folder: Path,
+    timeout: float,
+    scrub: Callable[[str], str],
+) -> Compiled:
+    """Compile a source for a target and read the listing."""
+    scrub = _scrub_further(scrub, using)
+    arguments = _arguments(source, target, using)
+    told = [scrub(word) for word in (*using.command, *arguments, "-S", str(source.path))]
+    compiler = Compiler(using, target, folder, timeout, scrub, process.describe(told))
+
+    def make(*how: str) -> bytes:
+        return compiler.run([*using.argv, *arguments, *how, "-o", compiler.output, source.path])
+
+    try:
+        key = key_of(make("-E"), told, using.identity)
+        with alone(key):
+            known = recall(key)
+            if known is not None:
+                return known.model_copy(update={"command": compiler.command})
+            result = _read(compiler, make)
+            # An error tells its line, which another comment moves; it is also soon found again.
+            remember(key, result)
+            return result
+    except CompileError as failure:
+        return failure.result
+
+
+def _read(compiler: Compiler, make: Callable[..., bytes]) -> Compiled:
+    """Make and read the listing."""
+    listing = make("-S")
+    try:
+        return compiler.read(listing)
+    except CompileError:
+        # Where the source's own assembly is wrong, the compiler names the source's line.
+        make("-S", "-Xclang", "-emit-obj")
+        raise
+
+
+def _scrub_further(scrub: Callable[[str], str], using: Toolchain) -> Callable[[str], str]:
+    """Name the folders of headers by what they are, wherever they lie."""
+    named = [(str(HEADERS), "<stand-ins>"), *using.folders]
+    torch = torch_include()
+    if torch is not None:
+        named.append((str(torch), "<torch>/include"))
+
+    def further(text: str) -> str:
+        for folder, placeholder in named:
+            text = text.replace(folder, placeholder)
+        return scrub(text)
+
+    return further
+
+
+def _arguments(source: Source, target: str, using: Toolchain) -> list[str]:
+    """Return what the compiler is told, beside what it shall make of which file."""
+    torch = torch_include() if source.torch else None
+    system: Sequence[Path] = ()
+    if torch is not None:
+        system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
+    return [
+        "-x", "hip", "--cuda-device-only", f"--offload-arch={target}", f"-std={source.standard}",
+        "-O3", "-D__HIP_PLATFORM_AMD__",
+        *(f"-D{macro}" for macro in source.defines),
+        *(f"-I{root}" for root in source.include), *using.flags,
+        *(word for root in system for word in ("-isystem", str(root))),
+        # The folder's name must not get into what is compiled (__FILE__).
+        *(f"-ffile-prefix-map={one}=." for one in source.folders),
+        "-w", "-ferror-limit=1", "-fno-color-diagnostics", "-fno-caret-diagnostics",
+    ]  # fmt: skip
+
+
+STARVED: Final = "killed, or out of memory"
+_FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
+#: What clang's driver says of a compiler that was killed, and those that got no memory.
+_NO_MEMORY: Final = re.compile(
+    r"unable to execute command: Killed|LLVM ERROR: out of memory|std::bad_alloc"
+    r"|[Cc]annot allocate memory|^MemoryError\b",
+    re.MULTILINE,
+)
+
+
+def lacking(done: process.Supervised, said: str, timeout: float) -> str:
+    """Say what this machine lacked for a compiler that failed, or nothing."""
+    if _FULL_DISK.search(said):
+        raise process.no_space("what a compiler writes")
+    if done.timed_out:
+        return f"not finished after {timeout:g} s"
+    # Killed by whom counts: a kernel's file runs under Triton, and can end its own process.
+    return STARVED if done.starved or _NO_MEMORY.search(said) else ""

@@ -1,0 +1,327 @@
+"""What a code object holds: kernels, their registers, and their instructions.
+
+The assembler says which bytes it makes of each row of a listing, and a row counts where
+these are the function's next bytes: text that makes no code, or makes it elsewhere, counts
+nowhere. Registers stand in the listing's metadata, YAML that the same writer always writes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field
+
+from contribbot.hardware.code_object import read_object
+from contribbot.hardware.targets import Use, occupancy
+from contribbot.model.base import Model
+
+#: The C++ runtimes that know how: GCC's, on which clang and torch stand, then LLVM's.
+_RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1")
+
+
+@functools.cache
+def _demangler() -> tuple[Callable[..., int | None], Callable[[int], None]] | None:
+    """Return `__cxa_demangle` (Itanium C++ ABI, 3.4) and what frees its result."""
+    for name in _RUNTIMES:
+        try:
+            library = ctypes.CDLL(name)
+            kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, *[ctypes.c_void_p] * 3)
+            call = kind(("__cxa_demangle", library))
+            free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(("free", library))
+        except (OSError, AttributeError):
+            continue
+        return call, free
+    return None
+
+
+def demangle(symbol: str) -> str:
+    """Return the C++ name behind a symbol; the symbol itself where there is none."""
+    found = _demangler() if symbol.startswith("_Z") else None
+    if found is None:
+        return symbol
+    call, free = found
+    address = call(symbol.encode(), None, None, None)
+    if not address:
+        return symbol
+    try:
+        return ctypes.string_at(address).decode("utf-8", "replace")
+    finally:
+        free(address)
+
+
+def title_of(symbol: str) -> str:
+    """Return the name of a function with its template arguments, without its parameters."""
+    name = demangle(symbol)
+    if name == symbol:
+        return symbol
+    # Only the name of a template has its result's type in front; a kernel's is void.
+    return _without_last(name, "()").removeprefix("void ")
+
+
+def function_of(title: str) -> str:
+    """Return the name of a function without its template arguments."""
+    return _without_last(title, "<>")
+
+
+def _without_last(name: str, brackets: str) -> str:
+    """Return a name without the brackets that it ends with, and what is in them."""
+    depth = 0
+    for place in range(len(name) - 1, -1, -1):
+        depth += {brackets[1]: 1, brackets[0]: -1}.get(name[place], 0)
+        if depth == 0:
+            return name[:place] if name.endswith(brackets[1]) else name
+    return name
+
+
+#: Encodings, which the assembler writes behind a mnemonic.
+_ENCODING: Final = re.compile(r"_(?:e32|e64|dpp|dpp8|sdwa|e64_dpp|e64_dpp8)$")
+
+#: Classes by what a mnemonic starts with; the first that fits counts. From the
+#: instruction set documents' chapters: scalar, vector, matrix, memory, branches.
+_CLASSES: Final = (
+    ("matrix", r"v_(?:mfma|smfmac|wmma|swmmac)_"),
+    ("valu", r"v_"),
+    ("branch", r"s_(?:branch|cbranch|setpc|swappc|call|endpgm|subvector_loop|trap)"),
+    ("wait", r"s_(?:waitcnt|wait_)"),
+    ("sync", r"s_(?:barrier|sendmsg|sleep)"),
+    # Hints for the scheduler and the fetcher: they take a slot and do no work.
+    ("hint", r"s_(?:nop|clause|delay_alu|inst_prefetch|set_inst_prefetch|setprio|code_end)"),
+    (
+        "smem",
+        r"s_(?:load|store|buffer_|scratch_|atomic|dcache|mem(?:real)?time|gl1_inv|prefetch|atc_)",
+    ),
+    ("salu", r"s_"),
+    ("lds", r"ds_|lds_"),
+    ("vmem", r"(?:buffer|tbuffer|image|global|flat|scratch|tensor|cluster)_"),
+)
+CLASSES: Final = (*(name for name, _ in _CLASSES), "other")
+_COMPILED: Final = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES)
+
+
+@functools.cache
+def plain(mnemonic: str) -> str:
+    """Return a mnemonic without its encoding: `v_add_f32` for `v_add_f32_e32`."""
+    return _ENCODING.sub("", mnemonic)
+
+
+@functools.cache
+def class_of(mnemonic: str) -> str:
+    """Return the class of a mnemonic, one of `CLASSES`."""
+    for name, pattern in _COMPILED:
+        if pattern.match(mnemonic):
+            return name
+    return "other"
+
+
+_DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+)(.*?)\.end_amdhsa_kernel", re.DOTALL)
+_METADATA: Final = re.compile(r"\.amdgpu_metadata(.*?)\.end_amdgpu_metadata", re.DOTALL)
+_WGP: Final = ".amdhsa_workgroup_processor_mode 1"
+#: What stands before the bytes of an instruction.
+_LISTING_ENCODING: Final = "encoding: ["
+#: What the assembler writes of a listing: labels, and instructions with their bytes.
+_ROW: Final = re.compile(
+    r"^(?:(?P<label>[^\s;:]+):|\t(?P<text>[a-z][^;\n]*)[^\n]*; "
+    rf"{re.escape(_LISTING_ENCODING)}(?P<bytes>[^\]\n]+))",
+    re.MULTILINE,
+)
+_ITEM: Final = "\n  - "
+_NUMBER: Final = re.compile(r"^(?:    )?\.(\w+):\s+(\d+)$", re.MULTILINE)
+#: `s_nop 0`, with which the assembler fills up to what must be aligned.
+_FILLER: Final = b"\0\0\x80\xbf"
+_FULL_BLOCK: Final = 1024
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Kernel(Model):
+    """One kernel: registers of a lane or wavefront, sizes in bytes (docs/compile.md)."""
+
+    symbol: str
+    #: Its name in the source, with template arguments, without parameters.
+    title: str
+    #: Accumulation registers are among them where the target has one file for both.
+    vgprs: Count
+    agprs: Count
+    sgprs: Count
+    lds: Count
+    scratch: Count
+    vgpr_spills: Count
+    sgpr_spills: Count
+    wavefront: Count
+    kernarg: Count
+    #: Wavefronts that a SIMD can hold; None for a target that is not known.
+    occupancy: Count | None
+    #: With what aligns it.
+    code: Count
+    #: A pair issued at once is one.
+    instructions: Count
+    #: How often each occurs, without encoding; both halves of a pair.
+    mnemonics: dict[str, Count]
+
+    @property
+    def function(self) -> str:
+        """Its name without template arguments."""
+        return function_of(self.title)
+
+    @property
+    def works(self) -> bool:
+        """Whether it does anything but end."""
+        return self.instructions > 1
+
+    @property
+    def spills(self) -> int:
+        """Registers that were spilled."""
+        return self.vgpr_spills + self.sgpr_spills
+
+
+class Listing(Model):
+    """The kernels of a code object, in the order of its listing."""
+
+    kernels: Annotated[tuple[Kernel, ...], Field(strict=False)]
+    #: Instructions of each function that is no kernel and was not inlined.
+    functions: dict[str, Count]
+    #: Functions that are called and not there.
+    unresolved: Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class Instruction(NamedTuple):
+    """One that the assembler read."""
+
+    #: Without encoding; both halves of a pair that RDNA 3 and later issue at once.
+    mnemonics: tuple[str, ...]
+    size: int
+    #: What is known of its bytes: a branch's distance and a symbol's address are not.
+    known: tuple[tuple[int, bytes], ...]
+
+    def stands(self, code: bytes, place: int) -> bool:
+        """Return whether code holds it at a place."""
+        return all(code.startswith(part, place + start) for start, part in self.known)
+
+
+def without_facts(text: str) -> str:
+    """Return what the assembler shall read of a listing: code, and nothing that looks read."""
+    # Of the rest, releases know different parts, and not every name can be written there.
+    return _METADATA.sub("", _DESCRIPTOR.sub("", text)).replace(_LISTING_ENCODING, "-")
+
+
+def read_listing(text: str, encodings: str, content: bytes, target: str) -> Listing:
+    """Read a listing, what the assembler says of it, and the code object that it makes."""
+    code = read_object(content)
+    descriptors = {_bare(found[1]): found[2] for found in _DESCRIPTOR.finditer(text)}
+    # What a source's own assembly adds is not the compiler's.
+    (written, *added) = _METADATA.findall(text) or ("",)
+    numbers = [dict(_NUMBER.findall(item)) for item in written.split(_ITEM)]
+    metadata = [facts for facts in numbers if facts]
+    if added or len(metadata) != len(descriptors) or descriptors.keys() - code.functions.keys():
+        raise ValueError(f"{len(metadata)} kernels, and code of {len(descriptors)}")
+    rows, labels = _read_encodings(encodings)
+    held = {
+        name: _decoded(name, within, rows[labels.get(name, 0) :])
+        for name, within in code.functions.items()
+    }
+    return Listing(
+        # Both are written in the order of the functions; names are quoted in different ways.
+        kernels=tuple(
+            _kernel(symbol, facts, code.functions[symbol], held[symbol], target, wgp=_WGP in said)
+            for (symbol, said), facts in zip(descriptors.items(), metadata, strict=True)
+        ),
+        functions={
+            title_of(name): len(rows) for name, rows in held.items() if name not in descriptors
+        },
+        unresolved=tuple(sorted(map(title_of, code.undefined))),
+    )
+
+
+def _bare(symbol: str) -> str:
+    """Return a symbol without the quotes that it may stand in."""
+    return symbol[1:-1].replace('\\"', '"') if symbol.startswith('"') else symbol
+
+
+def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
+    """Return the instructions that the assembler read, and which of them follows a label."""
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    for row in _ROW.finditer(text):
+        if row["label"]:
+            labels[row["label"]] = len(instructions)
+            continue
+        mnemonics = tuple(plain(half.split()[0]) for half in row["text"].split("::"))
+        parts = row["bytes"].split(",")
+        known: Iterable[tuple[int, bytes]]
+        if "A" in row["bytes"]:
+            whole = ((n, part) for n, part in enumerate(parts) if len(part) == len("0x00"))
+            known = ((n, bytes.fromhex(part[2:])) for n, part in whole)
+        else:
+            known = [(0, bytes.fromhex("".join(parts).replace("0x", "")))]
+        instructions.append(Instruction(mnemonics, len(parts), tuple(known)))
+    return instructions, labels
+
+
+def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[Instruction]:
+    """Return the instructions of a function; what only aligns is none."""
+    found: list[Instruction] = []
+    place = 0
+    for row in rows:
+        while not row.stands(code, place) and code.startswith(_FILLER, place):
+            place += len(_FILLER)
+        if place == len(code):
+            break
+        if row.stands(code, place):
+            found.append(row)
+            place += row.size
+    if code[place:].replace(_FILLER, b""):
+        raise ValueError(f"no row of the listing makes what {title_of(function)} has at {place:#x}")
+    return found
+
+
+def _kernel(
+    symbol: str,
+    facts: dict[str, str],
+    code: bytes,
+    held: list[Instruction],
+    target: str,
+    *,
+    wgp: bool,
+) -> Kernel:
+    def number(name: str, default: int = 0) -> int:
+        return int(facts.get(name, default))
+
+    use = Use(
+        vgprs=number("vgpr_count"),
+        sgprs=number("sgpr_count"),
+        lds=number("group_segment_fixed_size"),
+        wavefront=number("wavefront_size", 64),
+        workgroup=number("max_flat_workgroup_size", _FULL_BLOCK),
+        wgp=wgp,
+    )
+    return Kernel(
+        symbol=symbol,
+        title=title_of(symbol),
+        vgprs=use.vgprs,
+        agprs=number("agpr_count"),
+        sgprs=use.sgprs,
+        lds=use.lds,
+        scratch=number("private_segment_fixed_size"),
+        vgpr_spills=number("vgpr_spill_count"),
+        sgpr_spills=number("sgpr_spill_count"),
+        wavefront=use.wavefront,
+        kernarg=number("kernarg_segment_size"),
+        occupancy=occupancy(target, use),
+        code=len(code),
+        instructions=len(held),
+        mnemonics=dict(sorted(Counter(name for row in held for name in row.mnemonics).items())),
+    )
+
+
+def by_class(kernels: tuple[Kernel, ...]) -> dict[str, int]:
+    """Return how many instructions of each class some kernels hold; halves of pairs count."""
+    total: Counter[str] = Counter()
+    for kernel in kernels:
+        for mnemonic, count in kernel.mnemonics.items():
+            total[class_of(mnemonic)] += count
+    return dict(sorted(total.items()))

@@ -1,0 +1,132 @@
+"""Compiles a Triton kernel for an AMD target, in a child python without an AMD GPU.
+
+Started as a script, `triton_child.py REQUEST ANSWER`: the request is a JSON document
+(`file`, `function`, `signature`, `constants`, `num_warps`, `target`, `wavefront`), the
+answer is another: `listing`, or `error` with `broken` and `unknown_target`. Of
+contribbot it imports only what ends it with its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from contribbot.lifeline import guard_group
+
+#: What triton's passes write of a target that they do not know.
+_UNKNOWN = re.compile(r"unsupported target: '[^']*'")
+_FIRST_ERROR = re.compile(r"error: (.+)")
+_LONGEST = 2000
+_DEEPEST = 20
+
+
+def _load(path: Path) -> ModuleType:
+    """Import a file by its place: importing its package would import all of it."""
+    spec = importlib.util.spec_from_file_location(f"compiled_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _heard(said: list[str]) -> Iterator[None]:
+    """Collect what native code writes to standard error, where it says what is wrong."""
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            said.append(file.read().decode("utf-8", "replace"))
+
+
+def _compile(request: dict[str, object], module: ModuleType) -> str:
+    # By name: what cannot be imported must be reported, and triton has no types to check.
+    triton = importlib.import_module("triton")
+    target_kind = importlib.import_module("triton.backends.compiler").GPUTarget
+    source_kind = importlib.import_module("triton.compiler").ASTSource
+    kernel_kind = importlib.import_module("triton.runtime.jit").JITFunction
+
+    name = str(request["function"])
+    kernel = getattr(module, name)
+    # What tunes and what computes parameters wraps the function itself.
+    while not isinstance(kernel, kernel_kind):
+        if not hasattr(kernel, "fn"):
+            raise TypeError(f"{name} is no function under triton.jit")
+        kernel = kernel.fn
+    signature, attributes = {}, {}
+    stated = request["signature"]
+    assert isinstance(stated, dict)  # noqa: S101  contribbot wrote the request
+    for place, parameter in enumerate(kernel.arg_names):
+        if parameter not in stated:
+            raise TypeError(f"{name}: the signature has no type for {parameter}")
+        kind, _, multiple = str(stated[parameter]).partition(":")
+        signature[parameter] = kind
+        if multiple:
+            attributes[place,] = [["tt.divisibility", int(multiple)]]
+    source = source_kind(kernel, signature, request["constants"], attributes)
+    target = target_kind("hip", request["target"], request["wavefront"])
+    made = triton.compile(source, target=target, options={"num_warps": request["num_warps"]})
+    return str(made.asm["amdgcn"])
+
+
+def _told(error: BaseException) -> str:
+    """Say in one line what is wrong: triton wraps an error once for each function around it."""
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and len(chain) < _DEEPEST:
+        chain.append(cause)
+    return " <- ".join(" ".join(f"{type(one).__name__}: {one}".split()) for one in reversed(chain))
+
+
+def _answer(request: dict[str, object]) -> dict[str, object]:
+    said: list[str] = []
+    stage = "import"
+    try:
+        with _heard(said):
+            module = _load(Path(str(request["file"])))
+            stage = "compile"
+            listing = _compile(request, module)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
+        text = _told(error)
+        heard = said[0] if said else ""
+        unknown = bool(_UNKNOWN.search(heard) or _UNKNOWN.search(text))
+        first = _FIRST_ERROR.search(heard)
+        # A failed pass says so and no more; why stands on standard error.
+        if isinstance(error, RuntimeError) and first:
+            text = f"{text}: {first[1]}"
+        broken = isinstance(error, ImportError) or (
+            stage == "import" and isinstance(error, FileNotFoundError)
+        )
+        sys.stderr.write(heard)
+        return {"error": text[:_LONGEST], "broken": broken, "unknown_target": unknown}
+    return {"listing": listing}
+
+
+def main() -> None:
+    """Answer one request."""
+    lifeline = os.environ.pop("CONTRIBBOT_LIFELINE", "")
+    if lifeline:
+        guard_group(int(lifeline))
+    request, answer = map(Path, sys.argv[1:])
+    told = _answer(json.loads(request.read_text(encoding="utf-8")))
+    answer.write_text(json.dumps(told), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

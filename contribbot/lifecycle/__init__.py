@@ -1,0 +1,1 @@
+"""What becomes of a queue while its upstreams move on."""

@@ -1,0 +1,129 @@
+"""What each member of a stack contributes: its top, verified with each member left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from contribbot.errors import ExitCode, UsageError
+from contribbot.model.evidence import Outcome, PatchReport, StageResult, Verdict
+from contribbot.model.lifecycle import Loss, Share, StackReport
+from contribbot.queue.load import Queue
+from contribbot.verify.pipeline import Options, Watcher, verify
+
+#: Stages whose outcomes are of the patch's proofs, not of the way to them.
+_WAY = frozenset({"source", "apply"})
+
+
+def stacks(queue: Queue, names: Sequence[str]) -> list[str]:
+    """Return those of some patches that stand on others."""
+    tops = [name for name in names or queue.specs if queue.specs[name].depends_on]
+    if not tops:
+        which = ", ".join(names) if names else "the queue"
+        raise UsageError(
+            f"--leave-one-out: {which}: no patch with depends_on",
+            hint="name one that stands on others",
+        )
+    return tops
+
+
+def leave_one_out(
+    queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
+) -> StackReport:
+    """Verify the top of each stack whole, and with each member left out in turn.
+
+    Nothing is recorded: these are not the patches that the queue holds.
+    """
+    whole = [done.report for done in verify(queue, names, options=options, watcher=watcher)]
+    shares: list[Share] = []
+    untold: dict[str, str] = {}
+    refuted = [one.patch for one in whole if one.verdict is Verdict.REFUTED]
+    for top, report in zip(names, whole, strict=True):
+        why = _untellable(report)
+        if why:
+            untold[top] = why
+            continue
+        for member in queue.below(top):
+            rest = verify(without(queue, member), [top], options=options, watcher=watcher)
+            shares.append(share(top, member, report, rest[0].report))
+    return StackReport(shares=tuple(shares), untold=untold, refuted=tuple(refuted))
+
+
+def without(queue: Queue, member: str) -> Queue:
+    """Return the queue without one patch; what stood on it stands on what is below it.
+
+    Benches are left out too: they take their time, and say nothing of what a member is for.
+    """
+    specs = {}
+    for name, spec in queue.specs.items():
+        if name == member:
+            continue
+        below: list[str] = []
+        for lower in spec.depends_on:
+            below += queue.specs[member].depends_on if lower == member else (lower,)
+        update = {"depends_on": tuple(dict.fromkeys(below)), "bench": ()}
+        specs[name] = spec.model_copy(update=update)
+    return replace(queue, specs=specs)
+
+
+def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share:
+    """Say what passes with a member and not without it."""
+    apply = next(one for one in rest.stages if one.stage == "apply")
+    after = {_key(one): one for one in rest.stages}
+    before = [one for one in whole.stages if one.stage not in _WAY and one.stage != "bench"]
+    passed = [one for one in before if one.outcome is Outcome.PASSED]
+    applies = apply.outcome is Outcome.PASSED
+    losses = [Loss(what="apply", reason=apply.reason)] if not applies else [
+        Loss(what=_title(one), reason=_said(then))
+        for one in passed
+        if (then := after.get(_key(one))) is not None and then.outcome is not Outcome.PASSED
+    ]  # fmt: skip
+    return Share(
+        top=top,
+        without=member,
+        applies=applies,
+        losses=tuple(losses),
+        # What has no outcome without the member (its stage was skipped) neither passes nor fails.
+        kept=sum(
+            (then := after.get(_key(one))) is not None and then.outcome is Outcome.PASSED
+            for one in passed
+        )
+        if applies
+        else 0,
+        open=sum(one.outcome is Outcome.UNAVAILABLE for one in before),
+    )
+
+
+def exit_code(report: StackReport) -> ExitCode:
+    """Return what the command says to the shell.
+
+    0: all was told; 1: a whole stack is refuted; 3: this machine could not look.
+    """
+    if not report.untold:
+        return ExitCode.OK
+    return ExitCode.NO if report.refuted else ExitCode.MACHINE
+
+
+def _untellable(report: PatchReport) -> str:
+    """Say why nothing can be said of a stack's members, or nothing."""
+    if report.verdict is Verdict.REFUTED:
+        failed = next(one for one in report.stages if one.outcome is Outcome.FAILED)
+        return f"the whole stack is refuted by {_title(failed)}: {_said(failed)}"
+    for one in report.stages:
+        if one.stage in _WAY and one.outcome is not Outcome.PASSED:
+            return f"{one.stage}: {one.reason}"
+    return ""
+
+
+def _key(result: StageResult) -> tuple[str, str, str]:
+    return result.stage, result.target, str(result.details.get("check", ""))
+
+
+def _said(result: StageResult) -> str:
+    """Return why it ended so, without the name that the title has already."""
+    return result.reason.removeprefix(f"{result.details.get('check', '')}: ")
+
+
+def _title(result: StageResult) -> str:
+    stage, target, check = _key(result)
+    return " ".join(part for part in (stage, check, target if target != "any" else "") if part)

@@ -1,0 +1,29 @@
+"""What a Python child of contribbot does to end with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def guard_group(descriptor: int) -> None:
+    """Have this process's group killed when contribbot is gone, whatever runs here then.
+
+    A process of its own waits for the end of file. A thread would need the interpreter,
+    which native code that hangs does not give; a signal at the parent's death
+    (prctl(2)) ends this process alone, and leaves what it has started.
+    """
+    between = os.fork()
+    if between:
+        os.waitpid(between, 0)
+        os.close(descriptor)
+        return
+    # Nobody's child: what waits for all its children must not wait for this one.
+    if not os.fork():
+        # Nor must those who wait for the ends of this process's pipes.
+        os.closerange(0, descriptor)
+        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        while os.read(descriptor, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)
+    os._exit(0)

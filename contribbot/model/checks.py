@@ -1,0 +1,332 @@
+"""Checks of a patch: what is run on the base tree and on the patched tree."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
+
+from contribbot.model.base import Line, Lines, Model, Name, Pattern, Prose, TreePath, TreePaths
+
+_ORDERS: Final = ("PYTHON", "PYTEST", "COVERAGE", "CONTRIBBOT", "LD_")
+
+
+def _is_the_checks_own(name: str) -> str:
+    if name.startswith(_ORDERS):
+        raise ValueError(f"{name}: a check may not give orders to pytest, Python or the loader")
+    return name
+
+
+#: What a check needs: hardware (`cpu`, `cuda`, a gfx target) or an importable module.
+Requirement = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5}|python:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)$"
+    ),
+]
+#: An LLVM AMDGPU target.
+GfxTarget = Annotated[str, StringConstraints(pattern=r"^gfx[0-9a-f]{3,5}$")]
+#: Hardware that something is built for or runs on.
+Target = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda|gfx[0-9a-f]{3,5})$")]
+#: A pytest file directly inside `checks/`.
+CheckFile = Annotated[str, StringConstraints(pattern=r"^test_[A-Za-z0-9_]+\.py$")]
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+VariableValue = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Environment = dict[VariableName, VariableValue]
+#: Without what pytest, Python or the loader takes orders by.
+CheckEnvironment = dict[Annotated[VariableName, AfterValidator(_is_the_checks_own)], VariableValue]
+Seconds = Annotated[float, Field(gt=0, le=86_400, strict=False)]
+
+#: A failure of no particular kind; a stated reason must tell itself from it.
+_NO_REASON: Final = "Error: x"
+Expectation = Literal["fail-to-pass", "pass-to-pass"]
+
+
+class Stated(Model):
+    """What must happen on the base and on the patched tree.
+
+    Attributes:
+        expect: `fail-to-pass`: fails on the base for the stated reason and passes
+            on the patched tree. `pass-to-pass`: passes on both.
+        reason: Regular expression, searched in each failure on the base. Only for
+            fail-to-pass, and required there.
+    """
+
+    expect: Expectation
+    reason: Pattern = ""
+
+    @model_validator(mode="after")
+    def _reason_fits(self) -> Stated:
+        if self.expect == "pass-to-pass":
+            if self.reason:
+                raise ValueError("reason: only a fail-to-pass check states why the base fails")
+            return self
+        if not self.reason:
+            raise ValueError("reason: a fail-to-pass check must state why the base fails")
+        if re.search(self.reason, "") or re.search(self.reason, _NO_REASON):
+            raise ValueError("reason: matches every failure, so it states no reason")
+        return self
+
+
+class Needy(Model):
+    """Something that runs only where what it needs is there.
+
+    Attributes:
+        requires: One hardware target and any number of `python:MODULE`.
+    """
+
+    requires: Annotated[tuple[Requirement, ...], Field(strict=False, min_length=1)] = ("cpu",)
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Needy:
+        hardware = [need for need in self.requires if not need.startswith("python:")]
+        if len(hardware) != 1:
+            raise ValueError("requires: name exactly one of cpu, cuda or a gfx target")
+        return self
+
+    @property
+    def target(self) -> str:
+        """The hardware that it runs on: `cpu`, `cuda` or a gfx target."""
+        return next(need for need in self.requires if not need.startswith("python:"))
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The Python modules that must be importable."""
+        return tuple(need[7:] for need in self.requires if need.startswith("python:"))
+
+
+class Check(Stated, Needy):
+    """A pytest file of a patch, run on the base tree and on the patched tree.
+
+    Every test of the file must do what `expect` says; `reason` is searched in
+    `ExceptionType: message`.
+
+    Attributes:
+        name: How outcomes call it.
+        file: The file in `checks/`.
+        build: The `[[build]]` whose product it loads, or empty.
+        timeout: Seconds that one run may take.
+        env: Environment variables for it.
+        kernels: Regular expressions; each must be found in the name of a kernel that ran
+            on the GPU under the patched tree.
+    """
+
+    name: Name
+    file: CheckFile
+    build: Name | Literal[""] = ""
+    timeout: Seconds = 120.0
+    env: CheckEnvironment = Field(default_factory=dict)
+    kernels: Annotated[tuple[Pattern, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _kernels_are_a_gpus(self) -> Check:
+        if self.kernels and self.target == "cpu":
+            raise ValueError("kernels: only a check on a GPU runs any")
+        if any(re.search(one, "") for one in self.kernels):
+            raise ValueError("kernels: one is found in every name, so it states nothing")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_stated(
+        self, dump: SerializerFunctionWrapHandler
+    ) -> dict[str, JsonValue]:
+        """Leave `kernels` out where none are stated.
+
+        The digest of checks is over this text: a key that was not there when a record was
+        made would make the record stale though nothing was changed.
+        """
+        fields: dict[str, JsonValue] = dump(self)
+        if not self.kernels:
+            fields.pop("kernels", None)
+        return fields
+
+
+#: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
+DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
+
+GfxTargets = Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
+#: A mnemonic of the AMDGPU instruction set.
+Mnemonic = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+Mnemonics = Annotated[tuple[Mnemonic, ...], Field(strict=False)]
+#: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
+_CPP: Final = (".cpp", ".cc", ".cxx")
+_KERNELS: Final = (".cu", ".hip")
+#: A bench file directly inside `checks/`.
+BenchFile = Annotated[str, StringConstraints(pattern=r"^bench_[A-Za-z0-9_]+\.py$")]
+#: A path inside `checks/`.
+SupportPath = TreePath
+Positive = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
+#: The name of a dtype of torch, such as `bfloat16`.
+DtypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class Hipify(Stated):
+    """What the upstream's hipify step must do.
+
+    Attributes:
+        sources: Sources that are hipified beyond those that the patch touches.
+    """
+
+    expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
+    sources: TreePaths = ()
+
+
+class Compile(Stated):
+    """A kernel source that is compiled for AMD targets, on the base and on the patched tree.
+
+    `reason` is searched in the base's failure: the compiler's first error, or the
+    expectation that the base's listing does not meet.
+
+    Attributes:
+        name: How outcomes call it.
+        kind: `hip`: a C++ source; `triton`: a function under `triton.jit`.
+        source: The file in the tree.
+        targets: The AMD targets.
+        kernels: A regular expression; only kernels whose demangled name it is
+            found in count. Empty: all.
+        instructions: Mnemonics, without encoding (`_e32`, `_e64`, …), that every counted
+            kernel that does anything must hold, by target.
+        fewer_instructions: Targets for which the patched kernels must have fewer
+            instructions in all, and none of them more.
+        no_spills: Whether the patched kernels may not spill more than the base's.
+        include: Include roots in the tree, beside the upstream's.
+        defines: Macros, as `NAME` or `NAME=VALUE`, beside the upstream's.
+        timeout: Seconds that one compile may take.
+        function: kind triton: the function.
+        signature: kind triton: the type of each parameter, such as `*bf16`, `i32`,
+            `constexpr`; `:16` behind it: a multiple of 16.
+        constants: kind triton: the value of each constexpr.
+        num_warps: kind triton: wavefronts a program.
+    """
+
+    name: Name
+    kind: Literal["hip", "triton"] = "hip"
+    source: TreePath
+    targets: GfxTargets = DEFAULT_TARGETS
+    kernels: Pattern = ""
+    instructions: dict[GfxTarget, Mnemonics] = Field(default_factory=dict)
+    fewer_instructions: Annotated[tuple[GfxTarget, ...], Field(strict=False)] = ()
+    no_spills: bool = False
+    include: TreePaths = ()
+    defines: Lines = ()
+    timeout: Seconds = 300.0
+    function: Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z_]\w*)?$")] = ""
+    signature: dict[str, Line] = Field(default_factory=dict)
+    constants: dict[str, JsonValue] = Field(default_factory=dict)
+    num_warps: Annotated[int, Field(ge=1, le=32)] = 4
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Compile:
+        if (self.kind == "triton") != bool(self.function):
+            raise ValueError("function: kind triton names one, kind hip has none")
+        for target in (*self.instructions, *self.fewer_instructions):
+            if target not in self.targets:
+                raise ValueError(f"{target} is expected something of and not among the targets")
+        return self
+
+
+class Numerics(Check):
+    """A check whose results are judged against a reference of higher precision.
+
+    Attributes:
+        fudge: How many times the error of a same-precision reference is allowed.
+        floor: The absolute error below which that reference's own error is not
+            believed; one number, or one for each dtype.
+        why: Why these, in words.
+    """
+
+    fudge: Positive
+    floor: Positive | dict[DtypeName, Positive]
+    why: Prose
+
+
+class Bench(Needy):
+    """A bench file, measured on the base and on the patched tree in turns.
+
+    Attributes:
+        name: How outcomes call it.
+        file: The file in `checks/`.
+        build: The `[[build]]` whose product it loads, or empty.
+        cases: A regular expression; only cases whose name it is found in count. Empty: all.
+        at_least: What the base's time divided by the patched tree's must reach, in every case.
+        memory_at_most: What the patched tree's peak memory divided by the base's may
+            reach; only on a GPU.
+        rounds: Measurements of each side at first, over six pairs of processes; three times
+            as many when they do not decide.
+        timeout: Seconds that the whole may take.
+        env: Environment variables for it.
+    """
+
+    name: Name
+    file: BenchFile
+    build: Name | Literal[""] = ""
+    cases: Pattern = ""
+    at_least: Positive
+    memory_at_most: Positive | None = None
+    rounds: Annotated[int, Field(ge=6, le=200)] = 9
+    timeout: Seconds = 600.0
+    env: CheckEnvironment = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _memory_is_a_gpus(self) -> Bench:
+        if self.memory_at_most is not None and self.target == "cpu":
+            raise ValueError("memory_at_most: memory is measured on a GPU only")
+        return self
+
+
+class Build(Stated):
+    """Something that is compiled from the base and from the patched tree, for checks to load.
+
+    Attributes:
+        name: How checks call it.
+        way: `extension`: these sources alone, with torch's cpp_extension. `full`:
+            the upstream's own recipe.
+        sources: extension: sources in the tree.
+        binding: extension: the file in `checks/` that registers the kernels.
+        include: extension: include roots in the tree.
+        defines: extension: macros.
+        flags: extension: flags for what compiles the kernels (nvcc, hipcc; for cpu the
+            C++ compiler). Of these `-std=` and `-O` reach the C++ compiler too.
+        targets: The hardware that it is built for.
+        timeout: Seconds that one side may take. By default half an hour, and what the
+            recipe says for `full`.
+    """
+
+    name: Name
+    way: Literal["extension", "full"]
+    expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
+    sources: TreePaths = ()
+    binding: SupportPath | Literal[""] = ""
+    include: TreePaths = ()
+    defines: Lines = ()
+    flags: Lines = ()
+    targets: Annotated[tuple[Target, ...], Field(strict=False, min_length=1)]
+    timeout: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_way(self) -> Build:
+        stated = (self.sources, self.binding, self.include, self.defines, self.flags)
+        if self.way == "full" and any(stated):
+            raise ValueError(
+                "way full: the upstream's recipe knows its sources, binding, include, defines"
+                " and flags"
+            )
+        if self.way == "extension" and not self.sources:
+            raise ValueError("sources: an extension is made of some")
+        for source in (*self.sources, *((self.binding,) if self.binding else ())):
+            if not source.endswith((*_CPP, *_KERNELS)):
+                raise ValueError(
+                    f"{source}: cpp_extension compiles {', '.join((*_CPP, *_KERNELS))}"
+                )
+            if "cpu" in self.targets and not source.endswith(_CPP):
+                raise ValueError(f"{source}: for cpu, sources are {', '.join(_CPP)}")
+        return self

@@ -1,0 +1,403 @@
+"""What moving a pin would do to the patches that stand on it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, computed_field, model_validator
+
+from contribbot.model.base import Model
+
+
+class Says(enum.StrEnum):
+    """What a fail-to-pass entry says of a tree without the patch."""
+
+    #: All of it passed, and something ran.
+    PASSES = "passes"
+    #: It fails, in every case as the patch states.
+    FAILS = "fails"
+    #: It fails in another way, or asks for what no release has: it says nothing of the fault.
+    OTHER = "other"
+    #: This machine lacks something that it needs.
+    CANNOT = "cannot"
+
+
+class Need(enum.StrEnum):
+    """Whether a release still needs a patch, by what it does."""
+
+    #: Something that failed without the patch passes without it, and nothing fails as stated.
+    SUPERSEDED = "superseded"
+    #: Something passes without it, and something else still fails as stated.
+    PARTLY = "partly superseded"
+    #: Something still fails as stated, and nothing passes.
+    NEEDED = "needed"
+    #: Neither was seen.
+    UNCLEAR = "unclear"
+
+
+class Entry(Model):
+    """One fail-to-pass entry of a patch, run on a tree without it.
+
+    Attributes:
+        label: What people call it, such as `check red` or `compile all gfx942`.
+        target: The hardware that it needs, or `any`.
+        says: What it said.
+        reason: One line that says why.
+        cached: Whether it was run earlier, with the same inputs.
+    """
+
+    label: str
+    target: str
+    says: Annotated[Says, Field(strict=False)]
+    reason: str
+    cached: bool = False
+
+
+class Behaviour(Model):
+    """What a release does without a patch.
+
+    Attributes:
+        patch: The patch.
+        pin: The release, by the upstream's tag.
+        commit: The release's commit in the store; empty where it could not be had.
+        below: The patches that were put below, lowest first.
+        entries: What each fail-to-pass entry said; none where nothing could be run.
+        moved: Files that the entries name and the release has elsewhere, old path and new.
+        trouble: Why nothing could be run, or empty.
+    """
+
+    patch: str
+    pin: str
+    commit: str = ""
+    below: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    entries: Annotated[tuple[Entry, ...], Field(strict=False)] = ()
+    moved: dict[str, str] = Field(default_factory=dict)
+    trouble: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _judged_anew(cls, told: JsonValue) -> JsonValue:
+        """Leave out what follows from the rest, so that what was written can be read."""
+        if not isinstance(told, dict):
+            return told
+        return {key: value for key, value in told.items() if key not in {"verdict", "why"}}
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
+    @property
+    def verdict(self) -> Need:
+        """Whether the release still needs the patch."""
+        said = {entry.says for entry in self.entries}
+        if Says.FAILS in said:
+            return Need.PARTLY if Says.PASSES in said else Need.NEEDED
+        return Need.SUPERSEDED if Says.PASSES in said else Need.UNCLEAR
+
+    @computed_field  # type: ignore[prop-decorator]  # the same
+    @property
+    def why(self) -> str:
+        """One line that says what the verdict stands on, and what could not be told."""
+        if self.trouble:
+            return self.trouble
+        counts = {says: [entry for entry in self.entries if entry.says is says] for says in Says}
+        fails, passes = counts[Says.FAILS], counts[Says.PASSES]
+        if not self.entries:
+            return "the patch states nothing that fails without it"
+        parts = []
+        if fails:
+            parts.append(f"{fails[0].label} still fails as stated: {fails[0].reason}")
+        if passes:
+            parts.append(f"{len(passes)} of {len(self.entries)} pass without the patch")
+        if counts[Says.OTHER]:
+            first = counts[Says.OTHER][0]
+            parts.append(f"{len(counts[Says.OTHER])} say nothing ({first.label}: {first.reason})")
+        if counts[Says.CANNOT]:
+            parts.append(f"{len(counts[Says.CANNOT])} cannot run here")
+        return "; ".join(parts)
+
+
+class Loss(Model):
+    """An outcome that a stack's top loses without one of its members.
+
+    Attributes:
+        what: The outcome, such as `compile all-kernels gfx942`.
+        reason: How it ends without the member.
+    """
+
+    what: str
+    reason: str
+
+
+class Share(Model):
+    """What one member of a stack contributes to its top.
+
+    Attributes:
+        top: The patch that was verified.
+        without: The member that was left out.
+        applies: Whether the rest applies without it.
+        losses: What passes with it and not without; one entry where the rest does not apply.
+        kept: How many outcomes pass all the same.
+        open: How many this machine cannot run, with or without it.
+    """
+
+    top: str
+    without: str
+    applies: bool
+    losses: Annotated[tuple[Loss, ...], Field(strict=False)]
+    kept: int
+    open: int
+
+
+class StackReport(Model):
+    """What `verify --leave-one-out --json` prints.
+
+    Attributes:
+        shares: One for each stack and member.
+        untold: Stacks of which nothing can be said, and why.
+        refuted: Those of them that fail as a whole.
+    """
+
+    shares: Annotated[tuple[Share, ...], Field(strict=False)]
+    untold: dict[str, str] = Field(default_factory=dict)
+    refuted: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+
+#: `breaks`: the first point at which a patch's text does not apply; `unneeded`: the first
+#: at which its checks pass without it.
+Question = Literal["breaks", "unneeded"]
+
+
+class Step(Model):
+    """One release or commit that was looked at.
+
+    Attributes:
+        at: Its tag, or its commit.
+        says: `before`: as at the start; `after`: as at the end; `skipped`: it cannot be told.
+        why: One line.
+        again: Whether it was looked at a second time before it was believed.
+        taken: Whether the text does not go in because all of it is there already.
+    """
+
+    at: str
+    says: Literal["before", "after", "skipped"]
+    why: str
+    again: bool = False
+    taken: bool = False
+
+
+class Bisection(Model):
+    """Where something changed.
+
+    Attributes:
+        patch: The patch.
+        upstream: The upstream.
+        question: What was asked.
+        start: The first end, where the answer is still no.
+        end: The other, where it is yes.
+        first: The first at which the answer is yes; empty where it cannot be told.
+        taken: Whether that one, or the last of the suspects, has all of the patch's text
+            already, and breaks nothing.
+        suspects: Those that could not be told and may be it, oldest first.
+        steps: What was looked at, in that order.
+        left: How many releases or commits lie between the ends.
+    """
+
+    patch: str
+    upstream: str
+    question: Question
+    start: str
+    end: str
+    first: str
+    taken: bool = False
+    suspects: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    steps: Annotated[tuple[Step, ...], Field(strict=False)]
+    left: int
+
+
+class Text(enum.StrEnum):
+    """What becomes of a patch's text at a release."""
+
+    #: It applies exactly.
+    CLEAN = "clean"
+    #: It applies at other lines, or with less context.
+    OFFSET = "offset"
+    #: It had to be merged, which went well.
+    MERGED = "merged"
+    CONFLICT = "conflict"
+    #: The release has all of it already.
+    UPSTREAM = "upstream"
+    #: A patch that it depends on does not apply.
+    BLOCKED = "blocked"
+    #: It cannot be told here, for the reason given.
+    UNKNOWN = "unknown"
+
+
+class TextState(Model):
+    """What can be said of a patch's text, and why.
+
+    Attributes:
+        text: What becomes of it.
+        why: One line.
+    """
+
+    text: Annotated[Text, Field(strict=False)]
+    why: str
+
+
+class TargetState(Model):
+    """What the kept records say of one target.
+
+    Attributes:
+        target: `cpu`, `cuda`, a gfx target, or `STAGE:TARGET`.
+        evidence: `fresh`, `stale` or `missing`.
+    """
+
+    target: str
+    evidence: str
+
+
+class Due(Model):
+    """A condition of `expires_when`.
+
+    Attributes:
+        condition: It, in words.
+        come: Whether it has come; None: it cannot be told here.
+        why: One line.
+    """
+
+    condition: str
+    come: bool | None
+    why: str
+
+
+class PatchStatus(Model):
+    """One patch at a glance.
+
+    Attributes:
+        patch: Its name.
+        upstream: The upstream.
+        pin: What it stands on.
+        against: The release that `text` and `behaviour` are about.
+        text: What becomes of its text there.
+        text_why: One line.
+        behaviour: What its checks say without it there; None: not asked.
+        evidence: What the kept records say, by target.
+        contribution: What is known of its pull request.
+        due: Its conditions of expiry.
+        versions: How many versions are recorded.
+    """
+
+    patch: str
+    upstream: str
+    pin: str
+    against: str
+    text: Annotated[Text, Field(strict=False)]
+    text_why: str
+    behaviour: Behaviour | None
+    evidence: Annotated[tuple[TargetState, ...], Field(strict=False)]
+    contribution: str
+    due: Annotated[tuple[Due, ...], Field(strict=False)]
+    versions: int
+
+
+class StatusReport(Model):
+    """What `status --json` prints.
+
+    Attributes:
+        patches: One each, in the queue's order.
+    """
+
+    patches: Annotated[tuple[PatchStatus, ...], Field(strict=False)]
+
+
+#: What to do with patches that the new release does without.
+Superseded = Literal["stop", "retire", "keep"]
+
+
+class Decision(enum.StrEnum):
+    """What becomes of a patch."""
+
+    #: It goes along.
+    MOVE = "move"
+    #: The new release does without it what it was for, by its text or by its checks.
+    SUPERSEDED = "superseded"
+    #: A person must resolve its conflict.
+    WORK = "needs work"
+    #: It waits for a patch that it depends on.
+    BLOCKED = "blocked"
+
+
+class Side(Model):
+    """A hunk, or a whole file, that does not fit, with its three sides.
+
+    Attributes:
+        headline: Which hunk of which file, and why, in one line.
+        patch_file: The patch file, or where it came from.
+        path: The file that it wants to change.
+        hunk: Number of the hunk in that file, from 1; 0: the whole file.
+        why: One phrase.
+        line: Where the nearest place in the release starts, from 1; 0: there is none.
+        expected: What the patch expects.
+        found: What the release has there.
+        wanted: What the patch wants there.
+    """
+
+    headline: str
+    patch_file: str
+    path: str
+    hunk: int
+    why: str
+    line: int
+    expected: tuple[str, ...]
+    found: tuple[str, ...]
+    wanted: tuple[str, ...]
+
+
+class PatchPlan(Model):
+    """What moving the pin does to one patch.
+
+    Attributes:
+        patch: Its name.
+        decision: What becomes of it.
+        text: What becomes of its text.
+        why: One line.
+        conflicts: The hunks that do not fit.
+        behaviour: What its checks say without it at the new release; None: not asked.
+    """
+
+    patch: str
+    decision: Annotated[Decision, Field(strict=False)]
+    text: Annotated[Text, Field(strict=False)]
+    why: str
+    conflicts: Annotated[tuple[Side, ...], Field(strict=False)] = ()
+    behaviour: Behaviour | None = None
+
+
+class RebasePlan(Model):
+    """What `rebase --json` prints.
+
+    Attributes:
+        upstream: The upstream.
+        old: The tag of the pin that moves.
+        new: Where to.
+        patches: What becomes of each patch on it, in the queue's order.
+        done: Whether the queue was changed.
+        resolve: The folder with a conflict for a person to resolve, or empty.
+        conflicted: What waits there for the person; empty where all is resolved.
+        remembered: What was resolved there as it was once before.
+        superseded: What is done with patches that the release does without.
+    """
+
+    upstream: str
+    old: str
+    new: str
+    patches: Annotated[tuple[PatchPlan, ...], Field(strict=False)]
+    done: bool = False
+    resolve: str = ""
+    conflicted: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    remembered: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    superseded: Superseded = "stop"
+
+    @property
+    def ready(self) -> bool:
+        """Whether every patch can go along."""
+        return all(one.decision is Decision.MOVE for one in self.patches)

@@ -1,0 +1,273 @@
+"""Giving patches to other programs: an mbox, a quilt series, or one squashed diff.
+
+What is written applies to the pin with the program that it is for, without options, and
+gives the tree that contribbot makes. A patch file is therefore taken as it is where it
+applies exactly, and written anew where contribbot had to allow for something.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+from contribbot.errors import QueueError, UsageError
+from contribbot.files import run_folder, stores_folder, write_atomically
+from contribbot.git.apply import Conflict, apply_series
+from contribbot.git.patch_format import changes, format_commits
+from contribbot.git.repository import Store, open_store
+from contribbot.git.source import Progress
+from contribbot.git.sources import provide
+from contribbot.model.patch import Patch, PatchFile
+from contribbot.queue.load import Queue
+
+_FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
+#: Headers that say how the rest of a mail is to be read.
+_MIME: Final = re.compile(
+    rb"^(?:mime-version|content-type|content-transfer-encoding):[^\n]*\n(?:[ \t][^\n]*\n)*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MIME_QUOTED: Final = (
+    b"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+    b"Content-Transfer-Encoding: quoted-printable\n"
+)
+_ANYWHERE: Final = re.IGNORECASE | re.MULTILINE
+_CHARSET: Final = re.compile(rb"^content-type:[^\n]*charset=(?!\"?utf-8)", _ANYWHERE)
+#: What GNU patch, and so quilt, cannot do.
+_BINARY: Final = re.compile(
+    rb"^diff --git [^\n]*\n(?:[^\n@-][^\n]*\n)*GIT binary patch$", re.MULTILINE
+)
+_MOVED: Final = re.compile(rb"^(?:rename|copy) from ", re.MULTILINE)
+_LINK: Final = re.compile(
+    rb"^(?:(?:new|deleted) file mode|old mode|new mode|index \S+) 120000$", re.MULTILINE
+)
+_DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
+#: What GNU patch takes for a diff in a message too, indented or not.
+_DIFF_LIKE: Final = re.compile(
+    rb"^[ \tX]*(?:diff --git |\*{3} [^\n]*\n[ \tX]*--- |\+{3} [^\n]*\n[ \tX]*@@ -\d|Prereq:)",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class One:
+    """A commit that is exported.
+
+    Attributes:
+        patch: The patch that it belongs to.
+        file: Its patch file, which applies exactly.
+        parent: The commit below it.
+        commit: The commit.
+    """
+
+    patch: str
+    file: PatchFile
+    parent: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Export:
+    """Patches as commits on their pin, ready to be written in any form.
+
+    Attributes:
+        pin: The pin, as people call it.
+        patches: The patches, in order.
+        added: Those of them that nobody named, and others depend on.
+        base: The commit below the first.
+        tip: The last commit.
+        commits: The commits.
+        conflicts: Why one does not apply; then nothing can be exported.
+    """
+
+    pin: str
+    patches: tuple[str, ...]
+    added: tuple[str, ...]
+    base: str
+    tip: str
+    commits: tuple[One, ...]
+    conflicts: tuple[Conflict, ...] = ()
+
+
+def export_bytes(
+    queue: Queue, names: Sequence[str], form: str, *, alone: bool, progress: Progress
+) -> tuple[Export, dict[str, bytes]]:
+    """Export patches."""
+    patches, added = _selected(queue, names, alone=alone)
+    first = patches[0]
+    store = open_store(stores_folder(), first.upstream.name)
+    commit = provide(first.pin, first.upstream, store, progress=progress).commit
+    with run_folder() as scratch, store.exclusive():
+        export = _stack(queue, store, commit, patches=patches, added=added, scratch=scratch)
+        if export.conflicts:
+            return export, {}
+        if form == "quilt":
+            return export, quilt(store, export.commits)
+        if form == "diff":
+            return export, {"": squashed(store, export.base, export.tip)}
+        return export, {"": mbox([one.file for one in export.commits])}
+
+
+def _selected(
+    queue: Queue, names: Sequence[str], *, alone: bool
+) -> tuple[list[Patch], tuple[str, ...]]:
+    """Return the patches to export, with those below them, and which of them were not named."""
+    pins = {(queue.specs[name].upstream, queue.specs[name].pin) for name in names}
+    if len(pins) > 1:
+        listed = ", ".join(" ".join(pin) for pin in sorted(pins))
+        raise UsageError(
+            f"the patches stand on several pins ({listed})", hint="name those of one pin"
+        )
+    wanted = {low for name in names for low in ([] if alone else queue.below(name))} | {*names}
+    chosen = [queue.patch(name) for name in queue.specs if name in wanted]
+    empty = [patch.name for patch in chosen if not patch.files]
+    if empty:
+        raise UsageError(
+            f"{empty[0]}: no commits yet", hint=f"make them with `contribbot edit {empty[0]}`"
+        )
+    return chosen, tuple(patch.name for patch in chosen if patch.name not in names)
+
+
+def _stack(
+    queue: Queue,
+    store: Store,
+    base: str,
+    *,
+    patches: Sequence[Patch],
+    added: tuple[str, ...],
+    scratch: Path,
+) -> Export:
+    """Put the patches on each other; below the first is what all of them are exported without."""
+    pin = patches[0].pin.title
+    exported = {patch.name for patch in patches}
+    lower = [low for patch in patches for low in queue.below(patch.name) if low not in exported]
+    tip = base
+    commits: list[One] = []
+    for patch in [*(queue.patch(name) for name in dict.fromkeys(lower)), *patches]:
+        folder = scratch / uuid.uuid4().hex
+        folder.mkdir()
+        series = apply_series(store, tip, patch.files, pin=pin, scratch=folder)
+        if series.conflicts:
+            return Export(pin, tuple(exported), added, base, tip, (), series.conflicts)
+        if patch.name not in exported:
+            base = tip = series.commit
+            continue
+        inexact = any(one.adjustments for one in series.applied)
+        files = format_commits(store, tip, series.commit) if inexact else patch.files
+        for file, one in zip(files, series.applied, strict=True):
+            commits.append(One(patch.name, file, tip, one.commit))
+            tip = one.commit
+    names = tuple(patch.name for patch in patches)
+    return Export(pin, names, added, base, tip, tuple(commits))
+
+
+def mbox(files: Sequence[PatchFile]) -> bytes:
+    """Return patch files as one mbox for `git am` and `stg import --mbox`."""
+    return b"".join(_mailable(file) for file in files)
+
+
+def _mailable(file: PatchFile) -> bytes:
+    """Return a mail that survives being taken out of an mbox.
+
+    `git am` drops carriage returns at the ends of lines, and takes a line of a message
+    that looks like the start of a mail for one: such mails go quoted-printable.
+    """
+    content = file.content if file.content.startswith(b"From ") else _FROM + file.content
+    head, _, body = content.partition(b"\n\n")
+    if b"\r" not in body and not re.search(rb"^From ", body, re.MULTILINE):
+        return content
+    if _CHARSET.search(head) or b"quoted-printable" in head.lower() or b"base64" in head.lower():
+        raise QueueError(
+            f"{file.name}: encoded in a way that no mbox keeps", hint="write it again: refresh it"
+        )
+    head = _MIME.sub(b"", head + b"\n") + _MIME_QUOTED
+    rows = [binascii.b2a_qp(row, istext=False) for row in body.split(b"\n")]
+    return head + b"\n" + re.sub(rb"^From ", b"=46rom ", b"\n".join(rows), flags=re.MULTILINE)
+
+
+def quilt(store: Store, commits: Sequence[One]) -> dict[str, bytes]:
+    """Return the files of a quilt series, `series` among them."""
+    files: dict[str, bytes] = {}
+    for one in commits:
+        content = one.file.content
+        head = content[: found.start()] if (found := _DIFF.search(content)) else b""
+        if _DIFF_LIKE.search(head):
+            raise QueueError(
+                f"{one.patch}: {one.file.name} has a message that quilt takes for a diff",
+                hint="export it as mbox",
+            )
+        if _swaps(store, one):
+            raise QueueError(
+                f"{one.patch}: {one.file.name} makes a file of a folder, or a folder of a file, "
+                "which quilt cannot do",
+                hint="export it as mbox",
+            )
+        if _MOVED.search(content):
+            content = head + _diff(store, one.parent, one.commit, "--no-renames")
+        for pattern, what in ((_BINARY, "a binary file"), (_LINK, "a symbolic link")):
+            if pattern.search(content):
+                raise QueueError(
+                    f"{one.patch}: {one.file.name} changes {what}, which quilt cannot do",
+                    hint="export it as mbox",
+                )
+        files[f"{one.patch}-{one.file.name}"] = content
+    listed = "".join(f"{name}\n" for name in files)
+    return {**files, "series": listed.encode()}
+
+
+def _swaps(store: Store, one: One) -> bool:
+    """Say whether a path is a file on one side and a folder on the other."""
+    paths = {change.path for change in changes(store, one.parent, one.commit)}
+    return any(str(folder) in paths for path in paths for folder in PurePosixPath(path).parents)
+
+
+def squashed(store: Store, base: str, tip: str) -> bytes:
+    """Return everything between two commits as one diff, for `git apply`."""
+    return _diff(store, base, tip, "-M")
+
+
+def _diff(store: Store, base: str, tip: str, renames: str) -> bytes:
+    return store.git(
+        "diff-tree", "-r", "-p", "--binary", "--full-index", renames, "--no-color",
+        "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/", base, tip,
+    ).stdout  # fmt: skip
+
+
+def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[bytes]) -> None:
+    """Write an export to a file, or, where it is several, to a folder."""
+    if "" in files:
+        if place is None:
+            stdout.write(files[""])
+            stdout.flush()
+        elif place.is_dir():
+            raise UsageError(f"{place}: a folder", hint="name a file")
+        else:
+            write_atomically(place, files[""])
+        return
+    if place is None:
+        raise UsageError("a quilt series is a folder", hint="name it: -o patches")
+    _write_folder(files, place)
+
+
+def _write_folder(files: Mapping[str, bytes], place: Path) -> None:
+    """Make a folder of files, all of it or nothing."""
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise UsageError(f"{place}: there is something already", hint="name a new folder")
+    if place.is_dir() and place.samefile(os.curdir):
+        # It would be taken away from under the shell.
+        raise UsageError(f"{place}: you are in it", hint="name a new folder")
+    target = place.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
+        made = Path(aside) / "made"
+        made.mkdir()
+        for name, content in files.items():
+            (made / name).write_bytes(content)
+        # An empty folder gives way.
+        made.replace(target)

@@ -1,0 +1,178 @@
+"""Comparing versions of a patch, commit by commit, whatever they stand on."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contribbot import upstreams
+from contribbot.errors import QueueError, UsageError
+from contribbot.files import run_folder, stores_folder
+from contribbot.git.apply import Series, apply_series
+from contribbot.git.repository import Store, open_store
+from contribbot.git.source import Progress, Silent
+from contribbot.git.sources import provide
+from contribbot.model.patch import PatchFile
+from contribbot.model.pin import Pin, Upstream
+from contribbot.queue.history import Version, below_of, version, versions
+from contribbot.queue.load import Queue, read_model
+
+#: Per cent of a commit that may differ before git takes two for different commits. Its own
+#: 60 is for branches of many; here the commits belong together, and what differs is wanted.
+_CREATION_FACTOR: Final = 95
+_RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9][0-9]{0,8}))?)?")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two versions of a patch side by side.
+
+    Attributes:
+        old: The older one, such as `v1`.
+        new: The newer one; `files`: what is in the queue now.
+        same: Whether both have the same files on the same pin.
+        text: What git range-diff says.
+    """
+
+    old: str
+    new: str
+    same: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class _Side:
+    title: str
+    digest: str
+    base: Pin
+    below: tuple[tuple[PatchFile, ...], ...]
+    files: tuple[PatchFile, ...]
+
+
+def read_range(text: str | None) -> tuple[int | None, int | None]:
+    """Read `v1..v2`, `v1`, or nothing, as versions."""
+    if text is None:
+        return None, None
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"{text}: not versions of a patch", hint="write v1..v2, or v1 to compare with now"
+        )
+    return int(found["old"]), int(found["new"]) if found["new"] else None
+
+
+def range_diff(
+    queue: Queue,
+    name: str,
+    old: int | None = None,
+    new: int | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Compared:
+    """Compare two versions of a patch with git range-diff, on commits made again in the store."""
+    if old is None:
+        known = versions(queue.folder, name)
+        if not known:
+            raise UsageError(
+                f"{name}: no version is recorded yet",
+                hint="the first change by contribbot records what was there before, as v1",
+            )
+        first = known[-1]
+    else:
+        first = version(queue.folder, name, old)
+    left = _recorded(queue, first)
+    right = (
+        _present(queue, name) if new is None else _recorded(queue, version(queue.folder, name, new))
+    )
+    same = (left.digest, left.base) == (right.digest, right.base)
+    with run_folder() as scratch:
+        store = open_store(stores_folder(), left.base.upstream)
+        ranges = [_commits(queue, store, side, scratch, progress) for side in (left, right)]
+        said = store.git(
+            "range-diff", "--no-color", f"--creation-factor={_CREATION_FACTOR}", *ranges
+        ).stdout
+    return Compared(left.title, right.title, same, said.decode("utf-8", "replace"))
+
+
+def _present(queue: Queue, name: str) -> _Side:
+    """Return what is in the queue now."""
+    if name not in queue.specs:
+        known = versions(queue.folder, name)
+        raise UsageError(
+            f"{name}: not in the queue any more, and without files to compare with",
+            hint=f"name two versions: v1..v{known[-1].number}" if known else "see contribbot log",
+        )
+    patch = queue.patch(name)
+    below = tuple(lower.files for lower in below_of(queue, name))
+    return _Side("files", patch.digest, patch.pin, below, patch.files)
+
+
+def _recorded(queue: Queue, one: Version) -> _Side:
+    """Return a version, on what it stood on."""
+    event = one.event
+    title = f"v{one.number}"
+    below = tuple(
+        _lower(queue, f"{one.patch} {title}", name, digest) for name, digest in event.below.items()
+    )
+    return _Side(title, event.digest, event.base, below, one.files())
+
+
+def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
+    """Return the files that a patch had when another stood on it."""
+    # A patch that got another name has its history, and its place in the queue, under that.
+    kept = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
+    for known in (name, *(other for other in kept if other != name)):
+        for one in versions(queue.folder, known):
+            if one.event.digest == digest:
+                return one.files()
+    for known in queue.specs:
+        if (patch := queue.patch(known)).digest == digest:
+            return patch.files
+    raise QueueError(
+        f"{whose} stood on {name} (sha256 {digest[:12]}), which is recorded nowhere",
+        hint=f"restore that state of {name} from the queue's own git",
+    )
+
+
+def _commits(
+    queue: Queue, store: Store, side: _Side, scratch: Path, progress: Progress | None
+) -> str:
+    """Make the commits of a version in the store, and return their range."""
+    upstream = _upstream(queue, side.base)
+    commit = provide(side.base, upstream, store, progress=progress or Silent()).commit
+    with store.exclusive():
+        for files in side.below:
+            commit = _applied(store, commit, files, side, scratch).commit
+        tip = _applied(store, commit, side.files, side, scratch).commit
+    return f"{commit}..{tip}"
+
+
+def _applied(
+    store: Store, base: str, files: Sequence[PatchFile], side: _Side, scratch: Path
+) -> Series:
+    folder = scratch / uuid.uuid4().hex
+    folder.mkdir()
+    series = apply_series(store, base, files, pin=side.base.title, scratch=folder)
+    if series.conflicts:
+        raise QueueError(
+            f"{side.title} does not apply: {series.conflicts[0].headline}",
+            hint="compare with a version that does",
+        )
+    return series
+
+
+def _upstream(queue: Queue, pin: Pin) -> Upstream:
+    """Return what is known of a pin's upstream, of which the queue may have no pin any more."""
+    if pin.upstream in queue.upstreams:
+        return queue.upstreams[pin.upstream]
+    known = upstreams.files(queue.folder)
+    if pin.upstream not in known:
+        raise QueueError(
+            f"nothing is known of the upstream {pin.upstream} any more",
+            hint=f"describe it in {queue.folder / 'upstreams' / (pin.upstream + '.toml')}",
+        )
+    return read_model(known[pin.upstream], Upstream)

@@ -1,0 +1,123 @@
+"""The known-good kernel: a child that asks a device for work whose result is known.
+
+`python -m contribbot.verify.gpu_selftest DEVICE TARGET` writes one line of JSON for each step
+that it reaches, so that a hang or a crash has a place. DEVICE is torch's name of the kind
+(`cuda`, also under ROCm; `cpu` to try this file itself), TARGET what the device must be.
+
+Every number is a small integer, so that results are exact whatever the order of summation
+and whatever the precision of a product (TF32 holds 11 bits).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from contribbot.lifeline import guard_group
+
+if TYPE_CHECKING:
+    import torch
+
+
+#: Integers that are written to the device and read back: 32 MiB.
+_NUMBERS = 8 * 2**20
+#: Rows and columns of the matrices; entries go up to 15, sums to 512 * 225.
+_SIDE = 512
+_ENTRIES = 16
+_VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def say(**told: object) -> None:
+    """Write one line of the report."""
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def fail(kind: str, said: str) -> NoReturn:
+    """Say what is wrong, and end."""
+    say(fault=kind, said=said)
+    sys.exit(1)
+
+
+def unseen(version: str) -> str:
+    """Say why torch sees no GPU, as far as that can be seen from here."""
+    for name in _VISIBLE:
+        value = os.environ.get(name)
+        if value is not None and value.strip() in {"", "-1"}:
+            return f"torch {version} sees no GPU: {name} is {value.strip() or 'empty'}"
+    return f"torch {version} sees no GPU"
+
+
+def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
+    """Return the first visible GPU that is the target, and what it is."""
+    import torch  # noqa: PLC0415  takes seconds; that step is reported first
+
+    if torch.version.cuda is None and torch.version.hip is None:
+        fail("gpu-not-visible", f"torch {torch.__version__} is a build for processors alone")
+    if not torch.cuda.is_available():
+        # Says why in words of the driver, where is_available only says no.
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types there
+        except (RuntimeError, AssertionError) as error:
+            sys.stderr.write(f"{error}\n")
+        fail("gpu-not-visible", unseen(torch.__version__))
+    seen = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        arch = str(getattr(properties, "gcnArchName", "")).partition(":")[0]
+        if torch.version.hip is None:
+            arch = f"sm_{properties.major}{properties.minor}"
+        seen.append(arch)
+        if target in {"cuda", arch}:
+            told: dict[str, object] = {
+                "device": properties.name, "arch": arch,
+                "index": index, "devices": torch.cuda.device_count(),
+            }  # fmt: skip
+            return torch.device("cuda", index), told
+    fail("gpu-not-visible", f"torch {torch.__version__} sees {', '.join(seen)}, not {target}")
+
+
+def work(device: torch.device) -> None:
+    """Move memory and multiply matrices, and compare with what must come out."""
+    import torch  # noqa: PLC0415  see chosen
+
+    say(step="memory")
+    numbers = torch.arange(_NUMBERS, dtype=torch.int32)
+    there = numbers.to(device)
+    if not torch.equal(there.clone().cpu(), numbers):
+        fail("preflight-failed", "memory that was written to the device reads back otherwise")
+    say(step="add")
+    if not torch.equal((there + there).cpu(), numbers + numbers):
+        fail("preflight-failed", "a sum on the device is not the processor's")
+    say(step="multiply")
+    generator = torch.Generator().manual_seed(1)
+    left, right = (
+        torch.randint(_ENTRIES, (_SIDE, _SIDE), generator=generator).float() for _ in range(2)
+    )
+    if not torch.equal((left.to(device) @ right.to(device)).cpu(), left @ right):
+        fail("preflight-failed", "a product of matrices on the device is not the processor's")
+
+
+def main(kind: str, target: str) -> None:
+    """Run all steps."""
+    guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
+    say(step="import")
+    import torch  # noqa: PLC0415  the step before it is out
+
+    runtime = f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+    say(step="look", torch=torch.__version__, runtime=runtime if kind == "cuda" else "")
+    device, told = torch.device("cpu"), dict[str, object](device="cpu", arch="")
+    if kind == "cuda":
+        device, told = chosen(target)
+    say(**told)
+    work(device)
+    if kind == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        say(memory_free=free, memory_total=total)
+    say(step="end")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

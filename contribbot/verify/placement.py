@@ -1,0 +1,124 @@
+"""Where the Python files of a tree lie when something runs on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from contribbot.git.patch_format import added_lines, changes
+from contribbot.verify import builds
+from contribbot.verify.job import Job
+from contribbot.verify.overlay import Overlay, lay_over, missing_package, releases
+from contribbot.verify.run_result import Witnessed, find_again
+
+
+class Runnable(Protocol):
+    """What a check, a numerics entry and a bench have in common."""
+
+    @property
+    def target(self) -> str:
+        """The hardware."""
+
+    @property
+    def build(self) -> str:
+        """The `[[build]]` whose product it loads, or empty."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tree runs.
+
+    Attributes:
+        tree: The exported tree.
+        python: Folders that go on Python's path.
+        witnessed: The Python files that the patch changes, by where each lies.
+        env: Variables for what runs there.
+    """
+
+    tree: Path
+    python: tuple[Path, ...]
+    witnessed: Mapping[str, Witnessed]
+    env: Mapping[str, str]
+
+    @property
+    def python_path(self) -> str:
+        """The value of `PYTHONPATH`."""
+        before = self.env.get("PYTHONPATH", "")
+        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
+
+
+def _overlay(job: Job, tree: str) -> Overlay | None:
+    packages = job.patch.upstream.overlay
+    if not packages:
+        return None
+    trees = job.trees
+    return job.overlays.get(
+        tree,
+        lambda: lay_over(
+            job.store, packages, pin=trees.pin_commit, trees=(trees.base, trees.patched),
+            tree=tree, folder=job.fresh_folder(),
+        ),
+    )  # fmt: skip
+
+
+def unplaceable(job: Job, what: Runnable) -> str:
+    """Say why something cannot be put in place here, or nothing."""
+    missing = missing_package(job.patch.upstream.overlay)
+    if missing:
+        return missing
+    return builds.obstacle(job, what.build, what.target) if what.build else ""
+
+
+def place(job: Job, what: Runnable, tree: str) -> Place:
+    """Put a tree in place for something to run on it."""
+    folder = job.exported(tree)
+    roots = tuple(folder / root for root in job.patch.upstream.python_roots)
+    overlay = _overlay(job, tree)
+    env = builds.product(job, what.build, what.target, tree) if what.build else {}
+    built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
+    # An overlay stands for the tree: the tree itself lacks what is compiled.
+    python = roots if overlay is None else (overlay.folder,)
+    # The base has none of them; it is watched all the same, as that could make a difference.
+    is_patched = tree == job.trees.patched
+    added = added_lines(job.store, job.trees.base, tree) if is_patched else {}
+    witnessed = {}
+    for change in changes(job.store, job.trees.base, job.trees.patched):
+        if change.path.endswith(".py") and change.mode.startswith("100"):
+            runs = _imported(folder, change.path, roots, (*built, *python))
+            lines = find_again(added.get(change.path, []), folder / change.path, runs)
+            witnessed[str(runs)] = Witnessed(change.path, lines)
+    shown = job.preflights.shown(what.target)
+    return Place(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
+
+
+def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:
+    """Return where Python finds a file of the tree: in a build, an overlay or the tree."""
+    for root in roots:
+        if (folder / path).is_relative_to(root):
+            inside = (folder / path).relative_to(root)
+            found = next((one / inside for one in searched if (one / inside).is_file()), None)
+            if found is not None:
+                return found
+    return folder / path
+
+
+def overlay_details(job: Job) -> dict[str, JsonValue]:
+    """Return what the record says of the overlay that checks ran in; empty where none did."""
+    made = job.overlays.known(job.trees.patched)
+    return {"over": made.release, "merged": list(made.merged)} if made is not None else {}
+
+
+def overlay_note(job: Job) -> str:
+    """Say what a tree is run over, where that is not the pin's own release; or nothing."""
+    over = {
+        name: version
+        for name, version in releases(job.patch.upstream.overlay).items()
+        # A local label names a build of the release: `+cpu`, `+rocm6.4`.
+        if version.partition("+")[0] != job.patch.pin.tag.removeprefix("v")
+    }
+    return ", ".join(f"over {name} {version}, not the pin's" for name, version in over.items())

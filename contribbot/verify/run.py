@@ -1,0 +1,162 @@
+"""What `contribbot verify` does, without a command line."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from contribbot.errors import ExitCode, UsageError
+from contribbot.hardware.machine import container_of, run_of, this_machine
+from contribbot.model.evidence import SEEN, Outcome, PatchReport, Verdict, unavailable_here, unmet
+from contribbot.queue import history
+from contribbot.queue.load import Queue
+from contribbot.verify.evidence import (
+    Record,
+    State,
+    judge_record,
+    record_path,
+    state_evidence,
+    write_evidence,
+)
+from contribbot.verify.pipeline import Options, Verified, Watcher, verify
+from contribbot.verify.runner_fault import at_fault, fault_of
+
+_TARGET: Final = re.compile(
+    r"^(?:(?:build|compile|reproduce|numerics|bench):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a verification left.
+
+    Attributes:
+        reports: One a patch.
+        records: The record of each patch, by name.
+    """
+
+    reports: list[PatchReport]
+    records: dict[str, Path]
+
+
+def targets(required: Sequence[str]) -> list[str]:
+    """Check the names of required targets."""
+    for name in required:
+        if not _TARGET.match(name):
+            raise UsageError(
+                f"--require {name}: no such target",
+                hint="name cpu, cuda, gfx942, compile:gfx90a, …",
+            )
+    return list(required)
+
+
+def verify_and_record(
+    queue: Queue,
+    names: Sequence[str],
+    *,
+    jobs: int,
+    force: bool,
+    folder: Path,
+    watcher: Watcher,
+) -> Done:
+    """Verify patches, write a record for each, and note what is news in their histories.
+
+    A record is left as it is when nothing was done again and it is still fresh:
+    it says when the work was done, not when somebody asked.
+    """
+    # What the record will say of the run is checked before hours of work, not after.
+    run_of(), container_of()
+    with _terminated_as_interrupted():
+        verified = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
+        records = _record(queue, verified, folder)
+    return Done([one.report for one in verified], records)
+
+
+def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[str, Path]:
+    """Write the records that are due, and return where each patch's is."""
+    records = {}
+    for one in verified:
+        report = one.report
+        path = record_path(folder, report.patch, this_machine())
+        # What a runner at fault could not see takes nothing away from what was seen.
+        if (_all_remembered(report) or at_fault(report.stages)) and path.is_file():
+            known = judge_record(queue, path)
+            if known.state is State.FRESH and _is_about(known, report):
+                records[report.patch] = path
+                continue
+        statement = state_evidence(one)
+        if statement is not None:
+            records[report.patch] = write_evidence(folder, statement)
+            # Records that go elsewhere are somebody else's to keep, and so is what they say.
+            if folder == queue.evidence:
+                history.note_verified(queue.folder, one.patch, report, this_machine())
+    return records
+
+
+def _is_about(known: Record, report: PatchReport) -> bool:
+    """Say whether a record is of the same trees as a report, and says the same of them."""
+    if known.statement is None:
+        return False
+    made, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
+    same = (details.base_commit, made) == (report.base_commit, report.patched_tree)
+    return same and (details.verdict is report.verdict or at_fault(report.stages))
+
+
+def _all_remembered(report: PatchReport) -> bool:
+    return all(one.cached for one in report.stages if one.outcome in SEEN)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Clean up as on Ctrl-C when CI cancels the job (SIGTERM) or the terminal goes (SIGHUP)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    ends = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in ends]
+    try:
+        yield
+    finally:
+        for number, handler in zip(ends, before, strict=True):
+            signal.signal(number, handler)
+
+
+def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
+    """Return what the shell is told."""
+    if any(one.details.get("invalid") for report in reports for one in report.stages):
+        return ExitCode.USAGE
+    # A patch that is being written: nothing failed, and nothing could have shown anything.
+    if any(one.details.get("unfinished") for report in reports for one in report.stages):
+        return ExitCode.NO
+    targets = this_machine().targets
+    if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):
+        return ExitCode.NO
+    could_not = any(
+        (report.verdict is Verdict.INCOMPLETE and not required)
+        or any(fault_of(one) or unavailable_here(one, targets) for one in report.stages)
+        for report in reports
+    )
+    return ExitCode.MACHINE if could_not else ExitCode.OK
+
+
+def _denied(report: PatchReport, required: Sequence[str]) -> bool:
+    """Say whether a required target is not proved, for other reasons than the machine's."""
+    if any(one.stage == "source" and one.outcome is Outcome.UNAVAILABLE for one in report.stages):
+        return False  # nothing of the patch was looked at
+    for need in unmet(report, required):
+        stage, _, target = need.rpartition(":")
+        asked = [one for one in report.stages if one.target == target]
+        if not at_fault([one for one in asked if not stage or one.stage == stage]):
+            return True
+    return False

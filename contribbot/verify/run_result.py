@@ -1,0 +1,230 @@
+"""What a run of a check came to, as data."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue
+
+from contribbot.files import cache_folder
+from contribbot.model.base import Model
+from contribbot.model.evidence import RunnerFault
+from contribbot.numerics.records import CellRecord
+
+_Count = Annotated[int, Field(ge=1)]
+
+
+class Kernels(Model):
+    """The kernels that ran under one check on one tree.
+
+    Attributes:
+        seen: How often each ran, by name.
+        blind: Why none, or not all, could be seen; or empty.
+    """
+
+    seen: dict[str, _Count] = Field(default_factory=dict)
+    blind: str = ""
+
+
+#: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
+#: `src/root`, but in `-I/root/x`, in `../../root/x` and behind the `\\n` of a string that was
+#: printed quoted.
+_BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt])|(?<=\.\.))"
+_AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
+
+
+class Scrub:
+    """Takes the folders of this machine out of what a check wrote."""
+
+    def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
+        named = [
+            *((str(one), "<tree>") for one in more),
+            (str(tree), "<tree>"),
+            (str(folder), "<run>"),
+            (str(cache_folder()), "<cache>"),
+            (sys.prefix, "<python>"),
+            (sys.base_prefix, "<python>"),
+            (str(Path(__file__).parents[2]), "<contribbot>"),
+            (str(Path.home()), "<home>"),
+        ]
+        # `/` is no folder worth hiding. Of a folder with two names the first counts.
+        self._named = {name: text for name, text in reversed(named) if len(name) > 1}
+        # The longest first: one may lie in another.
+        names = "|".join(re.escape(name) for name in sorted(self._named, key=len, reverse=True))
+        self._pattern = re.compile(f"{_BEFORE_FOLDER}(?:{names}){_AFTER_FOLDER}")
+
+    def __call__(self, text: str) -> str:
+        """Return the text with a placeholder for each folder."""
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            # A flood of output may be one long line without any folder.
+            if "/" in line:
+                lines[number] = self._pattern.sub(lambda found: self._named[found[0]], line)
+        return "\n".join(lines)
+
+
+#: What coverage calls the lines that run under a test, and those that run before one.
+TESTING: Final = "test"
+IMPORTING: Final = "import"
+
+
+@dataclass(frozen=True)
+class Witnessed:
+    """A file of which the executed lines are wanted.
+
+    Attributes:
+        path: Its path in the tree.
+        lines: The lines that the patch adds to it: the number of each in the file that
+            runs, and in the tree's. They differ where the change was merged onto
+            another release's file.
+    """
+
+    path: str
+    lines: Mapping[int, int]
+
+
+def find_again(wanted: Sequence[int], file: Path, runs: Path) -> dict[int, int]:
+    """Return the numbers of a tree's lines in the file that runs in its place, and their own."""
+    there, here = (one.read_bytes().splitlines() if wanted else [] for one in (runs, file))
+    if there == here:
+        return {line: line for line in wanted}
+    same = difflib.SequenceMatcher(None, there, here, autojunk=False).get_matching_blocks()
+    again = {b + step + 1: a + step + 1 for a, b, size in same for step in range(size)}
+    return {again[line]: line for line in wanted if line in again}
+
+
+#: Failures of one run that a record holds in full, and characters of the others.
+_IN_FULL: Final = 20
+_SHORT: Final = 200
+
+
+class Trouble(enum.StrEnum):
+    """Why a run as a whole shows nothing."""
+
+    #: It did not end by itself.
+    TIMED_OUT = "timed out"
+    FLOODED = "flooded"
+    #: The machine had no room.
+    DISK_FULL = "disk full"
+    NO_MEMORY = "no memory"
+    #: It ended, and not as pytest does.
+    CRASHED = "crashed"
+    ENDED_EARLY = "ended early"
+    #: The check is broken.
+    UNCOLLECTED = "uncollected"
+    STOPPED = "stopped"
+    FIXTURE = "fixture"
+    EMPTY = "empty"
+    MEDDLED = "meddled"
+    UNREADABLE = "unreadable"
+
+
+#: What may be different the next time.
+PASSING: Final = frozenset({
+    Trouble.TIMED_OUT, Trouble.FLOODED, Trouble.DISK_FULL, Trouble.NO_MEMORY, Trouble.CRASHED,
+    Trouble.ENDED_EARLY, Trouble.MEDDLED, Trouble.UNREADABLE, Trouble.UNCOLLECTED,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
+
+    `broken`: something could not be imported, loaded or found. `fault`: what this machine
+    could not do (`memory`, `device`), or empty.
+    """
+
+    test: str
+    when: str
+    message: str
+    broken: bool
+    fault: str = ""
+
+    @property
+    def first(self) -> str:
+        """The first line of the message."""
+        return self.message.partition("\n")[0]
+
+
+@dataclass
+class CheckRun:
+    """What one run of one check on one tree came to.
+
+    `partly` are tests of which a part was skipped. `trouble` says why the run as a whole shows
+    nothing, `told` puts it into words. `executed` are the lines that ran under tests, by tree
+    path, of those that the patch adds. `missing` are the modules that a broken check lacks.
+    `suspicion` is what could be the runner's doing; `cleared`: a known-good kernel ran well after
+    that, so that it is not.
+    """
+
+    passed: list[str] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    partly: list[str] = field(default_factory=list)
+    status: int | None = None
+    trouble: Trouble | None = None
+    told: str = ""
+    command: str = ""
+    seconds: float = 0.0
+    limit: float = 0.0
+    log: str = ""
+    tail: str = ""
+    executed: dict[str, list[int]] = field(default_factory=dict)
+    cells: list[CellRecord] = field(default_factory=list)
+    kernels: Kernels = field(default_factory=Kernels)
+    missing: tuple[str, ...] = ()
+    suspicion: RunnerFault | None = None
+    cleared: bool = False
+
+    @property
+    def transient(self) -> bool:
+        """Whether it may be different the next time."""
+        return self.trouble in PASSING or any(failure.fault for failure in self.failed)
+
+    @property
+    def starved(self) -> bool:
+        """Whether it wanted more memory than there was."""
+        return self.trouble is Trouble.NO_MEMORY or any(
+            failure.fault == "memory" for failure in self.failed
+        )
+
+    @property
+    def ran(self) -> set[str]:
+        """The tests that were executed."""
+        return {*self.passed, *(failure.test for failure in self.failed)}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """What became of each test: what two runs on one tree must agree on."""
+        found = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
+        return found | {failure.test: "failed" for failure in self.failed}
+
+    def summary(self) -> dict[str, JsonValue]:
+        """Return what the record keeps."""
+        failures: list[JsonValue] = [
+            {
+                "test": one.test,
+                "when": one.when,
+                "message": one.message if place < _IN_FULL else one.first[:_SHORT],
+            }
+            for place, one in enumerate(self.failed)
+        ]
+        return {
+            "passed": list(self.passed),
+            "failed": failures,
+            "skipped": list(self.skipped),
+            "trouble": self.told,
+            "command": self.command,
+            "seconds": round(self.seconds, 3),
+            "log_sha256": self.log,
+            "log_tail": self.tail,
+            **({"missing": list(self.missing)} if self.missing else {}),
+            **({"suspected": self.suspicion.model_dump()} if self.suspicion else {}),
+        }

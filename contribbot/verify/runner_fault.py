@@ -1,0 +1,404 @@
+"""What a runner does wrong, told from what a patch does wrong.
+
+Some words say what happened and not whose fault it was: a memory fault on a GPU can be
+exactly what a patch causes, or mends. So words alone decide nothing. After them a kernel
+that is known to be good runs again in a process of its own (`preflight`): where it fails
+too, the runner is at fault, and nothing was learned of the patch; where it passes, the
+fault is the check's own and counts as what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from contribbot import process
+from contribbot.hardware.machine import absent_gpu, only
+from contribbot.model.evidence import (
+    ON_HARDWARE,
+    FaultKind,
+    Machine,
+    Outcome,
+    RunnerFault,
+    StageResult,
+)
+from contribbot.verify.run_result import CheckRun, Trouble
+
+#: Characters of a line that are quoted.
+_QUOTED: Final = 300
+#: What a run's trouble may be put down to, whatever it wrote.
+_KINDS: Final[dict[Trouble, FaultKind]] = {
+    Trouble.DISK_FULL: "disk-full", Trouble.NO_MEMORY: "out-of-memory",
+    Trouble.TIMED_OUT: "gpu-hung",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Words by which a fault makes itself known.
+
+    Attributes:
+        kind: What kind of fault.
+        pattern: The words.
+        source: Where they come from.
+    """
+
+    kind: FaultKind
+    pattern: re.Pattern[str]
+    source: str
+
+
+def _row(kind: FaultKind, pattern: str, source: str) -> Signature:
+    return Signature(kind, re.compile(pattern), source)
+
+
+#: The most telling first: what lies further down often follows from what lies above.
+SIGNATURES: Final = (
+    _row("driver-mismatch",
+         r"(?:CUDA|HIP) driver version is insufficient|(?:cuda|hip)ErrorInsufficientDriver",
+         "hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35)"),
+    _row("driver-mismatch", r"Driver/library version mismatch",
+         "NVML API (NVML_ERROR_LIB_RM_VERSION_MISMATCH), as nvidia-smi prints it"),
+    _row("driver-mismatch",
+         r"NVIDIA driver on your system is too old"
+         r"|forward compatibility was attempted on non supported HW",
+         "PyTorch, c10/cuda; CUDA Runtime API (cudaError, 804)"),
+    _row("gpu-not-visible",
+         r"no (?:CUDA|ROCm)-capable device|(?:cuda|hip)ErrorNoDevice\b",
+         "CUDA Runtime API (cudaError, 100); HIP documentation, error codes (100)"),
+    _row("gpu-not-visible", r"[Nn]o (?:CUDA|HIP) GPUs are available", "PyTorch, c10/cuda"),
+    _row("gpu-not-visible",
+         r"Unable to open /dev/kfd read-write|ROCk module is NOT loaded", "rocminfo"),
+    _row("gpu-not-visible",
+         r"device\(s\) is/are busy or unavailable|GPU is lost|has fallen off the bus",
+         "CUDA Runtime API (cudaError, 46); NVML API (NVML_ERROR_GPU_IS_LOST); NVIDIA Xid 79"),
+    _row("memory-fault", r"Memory access fault by GPU node",
+         "ROCR-Runtime, its handler of faults in virtual memory; quoted in many reports"),
+    _row("memory-fault", r"HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_VIOLATION)",
+         "hsa/hsa_ext_amd.h (41, 43)"),
+    _row("memory-fault",
+         r"an illegal memory access was encountered|(?:cuda|hip)ErrorIllegalAddress"
+         r"|misaligned address|cudaErrorMisalignedAddress",
+         "CUDA Runtime API (cudaError, 700, 716); hip/hip_runtime_api.h (700)"),
+    _row("gpu-hung", r"HW Exception by GPU node.*reason\s*:\s*GPU Hang",
+         "ROCR-Runtime, its handler of hardware exceptions; ROCm/rocm-libraries#8847"),
+    _row("gpu-hung",
+         r"the launch timed out and was terminated|(?:cuda|hip)ErrorLaunchTime[Oo]ut",
+         "CUDA Runtime API (cudaError, 702); hip/hip_runtime_api.h (702)"),
+    _row("out-of-memory",
+         r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
+         r"|(?:cuda|hip)ErrorMemoryAllocation|Triton Error \[(?:CUDA|HIP)\]: .*out of memory"
+         r"|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED",
+         "PyTorch, c10/cuda; hip/hip_runtime_api.h (2); CUDA Runtime API (cudaError, 2)"),
+    _row("out-of-memory", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", "hsa/hsa.h (0x1008)"),
+    _row("out-of-memory",
+         r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b"
+         r"|[Cc]annot allocate memory|std::bad_alloc|out of shared memory",
+         "PyTorch, c10/core/impl and torch/utils/data; Python; C and C++ libraries"),
+    _row("hip-error", r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices",
+         "hip/hip_runtime_api.h (209); clr, hip_code_object.cpp"),
+    _row("hip-error", r"no kernel image is available for execution",
+         "CUDA Runtime API (cudaError, 209)"),
+    _row("hip-error", r"HSA_STATUS_ERROR\b|HSA_STATUS_ERROR_[A-Z_]+",
+         "hsa/hsa.h, hsa/hsa_ext_amd.h"),
+    _row("hip-error", r"uncorrectable ECC error|(?:cuda|hip)ErrorECC\w+",
+         "CUDA Runtime API (cudaError, 214); hip/hip_runtime_api.h (214)"),
+    _row("hip-error",
+         r"unspecified launch failure|(?:CUDA|HIP)(?: driver)? error: "
+         r"|Triton Error \[(?:CUDA|HIP)\]|\b(?:cuda|hip)Error[A-Z]\w+",
+         "CUDA Runtime API (cudaError); hip/hip_runtime_api.h (hipError_t); Triton, driver.c"),
+)  # fmt: skip
+
+
+class RunnerFaultError(Exception):
+    """The runner is at fault, so that nothing can be learned of a patch here.
+
+    Attributes:
+        fault: What is wrong.
+        preflight: What the known-good kernel came to, for the record.
+    """
+
+    def __init__(self, fault: RunnerFault, preflight: dict[str, JsonValue]) -> None:
+        super().__init__(f"runner fault ({fault.kind}): {fault.said}")
+        self.fault = fault
+        self.preflight = preflight
+
+    @property
+    def details(self) -> dict[str, JsonValue]:
+        """What the record keeps."""
+        return {"runner_fault": self.fault.model_dump(), "preflight": self.preflight}
+
+
+def sign_in(texts: Iterable[str]) -> RunnerFault | None:
+    """Return what the words of some texts point to, by the most telling of them; or None."""
+    rows = [row.strip() for text in texts for row in text.splitlines()]
+    for signature in SIGNATURES:
+        for row in rows:
+            if signature.pattern.search(row):
+                return fault(signature.kind, row)
+    return None
+
+
+def fault(kind: FaultKind, said: str) -> RunnerFault:
+    """Return a fault with what was seen in one line."""
+    line = next((row.strip() for row in said.splitlines() if row.strip()), "nothing was said")
+    return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
+
+
+def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
+    """Say what in a run could be the runner's doing; None where nothing could."""
+    kind: FaultKind | None = _KINDS.get(run.trouble) if run.trouble else None
+    if kind is not None:
+        return fault(kind, run.told)
+    if run.trouble is None and not run.failed:
+        return None
+    found = sign_in((*(one.message for one in run.failed), output))
+    if found is None and run.trouble in {Trouble.CRASHED, Trouble.ENDED_EARLY}:
+        return fault("preflight-failed", run.told)
+    return found
+
+
+def lacked(run: CheckRun) -> bool:
+    """Say whether a run ended because this machine had no room, on its disk or in memory."""
+    return run.suspicion is not None and run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
+
+
+def suspicion_of_bench(
+    outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
+) -> RunnerFault | None:
+    """Say what in a bench on a GPU could be the runner's doing; None where nothing could."""
+    if outcome is Outcome.UNAVAILABLE:
+        return sign_in([reason])
+    if outcome is not Outcome.FAILED or lasting:
+        return None
+    kind: FaultKind = "gpu-hung" if "hung" in reason else "preflight-failed"
+    return sign_in([reason, *outputs]) or fault(kind, reason)
+
+
+def told_by(*runs: CheckRun) -> RunnerFault | None:
+    """Return why runs that were judged unavailable were that, where it was the runner."""
+    for run in runs:
+        if lacked(run):
+            return run.suspicion
+        for failure in run.failed:
+            if failure.fault == "memory":
+                return fault("out-of-memory", failure.message)
+            if failure.fault:
+                return sign_in([failure.message]) or fault("gpu-not-visible", failure.message)
+    return None
+
+
+def details_of_absence(stage: str, target: str) -> dict[str, JsonValue]:
+    """Return what the record keeps of a GPU that a planned job does not find; or nothing."""
+    why = absent_gpu(target) if stage in ON_HARDWARE else ""
+    return {"runner_fault": fault("gpu-not-visible", why).model_dump()} if why else {}
+
+
+def fault_of(result: StageResult) -> RunnerFault | None:
+    """Return the runner's fault that an outcome is put down to, or None."""
+    with contextlib.suppress(ValidationError):
+        return RunnerFault.model_validate(result.details.get("runner_fault"))
+    return None
+
+
+def at_fault(results: Iterable[StageResult]) -> bool:
+    """Say whether any of some outcomes is put down to the runner."""
+    return any(fault_of(one) is not None for one in results)
+
+
+#: Seconds for all of it. torch's first import from a cold disk is most of what it may take.
+TIMEOUT: Final = 180.0
+#: Free memory after a fault, as a part of what was free before the proof, below which
+#: somebody else has taken it.
+_TAKEN: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the known-good kernel came to.
+
+    Attributes:
+        fault: What is wrong with the runner; None: nothing.
+        details: What the record keeps.
+        shown: The variables under which its GPU is the one that is visible; empty: it is
+            the only one, or nobody knows.
+    """
+
+    fault: RunnerFault | None
+    details: dict[str, JsonValue] = field(default_factory=dict)
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def free(self) -> int:
+        """Bytes of memory that were free on the device at the end; 0: not told."""
+        told = self.details.get("memory_free")
+        return told if isinstance(told, int) else 0
+
+
+def fly(
+    target: str,
+    machine: Machine,
+    folder: Path,
+    *,
+    device: str = "cuda",
+    timeout: float = TIMEOUT,
+    shown: Mapping[str, str] | None = None,
+) -> Preflight:
+    """Run the known-good kernel on a target."""
+    details: dict[str, JsonValue] = {"target": target, "driver": _driver(target, machine)}
+    if importlib.util.find_spec("torch") is None:
+        return Preflight(None, {**details, "not_run": "torch is not installed"})
+    here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
+    env = process.clean_environment({**here, **(shown or {})})
+    done = process.supervise(
+        [sys.executable, "-B", "-m", "contribbot.verify.gpu_selftest", device, target],
+        cwd=folder,
+        env=env,
+        timeout=timeout,
+    )
+    output = done.output.decode("utf-8", "replace")
+    told = _told(output)
+    step = told.pop("step", "start")
+    index, devices = told.pop("index", None), told.get("devices")
+    wrong = _wrong(done, told, step=str(step), output=output, timeout=timeout)
+    details |= {"passed": wrong is None, "seconds": round(done.seconds, 1), **told}
+    if shown is not None:
+        return Preflight(wrong, {**details, "visible": {**shown}} if shown else details, shown)
+    if wrong is not None or not isinstance(index, int) or not isinstance(devices, int):
+        return Preflight(wrong, details)
+    hip = str(told["runtime"]).startswith("HIP")
+    alone = only(index, devices, hip=hip, environment=env)
+    if devices > 1:
+        # What is to run there will see this GPU alone: so that has to do.
+        return fly(target, machine, folder, device=device, timeout=timeout, shown=alone)
+    return Preflight(None, details, alone)
+
+
+def _driver(target: str, machine: Machine) -> str:
+    found = (
+        gpu.driver
+        for gpu in machine.gpus
+        if target == ("cuda" if gpu.vendor == "nvidia" else gpu.target)
+    )
+    return next(found, "")
+
+
+def _told(output: str) -> dict[str, JsonValue]:
+    """Unite what the child's lines say; the last word on each thing counts."""
+    told: dict[str, JsonValue] = {}
+    for row in output.splitlines():
+        try:
+            line = json.loads(row)
+        except ValueError:
+            continue  # a library's warning
+        if isinstance(line, dict):
+            told |= line
+    return told
+
+
+def _wrong(
+    done: process.Supervised,
+    told: dict[str, JsonValue],
+    *,
+    step: str,
+    output: str,
+    timeout: float,
+) -> RunnerFault | None:
+    """Say what is wrong with the runner, or None."""
+    kind, said = told.pop("fault", None), str(told.pop("said", ""))
+    if done.returncode == 0 and step == "end" and not done.timed_out:
+        return None
+    if done.timed_out:
+        if step in {"start", "import"}:
+            return fault("preflight-failed", f"torch was not imported after {timeout:g} s")
+        held = ", and it has not ended: the kernel holds it" if done.stuck else ""
+        said = f"a known-good kernel hung: no end after {timeout:g} s ({step}){held}"
+        return fault("gpu-hung", said)
+    sign = sign_in([output])
+    if kind == "gpu-not-visible":
+        # That the driver does not fit is more telling than that torch sees nothing.
+        return sign if sign and sign.kind == "driver-mismatch" else fault("gpu-not-visible", said)
+    if sign is not None or kind is not None:
+        return sign or fault("preflight-failed", said)
+    how = process.signal_name(-done.returncode) if done.returncode < 0 else f"{done.returncode}"
+    last = next((row for row in reversed(output.splitlines()) if row.strip()), "it said nothing")
+    return fault("preflight-failed", f"a known-good kernel ended with {how} ({step}): {last}")
+
+
+class Preflights:
+    """The pre-flights of a run, one a target until something goes wrong."""
+
+    def __init__(self, device: str = "cuda", timeout: float = TIMEOUT) -> None:
+        self._device = device
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._first: dict[str, Preflight] = {}
+        self._last: dict[str, Preflight] = {}
+
+    def before(
+        self, target: str, machine: Machine, folder: Callable[[], Path]
+    ) -> dict[str, JsonValue]:
+        """See that a target can be used; return what the record keeps."""
+        with self._lock:
+            if target not in self._last:
+                self._last[target] = self._first[target] = self._fly(target, machine, folder)
+            last = self._last[target]
+        if last.fault is not None:
+            raise RunnerFaultError(last.fault, last.details)
+        return last.details
+
+    def after(
+        self, suspect: RunnerFault, target: str, machine: Machine, folder: Callable[[], Path]
+    ) -> None:
+        """See whether a target can still be used after what could be the runner's fault.
+
+        Where the known-good kernel passes, the fault is that of what ran, and this returns.
+        Where there is no torch to run it with, nobody knows whose fault it is.
+        """
+        with self._lock:
+            now = self._fly(target, machine, folder)
+            if missing := now.details.get("not_run"):
+                said = f"{suspect.said}; no known-good kernel could be run: {missing}"
+                raise RunnerFaultError(RunnerFault(kind=suspect.kind, said=said), now.details)
+            before = self._first.setdefault(target, now)
+            wrong = now.fault
+            if wrong is None and suspect.kind == "out-of-memory":
+                wrong = _taken(before, now)
+            if wrong is None:
+                return
+            kind = wrong.kind if suspect.kind == "preflight-failed" else suspect.kind
+            said = f"{suspect.said}; then a known-good kernel: {wrong.said}"
+            blamed = RunnerFault(kind=kind, said=said)
+            self._last[target] = Preflight(blamed, {**now.details, "passed": False})
+        raise RunnerFaultError(blamed, self._last[target].details)
+
+    def shown(self, target: str) -> Mapping[str, str]:
+        """Return the variables under which the GPU of a target is the one that is visible."""
+        first = self._first.get(target)
+        return first.shown if first is not None else {}
+
+    def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+        # The same GPU each time: another one that is well says nothing of the first.
+        shown = self.shown(target) or None
+        return fly(
+            target, machine, folder(), device=self._device, timeout=self._timeout, shown=shown
+        )
+
+
+def _taken(before: Preflight, now: Preflight) -> RunnerFault | None:
+    """Say that somebody else has taken the memory that was free before the proof, or None."""
+    if not before.free or now.free >= _TAKEN * before.free:
+        return None
+    gib = 2**30
+    said = f"{now.free / gib:.1f} GiB are free with nothing running, {before.free / gib:.1f} before"
+    return fault("out-of-memory", said)
