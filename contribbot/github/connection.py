@@ -78,14 +78,10 @@ class Patience(GithubRetry):
         return super().new(**ours, **kw)
 
     def increment(
-        self,
-        method: str | None = None,
-        url: str | None = None,
-        response: urllib3.BaseHTTPResponse | None = None,
-        error: Exception | None = None,
-        _pool: ConnectionPool | None = None,
-        _stacktrace: TracebackType | None = None,
-    ) -> Self:
+        self, method: str | None = None, url: str | None = None,
+        response: urllib3.BaseHTTPResponse | None = None, error: Exception | None = None,
+        _pool: ConnectionPool | None = None, _stacktrace: TracebackType | None = None,
+    ) -> Self:  # fmt: skip
         """Count an attempt; raise where there is to be no other."""
         if self._once and error is not None and not isinstance(error, _UNSENT):
             raise error

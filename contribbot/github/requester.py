@@ -100,15 +100,10 @@ class Requester(github.Requester.Requester):
         super().close()
 
     def requestJson(  # noqa: N802  PyGithub's name
-        self,
-        verb: str,
-        url: str,
-        parameters: dict[str, object] | None = None,
-        headers: dict[str, str] | None = None,
-        input: object = None,  # noqa: A002  PyGithub's name
-        *_args: object,
-        **_named: object,
-    ) -> tuple[int, dict[str, str], str]:
+        self, verb: str, url: str, parameters: dict[str, object] | None = None,
+        headers: dict[str, str] | None = None, input: object = None,  # noqa: A002  PyGithub's name
+        *_args: object, **_named: object,
+    ) -> tuple[int, dict[str, str], str]:  # fmt: skip
         """Send a request and return what came; whatever is no success is an error of ours."""
         what, accept = f"{verb} {self.path_of(url)}", (headers or {}).get("Accept", JSON)
         spent = 0.0
@@ -125,15 +120,10 @@ class Requester(github.Requester.Requester):
         return status, said, text
 
     def requestJsonAndCheck(  # noqa: N802  PyGithub's name
-        self,
-        verb: str,
-        url: str,
-        parameters: dict[str, object] | None = None,
-        headers: dict[str, str] | None = None,
-        input: object = None,  # noqa: A002  PyGithub's name
-        *_args: object,
-        **_named: object,
-    ) -> tuple[dict[str, str], JsonValue]:
+        self, verb: str, url: str, parameters: dict[str, object] | None = None,
+        headers: dict[str, str] | None = None, input: object = None,  # noqa: A002  PyGithub's name
+        *_args: object, **_named: object,
+    ) -> tuple[dict[str, str], JsonValue]:  # fmt: skip
         """Send a request to an address that may be one of an answer."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
             raise elsewhere(f"{verb} {url.partition('?')[0]}", url)

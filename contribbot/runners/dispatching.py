@@ -31,16 +31,12 @@ _REQUEST: Final = re.compile(r"\b([0-9a-f]{12})-([0-9a-f]{12})\b")
 
 @dataclass(frozen=True)
 class Selection:
-    """What a run is to prove.
-
-    Attributes:
-        ref: The branch or tag of the queue.
-        patches: Names; none: all.
-        targets: Targets; none: all.
-    """
+    """What a run is to prove."""
 
     ref: str
+    #: Names; none: all.
     patches: tuple[str, ...] = ()
+    #: Targets; none: all.
     targets: tuple[str, ...] = ()
 
     @property

@@ -50,62 +50,44 @@ Attest = Callable[[Path, str], str]
 
 @dataclass(frozen=True)
 class Arrived:
-    """An artifact that came, or why it did not.
-
-    Attributes:
-        name: Its name.
-        files: What is in it.
-        sha256: Digest of its zip; empty: it came in another way.
-        refused: Why nothing of it is taken; empty: it is.
-        attested: What is known of its attestation.
-        early: Whether it came before its job began, which is of a later attempt.
-    """
+    """An artifact that came, or why it did not."""
 
     name: str
     files: Mapping[str, bytes] = field(default_factory=dict)
+    #: Digest of its zip; empty: it came in another way.
     sha256: str = ""
+    #: Why nothing of it is taken; empty: it is.
     refused: str = ""
     attested: str = ""
+    #: Whether it came before its job began, which is of a later attempt.
     early: bool = False
 
 
 @dataclass(frozen=True)
 class Haul:
-    """What a run left.
+    """What a run left."""
 
-    Attributes:
-        source: The run; None where nothing says which.
-        arrived: Its artifacts.
-        jobs: Its jobs by name, as GitHub has them; None: GitHub was not asked.
-        selected: Whether only a part of the queue may have been meant.
-        running: Whether some job of it is not over.
-        notes: What a reader must know.
-    """
-
+    #: The run; None where nothing says which.
     source: Source | None
     arrived: tuple[Arrived, ...]
+    #: Its jobs by name, as GitHub has them; None: GitHub was not asked.
     jobs: Mapping[str, RunJob] | None = None
+    #: Whether only a part of the queue may have been meant.
     selected: bool = True
+    #: Whether some job of it is not over.
     running: bool = False
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where artifacts are fetched from.
-
-    Attributes:
-        github: GitHub.
-        repository: The queue's repository.
-        scratch: A folder for the zips.
-        attest: Says what is known of an artifact's attestation.
-        folder: Where the zips are already; None: they are fetched.
-    """
+    """Where artifacts are fetched from."""
 
     github: GitHub
     repository: str
     scratch: Path
     attest: Attest
+    #: Where the zips are already; None: they are fetched.
     folder: Path | None = None
 
 

@@ -39,16 +39,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Order:
-    """What a user asks for, as far as the queue alone says what that is.
+    """What a user asks for, as far as the queue alone says what that is."""
 
-    Attributes:
-        patches: Names; none: all.
-        targets: Targets; none: all.
-        ref: The branch; empty: the default branch.
-    """
-
+    #: Names; none: all.
     patches: tuple[str, ...]
+    #: Targets; none: all.
     targets: tuple[str, ...]
+    #: The branch; empty: the default branch.
     ref: str
 
     @classmethod
@@ -63,43 +60,31 @@ class Order:
 
 @dataclass(frozen=True)
 class Standing:
-    """How the queue here stands to what a run will prove.
-
-    Attributes:
-        ref: The branch or tag.
-        there: The branch's commit on GitHub; empty where it is no branch.
-        here: The queue's commit here; empty where it has none.
-        uncommitted: Files of the queue that are in no commit as they are here.
-    """
+    """How the queue here stands to what a run will prove."""
 
     ref: str
+    #: The branch's commit on GitHub; empty where it is no branch.
     there: str
+    #: The queue's commit here; empty where it has none.
     here: str
+    #: Files of the queue that are in no commit as they are here.
     uncommitted: tuple[str, ...]
 
 
 @dataclass
 class Sender:
-    """Starts and watches runs of a queue.
-
-    Attributes:
-        queue: The queue.
-        github: GitHub.
-        repository: The queue's repository.
-        scratch: A folder.
-        sleep: Waits so many seconds.
-        run_id: The run that goes on when this process ends; None: none is known.
-        request: The name of what was asked for; empty: nothing was.
-        named: ` --repo OWNER/NAME` where the repository was named so: the next command needs it.
-    """
+    """Starts and watches runs of a queue."""
 
     queue: Queue
     github: GitHub
     repository: str
     scratch: Path
     sleep: Callable[[float], None]
+    #: The run that goes on when this process ends; None: none is known.
     run_id: int | None = None
+    #: The name of what was asked for; empty: nothing was.
     request: str = ""
+    #: ` --repo OWNER/NAME` where the repository was named so: the next command needs it.
     named: str = ""
 
     @property

@@ -26,21 +26,13 @@ _GROWTH: Final = 1.5
 
 @dataclass(frozen=True)
 class Step:
-    """A job as it is.
-
-    Attributes:
-        job: Its name.
-        now: What it does, or how it ended.
-        runner: Which runner has it; may be empty.
-        cells: The names of its cells; none where the plan is not known.
-        started: When it started, or was queued.
-        ended: When it ended.
-        failed: The names of its steps that failed.
-    """
+    """A job as it is."""
 
     job: str
     now: str
+    #: Which runner has it; may be empty.
     runner: str
+    #: The names of its cells; none where the plan is not known.
     cells: tuple[str, ...]
     started: datetime | None
     ended: datetime | None
@@ -49,27 +41,17 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """What changed since the last look.
-
-    Attributes:
-        steps: The jobs that are not as they were.
-        jobs: All jobs.
-        cells: How many cells are in jobs in each state; empty where the plan is not known.
-    """
+    """What changed since the last look."""
 
     steps: tuple[Step, ...]
     jobs: tuple[Step, ...]
+    #: How many cells are in jobs in each state; empty where the plan is not known.
     cells: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over.
-
-    Attributes:
-        run: The run.
-        jobs: Its jobs.
-    """
+    """A run that is over."""
 
     run: Run
     jobs: tuple[Step, ...]

@@ -12,17 +12,12 @@ from contribbot.queue.load import Queue
 
 @dataclass(frozen=True)
 class Sight:
-    """What was seen of a pull request.
+    """What was seen of a pull request."""
 
-    Attributes:
-        reference: It, as `owner/name#number`.
-        word: Its state, as the journal calls it.
-        why: How it came to that, as `Landing.words`; or empty.
-        head: The commit of its branch.
-    """
-
+    #: It, as `owner/name#number`.
     reference: str
     word: str
+    #: How it came to that, as `Landing.words`; or empty.
     why: str
     head: str
 
