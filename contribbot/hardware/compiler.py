@@ -12,9 +12,18 @@ from typing import Final
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.hip import STARVED, lacking
 from contribbot.hardware.listing import read_listing, without_facts
 from contribbot.hardware.toolchain import Toolchain
+
+STARVED: Final = "killed, or out of memory"
+_FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
+#: What clang's driver says of a compiler that was killed, and those that got no memory.
+_NO_MEMORY: Final = re.compile(
+    r"unable to execute command: Killed|LLVM ERROR: out of memory|std::bad_alloc"
+    r"|[Cc]annot allocate memory|^MemoryError\b",
+    re.MULTILINE,
+)
+
 
 _ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re.MULTILINE)
 #: What the driver says when the compiler proper did not end by itself.
@@ -159,3 +168,13 @@ def _missing(error: str, using: Toolchain) -> str:
     if using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
         return f"needs <{header[1]}>, for which contribbot has no stand-in: install ROCm"
     return ""
+
+
+def lacking(done: process.Supervised, said: str, timeout: float) -> str:
+    """Say what this machine lacked for a compiler that failed, or nothing."""
+    if _FULL_DISK.search(said):
+        raise process.no_space("what a compiler writes")
+    if done.timed_out:
+        return f"not finished after {timeout:g} s"
+    # Killed by whom counts: a kernel's file runs under Triton, and can end its own process.
+    return STARVED if done.starved or _NO_MEMORY.search(said) else ""

@@ -15,8 +15,7 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.compiler import Compiler
-from contribbot.hardware.hip import STARVED, lacking
+from contribbot.hardware.compiler import STARVED, Compiler, lacking
 from contribbot.hardware.targets import wavefront_of
 from contribbot.hardware.toolchain import Toolchain, triton_version
 
