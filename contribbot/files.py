@@ -214,7 +214,8 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
         alone = _remove_orphans(runs)
-        folder = runs / uuid.uuid4().hex
+        # Short: the name of a socket in it has 107 characters at most (unix(7)).
+        folder = runs / uuid.uuid4().hex[:8]
         guard = _guard(folder)
         guard.acquire()
         folder.mkdir()

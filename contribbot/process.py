@@ -384,7 +384,13 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> 
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used
 _VIEW: Final = (
     "--unshare-all", "--cap-drop", "ALL", "--cap-add", "CAP_DAC_OVERRIDE",
-    "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc",
+    "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+    *(
+        part
+        for pattern in ("nvidia*", "kfd", "dri", "dxg", "infiniband")
+        for device in map(str, sorted(Path("/dev").glob(pattern)))
+        for part in ("--dev-bind", device, device)
+    ),
     *(part for folder in _SHARED if Path(folder).is_dir() for part in ("--tmpfs", folder)),
 )  # fmt: skip
 
@@ -424,7 +430,8 @@ def sandboxed(
         if path.exists() and any(path.is_relative_to(place) for place in hidden)
     )
     return [
-        "bwrap", *_VIEW, "--tmpfs", str(folder.parent),
+        # By its path: a check's PATH may be another.
+        shutil.which("bwrap") or "bwrap", *_VIEW, "--tmpfs", str(folder.parent),
         *(part for path in shown for part in ("--ro-bind", str(path), str(path))),
         "--bind", str(folder), str(folder), *argv,
     ]  # fmt: skip

@@ -85,4 +85,5 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
         job.trees.base, job.trees.patched = (
             str(applied["base_tree"]), str(applied["patched_tree"]),
         )  # fmt: skip
+        job.trees.tested = str(applied["tested_tree"])
         yield job

@@ -15,18 +15,14 @@ import pytest
 import torch
 
 from contribbot.numerics import treewatch
-from contribbot.numerics.compare import (
-    VARIABLE,
-    CannotJudgeError,
-    Comparison,
-    Limits,
-    blocks,
-    compare,
-    compare_exact,
-    digest,
-)
-from contribbot.numerics.grid import LAYOUTS, Draw, Grid, lay_out
-from contribbot.numerics.records import Cell, Findings
+from contribbot.numerics.cell import Cell
+from contribbot.numerics.compare import Comparison, compare, compare_exact
+from contribbot.numerics.draw import Draw
+from contribbot.numerics.grid import Grid
+from contribbot.numerics.layouts import LAYOUTS, lay_out
+from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
+from contribbot.numerics.merge import Findings
+from contribbot.numerics.tensors import blocks, digest
 from contribbot.numerics.treewatch import TreeWatch
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)

@@ -129,7 +129,7 @@ def _tensor(result: object) -> torch.Tensor | None:
 
     try:
         tensor = torch.as_tensor(result).detach()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         return None  # such as an array of objects
     return None if tensor.is_meta else tensor
 
@@ -240,7 +240,8 @@ def _near(our: Leaf, their: Leaf, case: Case) -> bool:
 def _compare_tensors(
     our: Leaf, their: Leaf, left: torch.Tensor, right: torch.Tensor, case: Case
 ) -> tuple[bool, str]:
-    from contribbot.numerics.compare import blocks, count, differing, index_of, place_of  # noqa: PLC0415  torch  # noqa: PLC0415  with it
+    from contribbot.numerics.tensors import blocks, differing, index_of  # noqa: PLC0415  torch  # noqa: PLC0415  with it
+    from contribbot.numerics.words import count, place_of  # noqa: PLC0415  torch  # noqa: PLC0415  with it
 
     shape = tuple(left.shape)
     if not any(bool(differing(left[block], right[block]).any()) for block in blocks(shape)):
@@ -294,7 +295,7 @@ def _magnitude(tensor: torch.Tensor) -> float:
 
 def _wide(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Give a tensor in float64 or complex128, block by block."""
-    from contribbot.numerics.compare import blocks, widened  # noqa: PLC0415  imports torch
+    from contribbot.numerics.tensors import blocks, widened  # noqa: PLC0415  imports torch
 
     return (widened(tensor[block]) for block in blocks(tuple(tensor.shape)))
 

@@ -333,7 +333,7 @@ def open_pr(
 
 
 def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> None:
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_contribute import (  # noqa: PLC0415  start-up time
         OpenedView,
         OpeningView,
@@ -459,11 +459,8 @@ def retire(
     ] = "",
 ) -> int:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
-    from contribbot.cli.output import (  # noqa: PLC0415  start-up time
-        Lines,
-        clean,
-        console,
-    )
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.output import clean  # noqa: PLC0415  start-up time
     from contribbot.contribute.following.retire import of_newest  # noqa: PLC0415  start-up time
     from contribbot.contribute.following.retire import retire as take_out  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time

@@ -137,7 +137,7 @@ def export(
     ] = False,
 ) -> int:
     """Write patches for other programs: git am, stg import, quilt, git apply."""
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_queue import conflict_text, export_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.export import export_bytes, write_export  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
@@ -196,7 +196,7 @@ def edit(
 
 
 def _open(queue: Queue, name: str, at: Path | None, *, as_json: bool) -> int:
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_queue import EditView, edit_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.worktree import open_tree  # noqa: PLC0415  start-up time
 
@@ -256,7 +256,7 @@ def refresh(
     as_json: JsonOption = False,
 ) -> int:
     """Take the commits of a patch's work tree back into the queue, as a new version."""
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_queue import RefreshView, refresh_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.load import patch_name  # noqa: PLC0415  start-up time
     from contribbot.queue.refresh import refresh as take_back  # noqa: PLC0415  start-up time
@@ -355,7 +355,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> int:
     """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_queue import ImportReport, import_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.import_ import Given, import_sources  # noqa: PLC0415  start-up time
     from contribbot.queue.new import Wish  # noqa: PLC0415  start-up time

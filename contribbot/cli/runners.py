@@ -124,7 +124,7 @@ def run(
     as_json: JsonOption = False,
 ) -> int:
     """Do the work of one job, on its runner; verify.yml calls it."""
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_runners import done_lines, tell_patch  # noqa: PLC0415  start-up time
     from contribbot.runners.work import work  # noqa: PLC0415  start-up time
 

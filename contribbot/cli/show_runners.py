@@ -15,7 +15,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from contribbot.cli.output import append_summary, clean, console, escape
+from contribbot.cli.live import console
+from contribbot.cli.output import append_summary, clean, escape
 from contribbot.errors import QueueError
 from contribbot.model.actions import Again, CellEnd, CellState, Collected, Run
 from contribbot.model.base import Model

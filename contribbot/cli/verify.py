@@ -55,11 +55,8 @@ def verify(
     ] = False,
 ) -> int:
     """Prove patches: red without them, green with them, and what this machine cannot say."""
-    from contribbot.cli.output import (  # noqa: PLC0415  start-up time
-        Lines,
-        closing_lines,
-        console,
-    )
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.output import closing_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
     from contribbot.verify.run import exit_code, targets, verify_and_record  # noqa: PLC0415  start-up time
 
@@ -85,7 +82,7 @@ def verify(
 def _leave_one_out(
     queue: Queue, patches: Sequence[str], *, jobs: int, force: bool, as_json: bool
 ) -> int:
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_verify import alone_lines  # noqa: PLC0415  start-up time
     from contribbot.lifecycle import leave_one_out  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
@@ -202,7 +199,7 @@ def status(
 
         report = at_a_glance(queue, names)
     else:
-        from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+        from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
         from contribbot.lifecycle.stack import upstream_meant  # noqa: PLC0415  start-up time
         from contribbot.lifecycle.status import status_against  # noqa: PLC0415  start-up time
         from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
@@ -304,7 +301,7 @@ def _abort(queue: Queue, *, as_json: bool) -> int:
 
 
 def _move(queue: Queue, wanted: Wanted, *, as_json: bool) -> int:
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_verify import plan_lines  # noqa: PLC0415  start-up time
     from contribbot.lifecycle import rebase as rebase_module  # noqa: PLC0415  start-up time
     from contribbot.lifecycle.rebase import obstacles  # noqa: PLC0415  start-up time
@@ -347,7 +344,7 @@ def bisect(
     as_json: JsonOption = False,
 ) -> int:
     """Find the first release that breaks a patch, or that makes it unnecessary."""
-    from contribbot.cli.output import Lines, console  # noqa: PLC0415  start-up time
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_verify import bisection_lines, step_line  # noqa: PLC0415  start-up time
     from contribbot.lifecycle.bisect import Range  # noqa: PLC0415  start-up time
     from contribbot.lifecycle.bisect import bisect as search  # noqa: PLC0415  start-up time

@@ -60,12 +60,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from contribbot.numerics.compare import CannotJudgeError, Limits
+from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import CellRecord, OutputRecord
 
 if TYPE_CHECKING:
-    from contribbot.numerics.grid import LAYOUTS, Draw, Grid, lay_out
-    from contribbot.numerics.records import Cell
+    from contribbot.numerics.cell import Cell
+    from contribbot.numerics.draw import Draw
+    from contribbot.numerics.grid import Grid
+    from contribbot.numerics.layouts import LAYOUTS, lay_out
 
 __all__ = [
     "LAYOUTS",

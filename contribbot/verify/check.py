@@ -36,8 +36,8 @@ from contribbot.verify.verdict import (
     Judgement,
     confirmed,
     judge_check,
-    needs_again,
     sentence,
+    side_to_repeat,
 )
 
 #: Names that a record holds for each side: those that were asked for, then the most frequent.
@@ -162,7 +162,7 @@ def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
         "python_roots": list(job.patch.upstream.python_roots),
         "overlay": {**releases(job.patch.upstream.overlay)},
         "threads": job.threads,
-        "accelerator": {**process.accelerator_environment()},
+        "environment": {**process.clean_environment()},
         "installed": installed_digest(),
     }
 
@@ -262,7 +262,7 @@ def _witness(job: Job, patched: CheckRun) -> dict[str, JsonValue]:
 def _judged(
     job: Job, check: Check, way: Way
 ) -> tuple[Judgement, list[CheckRun], dict[str, JsonValue]]:
-    """Run a check on the base and on the patched tree, and where it matters on the base again.
+    """Run a check on the base and on the patched tree, and again on the one that decides.
 
     All are witnessed, so that tracing cannot make the difference. On an
     accelerator they run one after the other and alone: a fault on one side must
@@ -277,10 +277,11 @@ def _judged(
             preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
             runs = [_accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)]
         judgement = way.judge(check, *runs)
-        if needs_again(judgement):
+        if side := side_to_repeat(judgement):
             one = _alone if on_host else _accelerated
-            runs.append(one(job, check, way, trees.base))
-            judgement = confirmed(judgement, runs[0], runs[-1])
+            number = 0 if side == "base" else 1
+            runs.append(one(job, check, way, (trees.base, trees.patched)[number]))
+            judgement = confirmed(check, judgement, runs[number], runs[-1])
     return judgement, runs, preflight
 
 

@@ -425,7 +425,7 @@ class Job:
 
     def fresh_folder(self) -> Path:
         """Make a folder whose name says nothing of what it will hold."""
-        folder = self.scratch / uuid.uuid4().hex
+        folder = self.scratch / uuid.uuid4().hex[:8]
         folder.mkdir(parents=True)
         return folder
 

@@ -86,11 +86,15 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
     # The base has none of them; it is watched all the same, as that could make a difference.
     is_patched = tree == job.trees.patched
     added = added_lines(job.store, job.trees.base, tree) if is_patched else {}
+    acting = job.added_statements() if is_patched else {}
     witnessed = {}
     for change in changes(job.store, job.trees.base, job.trees.patched):
         if change.path.endswith(".py") and change.mode.startswith("100"):
             runs = _imported(folder, change.path, roots, (*built, *python))
-            lines = find_again(added.get(change.path, []), folder / change.path, runs)
+            # Where a head alone changes, its body is not among what a diff adds.
+            wanted = {line for one in acting.get(change.path, ()) for line in one.lines}
+            wanted.update(added.get(change.path, ()))
+            lines = find_again(sorted(wanted), folder / change.path, runs)
             witnessed[str(runs)] = Witnessed(change.path, lines)
     shown = job.preflights.shown(what.target)
     return Place(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})

@@ -252,6 +252,8 @@ def run_check(
     argv = [
         "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"), "--rootdir", str(checks),
         "-q", "--color=no", "--tb=native",
+        # An assertion that fails in a thread fails the test.
+        "-W", "error::pytest.PytestUnhandledThreadExceptionWarning",
         # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
         *([] if on_host else ["--capture=sys"]), check.file,
     ]  # fmt: skip

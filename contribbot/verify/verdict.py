@@ -54,7 +54,8 @@ _DIES: Final = frozenset(
 class Judgement:
     """What a check came to: the cause, the side and test that it was seen in, and the words.
 
-    `more` counts further tests of the same kind; `words` say more than the cause does.
+    `more` counts further tests of the same kind; `words` say more than the cause does; `trouble`
+    is how a run died.
     """
 
     cause: Cause
@@ -62,6 +63,7 @@ class Judgement:
     told: str = ""
     more: int = 0
     words: str = ""
+    trouble: Trouble | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -74,9 +76,11 @@ class Judgement:
 def judge_check(
     check: Check, base: CheckRun, patched: CheckRun, again: CheckRun | None = None
 ) -> Judgement:
-    """Judge a check by its runs; `again` is the base's second one, where it was asked for."""
+    """Judge a check by its runs; `again` is the second one of the side that is run again."""
     first = _judge_two(check, base, patched)
-    return first if again is None else confirmed(first, base, again)
+    if again is None:
+        return first
+    return confirmed(check, first, base if side_to_repeat(first) == "base" else patched, again)
 
 
 def _judge_two(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
@@ -93,21 +97,30 @@ def _judge_two(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
     )
 
 
-def needs_again(first: Judgement) -> bool:
-    """Say whether what the first two runs came to stands only if the base does the same again."""
-    return first.cause in {Cause.RED_TO_GREEN, Cause.FAILS_PATCHED}
+def side_to_repeat(first: Judgement) -> str:
+    """Return the side that has to do the same again for a judgement to stand, or nothing.
+
+    A hang is not waited for twice.
+    """
+    if first.cause is Cause.RED_TO_GREEN:
+        return "base"
+    hung = first.trouble is Trouble.TIMED_OUT
+    return first.side if first.cause in _REFUTES - {Cause.WANTS_MORE} and not hung else ""
 
 
-def confirmed(first: Judgement, base: CheckRun, again: CheckRun) -> Judgement:
-    """Return what the first two runs came to, if the base does the same again."""
+def confirmed(check: Check, first: Judgement, run: CheckRun, again: CheckRun) -> Judgement:
+    """Return what the first two runs came to, if the run that decided comes out the same again."""
+    side = side_to_repeat(first)
     differ = sorted(
         test
-        for test in {**base.outcomes, **again.outcomes}
-        if base.outcomes.get(test) != again.outcomes.get(test)
+        for test in {**run.outcomes, **again.outcomes}
+        if run.outcomes.get(test) != again.outcomes.get(test)
     )
-    if again.trouble is not None or differ:
-        return Judgement(Cause.FLAKY, "base", again.told or differ[0])
-    return first
+    if again.trouble is not run.trouble or differ:
+        return Judgement(Cause.FLAKY, side, again.told or run.told or differ[0])
+    red = first.cause is Cause.RED_TO_GREEN
+    other = unlike_stated(check, again.failed) if red else None
+    return Judgement(Cause.FLAKY, side, other.told) if other else first
 
 
 def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
@@ -118,7 +131,7 @@ def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
     if side != "base" and other.trouble is None:
         hangs = run.trouble is Trouble.TIMED_OUT and other.seconds * _HANGS < run.limit
         if hangs or run.trouble in _DIES:
-            return Judgement(Cause.DIES_PATCHED, side, run.told)
+            return Judgement(Cause.DIES_PATCHED, side, run.told, trouble=run.trouble)
     died = run.trouble in {*_DIES, Trouble.TIMED_OUT} - {Trouble.FIXTURE}
     return Judgement(Cause.DIED if died else Cause.BROKEN, side, run.told)
 

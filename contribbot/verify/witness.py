@@ -70,9 +70,13 @@ def _unused_constants(module: ast.Module) -> set[int]:
     return {
         statement.lineno
         for statement in module.body
-        if isinstance(statement, ast.Assign)
-        and not any(isinstance(node, ast.Call | ast.Name) for node in ast.walk(statement.value))
-        and all(isinstance(one, ast.Name) and one.id not in read for one in statement.targets)
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        and not any(
+            isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id in read)
+            for part in ast.iter_child_nodes(statement)
+            if part is not getattr(statement, "annotation", None)
+            for node in ast.walk(part)
+        )
     }
 
 
@@ -93,7 +97,7 @@ def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[Statement]:
 def _dropped(statement: ast.stmt) -> bool:
     """Say whether the compiler makes nothing of a statement."""
     if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
+        return isinstance(statement.value, ast.Constant | ast.Name)
     if isinstance(statement, ast.AnnAssign):
         return statement.value is None
     if isinstance(statement, ast.If | ast.While):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.cli.output import Lines, console
+from contribbot.cli.live import Lines, console
 from contribbot.contribute.following.retire import Retired, RetiringError, Status, of_newest, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
 from contribbot.model.history import RetiredEvent, VersionEvent

@@ -17,8 +17,8 @@ from contribbot.contribute.text.grid import COLUMNS, grid_of
 from contribbot.contribute.text.seen import Seen, Source, other_release
 from contribbot.model.gate import Searched
 from contribbot.model.rules import Rules, Section
-from contribbot.numerics.compare import number
 from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.words import number
 
 #: Characters of a failure's message, by how short the text must be.
 _MESSAGE: Final = (120, 90, 60, 0)

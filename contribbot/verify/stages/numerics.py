@@ -12,8 +12,9 @@ from pydantic import JsonValue
 
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
-from contribbot.numerics.compare import VARIABLE, count, times
+from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.words import count, times
 from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Job, Unit
 from contribbot.verify.run_result import CheckRun

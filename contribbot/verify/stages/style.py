@@ -20,9 +20,13 @@ _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MU
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
 _OURS: Final = sys.stdlib_module_names | {
     "sitecustomize", "usercustomize", "contribbot", "pytest", "_pytest", "pluggy", "coverage",
+    "iniconfig", "numpy", "packaging", "pydantic", "pydantic_core", "pygments", "torch",
 }  # fmt: skip
 _COMPILED: Final = frozenset({".pyc", ".pyo"})
+_MODULES: Final = frozenset({".py", ".so", *_COMPILED})
 _LINK: Final = "120000"
+#: What may be a link, and up from where that leads.
+_UP_AGAIN: Final = re.compile(r"(^|/)(?!\.\.?/)[^/]+/+\.\.(/|$)")
 _WHITESPACE: Final = re.compile(rb"^(?P<where>[^\n]+?:\d+): (?P<what>[^\n]+)\.$", re.MULTILINE)
 
 
@@ -40,6 +44,7 @@ class StyleStage:
             "patch": job.patch.digest,
             "files": [*sorted(job.patch.spec.files)],
             "rules": job.patch.upstream.commits.model_dump(),
+            "python_roots": list(job.patch.upstream.python_roots),
         }
         return [Unit("any", inputs, lambda: self._look(job))]
 
@@ -130,12 +135,15 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
         if change.mode == _LINK:
             target = job.store.read(change.blob).decode("utf-8", "replace")
             inside = posixpath.normpath(posixpath.join(path.parent, target))
-            if inside.startswith(("/", "../")) or inside == "..":
+            leaves = inside.startswith(("/", "../")) or inside == ".."
+            if leaves or _UP_AGAIN.search(target):
                 problems.append(f"{path}: a link out of the tree, to {target}")
         for root in filter(path.is_relative_to, roots):
-            top = path.relative_to(root).parts[0]
+            top, *rest = path.relative_to(root).parts
+            # A folder without an `__init__` hides nothing.
+            module = rest[0].startswith("__init__.") if rest else path.suffix in _MODULES
             ours = top.partition(".")[0] in _OURS
-            if ours and job.store.resolve(f"{job.trees.base}:{root / top}") is None:
+            if ours and module and job.store.resolve(f"{job.trees.base}:{root / top}") is None:
                 problems.append(f"{path}: hides the {top} of what judges it")
     return problems
 

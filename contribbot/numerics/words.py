@@ -1,0 +1,44 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+
+#: From here on a factor has no decimals; from `_MANY` on nobody counts its digits.
+_WHOLE = 100
+_MANY = 10**6
+
+
+def number(value: float) -> str:
+    """Return a magnitude with two digits, such as `1.9` or `1.1e-3`."""
+    return re.sub(r"e([+-])0*", lambda found: f"e{found[1].strip('+')}", f"{value:.2g}")
+
+
+def times(ratio: float) -> str:
+    """Return a factor: `2`, `1.3`, `1,700`, `3e12`."""
+    if ratio >= _MANY:
+        return number(ratio)
+    return f"{ratio:,.0f}" if ratio >= _WHOLE else f"{ratio:.3g}"
+
+
+def multiple(ratio: float, reference_abs: float, floor: float) -> str:
+    """Say what an error is a multiple of: the larger of the two decides."""
+    if reference_abs >= floor:
+        return f"{times(ratio)} times the same-precision reference's {number(reference_abs)}"
+    reference = f"(same-precision reference: {number(reference_abs)})"
+    return f"{times(ratio)} times the floor {number(floor)} {reference}"
+
+
+def count(elements: int) -> str:
+    """Return a count, with separators."""
+    return f"{elements:,}"
+
+
+def plain(text: str) -> str:
+    """Spell out lone surrogates, which JSON readers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def place_of(index: tuple[int, ...]) -> str:
+    """Return an index or a shape as Python writes it."""
+    return str(tuple(index))
