@@ -174,6 +174,7 @@ def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> 
             {"src/json.py": "def loads(text):\n    return {}\n"},
             "hides the json.py of what judges it",
         ),
+        ({"src/torch.py": ""}, "hides the torch.py of what judges it"),
         ({"src/toy/area.pyc": b"\0"}, "compiled Python, which nobody can read"),
     ],
 )
@@ -192,10 +193,11 @@ def test_what_could_take_over_the_judge_is_refused(
     assert f"{path}: {said}" in ran.out
 
 
-def test_a_link_out_of_the_tree_is_refused(toy: Toy, program: Program) -> None:
-    (toy.upstream / "src/away").symlink_to("../../elsewhere")
+@pytest.mark.parametrize("target", ["../../elsewhere", "toy/../.."])
+def test_a_link_out_of_the_tree_is_refused(toy: Toy, program: Program, target: str) -> None:
+    (toy.upstream / "src/away").symlink_to(target)
     toy.put_patch(
-        patch=toy.format_patch({PATH: FIXED, "src/toy/more.py": ""}),
+        patch=toy.format_patch({PATH: FIXED, "src/toy/more.py": f"# {target}\n"}),
         files=(PATH, "src/away", "src/toy/more.py"),
         checks=one_check(),
     )
@@ -204,7 +206,53 @@ def test_a_link_out_of_the_tree_is_refused(toy: Toy, program: Program) -> None:
     ran = program("verify", "area")
 
     assert ran.code == 1
-    assert "src/away: a link out of the tree, to ../../elsewhere" in ran.out
+    assert f"src/away: a link out of the tree, to {target}" in ran.out
+
+
+def test_a_folder_without_python_hides_nothing(toy: Toy, program: Program) -> None:
+    change: dict[str, str | bytes] = {PATH: FIXED, "src/profile/README.md": "How to profile.\n"}
+    toy.put_patch(patch=toy.format_patch(change), files=tuple(change), checks=one_check())
+    toy.put_queue(["area"])
+    assert program("verify", "area", "--json").stages()["style"].outcome == "passed"
+
+
+def test_an_assertion_in_a_thread_fails_the_test(toy: Toy, program: Program) -> None:
+    put(toy, (
+        "import threading\nfrom toy.area import rectangle\n\n\n"
+        "def seen():\n    assert rectangle(2, 3) == 5\n\n\n"
+        "def test_it():\n    thread = threading.Thread(target=seen)\n"
+        "    thread.start()\n    thread.join()\n    assert rectangle(2, 3) == 6\n"
+    ))  # fmt: skip
+    ran = program("verify", "area", "--json")
+    assert (ran.code, ran.report().verdict) == (1, "refuted")
+
+
+def test_the_body_counts_where_a_head_alone_changes(toy: Toy, program: Program) -> None:
+    toy.write("src/toy/more.py", "def twice(value, times=1):\n    return value * times\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-qm", "More")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    fixed: dict[str, str | bytes] = {
+        "src/toy/more.py": "def twice(value, times=2):\n    return value * times\n"
+    }
+    toy.put_patch(
+        patch=toy.format_patch(fixed), files=tuple(fixed), checks=one_check(reason="assert 3 == 6"),
+        check_files={"test_red.py": "from toy.more import twice\n\n\ndef test_it():\n"
+                     "    assert twice(3) == 6\n"},
+    )  # fmt: skip
+    toy.put_queue(["area"], commit=commit)
+    ran = program("verify", "area", "--json")
+    assert ran.report().verdict == "proved", ran.out
+
+
+def test_a_socket_fits_into_a_runs_folder(toy: Toy, program: Program) -> None:
+    put(toy, (
+        "import os\nfrom toy.area import rectangle\n\n\ndef test_it():\n"
+        "    inside = os.path.relpath(os.environ['TMPDIR'], os.environ['CONTRIBBOT_TREE'])\n"
+        "    assert len(inside) < 24\n    assert rectangle(2, 3) == 6\n"
+    ))  # fmt: skip
+    assert program("verify", "area").code == 0
 
 
 @pytest.mark.parametrize("name", ["PYTEST_ADDOPTS", "PYTHONOPTIMIZE", "LD_PRELOAD"])
