@@ -34,12 +34,11 @@ DAY = 86400
 #: A run that lasts until its input ends, in a process of its own.
 RUN = """\
 import sys
-from contribbot.building import shelf
-from contribbot.compiling import cache
 from contribbot.files import run_folder
+from contribbot.hardware import build_cache
 
 sys.stdin.readline()
-with run_folder(cache.kept(), shelf.kept()):
+with run_folder(build_cache.kept(), build_cache.kept_builds()):
     print("running", flush=True)
     sys.stdin.read()
 """

@@ -144,8 +144,9 @@ def test_what_others_write_meanwhile_is_kept(queue: Path, monkeypatch: pytest.Mo
         (patch / "notes.txt").write_text(f"saved {len(seen)}\n")
         (patch / "new").write_text(f"saved {len(seen)}\n")
         (patch / "new").rename(patch / "checks" / "test_red.py")
-        transaction_module.exchange(first, second)
+        exchange(first, second)
 
+    exchange = transaction_module.exchange
     monkeypatch.setattr(transaction_module, "exchange", busy)
     with transaction(queue) as changes:
         changes.write("patches/one/0001-change.patch", b"ours\n")
@@ -296,12 +297,12 @@ from pathlib import Path
 
 import filelock
 
-from contribbot import locks
 from contribbot.errors import ContribbotError
+from contribbot.files import lock
 from contribbot.queue.transaction import transaction
 
 if os.geteuid() == 0:
-    with locks.lock(Path(sys.argv[1]).parent / "warm.lock", "imports"):
+    with lock(Path(sys.argv[1]).parent / "warm.lock", "imports"):
         pass  # what is imported late may lie where nobody may read
     os.setgroups([])
     os.setgid(65534)
@@ -421,13 +422,12 @@ def test_who_looks_by_name_sees_the_state_before_or_after(queue: Path) -> None:
 TWO_RENAMES = """
 import os, signal, sys
 from pathlib import Path
-from contribbot.queue import exchange, transaction
-import contribbot.queue.transaction as swap
+from contribbot.queue import transaction
 
 def refused(first, second):
-    raise exchange.CannotExchangeError
+    raise transaction.CannotExchangeError
 
-swap.exchange = refused
+transaction.exchange = refused
 if sys.argv[2] == "kill":
     Path.rename = lambda one, other, do=Path.rename: (
         os.kill(os.getpid(), signal.SIGKILL) if one.name == "new" else do(one, other)

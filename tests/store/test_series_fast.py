@@ -275,7 +275,7 @@ def test_random_patches_give_the_tree_that_git_apply_gives(
         fast = apply_series(store, base, patches, pin="x", scratch=scratch)
         with monkeypatch.context() as patched:
             # Nothing is plain: all goes through git apply.
-            patched.setattr(apply, "read_diff", lambda _: None)
+            patched.setattr(apply, "plain_diff", lambda _: None)
             slow = apply_series(store, base, patches, pin="x", scratch=scratch)
         assert [one.commit for one in fast.applied] == [one.commit for one in slow.applied]
         assert fast == slow
