@@ -212,19 +212,17 @@ def test_the_sides_take_turns_and_change_who_goes_first(sides: Sides) -> None:
 
 
 JITTER = """
-    heavy, last = True, 0.0
+    # Which side has more to do changes from pair to pair.
+    odd = int(os.environ["PYTHONHASHSEED"]) % 2 == 1
+    AMOUNT = 400_000 if odd == (tree.SIDE == "base") else 100_000
 
     def run():
-        global heavy, last
-        if time.monotonic() - last > 0.03:
-            heavy = not heavy
-        amount = 10_000 if tree.SIDE == "patched" else 100_000 if heavy else 1_000
-        result = work(amount)
-        last = time.monotonic()
-        return result
+        for _ in range(AMOUNT // 100_000):
+            result = work(100_000)
+        return result * 0 + 1
 
     def cases():
-        yield bench.Case("jitter", prepare=tuple, run=run)
+        yield bench.Case("jitter", tuple, run)
 """
 
 
@@ -232,7 +230,7 @@ JITTER = """
 def test_a_spread_that_exceeds_the_claim_is_no_verdict(sides: Sides) -> None:
     sides.put(JITTER)
 
-    result, outcome, reason, lasting = sides.measure(1.0)
+    result, outcome, reason, lasting = sides.measure(1.0, rounds=6)
 
     assert (outcome, lasting) == (Outcome.UNAVAILABLE, False), reason
     assert re.match(
@@ -248,7 +246,7 @@ def test_a_spread_that_exceeds_the_claim_is_no_verdict(sides: Sides) -> None:
 def test_a_difference_inside_its_spread_is_called_noise(sides: Sides) -> None:
     sides.put(JITTER)
 
-    _, outcome, reason, _ = sides.measure(0.01)
+    _, outcome, reason, _ = sides.measure(0.01, rounds=6)
 
     assert outcome is Outcome.PASSED
     assert ", noise) the base's speed" in reason
