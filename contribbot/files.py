@@ -31,10 +31,6 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     A link is followed, and what is no regular file (a terminal, a pipe) is
     written to as it is.
-
-    Args:
-        path: The file; its folder is made when it is not there.
-        content: What it shall hold.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -98,13 +94,6 @@ def lock(path: Path, what: str) -> Iterator[None]:
 
     The kernel frees the lock of a process that was killed, so a leftover file
     means nothing.
-
-    Args:
-        path: The lock file.
-        what: What it guards, for messages.
-
-    Raises:
-        MachineError: Nobody let go in half an hour.
     """
     import filelock  # noqa: PLC0415  30 ms that reading commands need not pay
 
@@ -154,21 +143,13 @@ class Kept:
 
 
 def used(path: Path) -> None:
-    """Note that an entry is used now: an entry that is a file, or the marker of one.
-
-    Args:
-        path: The file. That it is gone, or somebody else's, is no error.
-    """
+    """Note that an entry is used now: an entry that is a file, or the marker of one."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder.
-
-    Raises:
-        UsageError: Its name cannot stand in a list of folders, such as Python's path.
-    """
+    """Return the cache folder: `CONTRIBBOT_CACHE`, or the platform's user cache folder."""
     chosen = os.environ.get("CONTRIBBOT_CACHE", "")
     if os.pathsep in chosen:
         raise UsageError(
@@ -206,9 +187,6 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
 
     A run that starts while no other runs also lets go of what nobody has used for 30
     days, at most once a day. No run can start meanwhile, so nobody loses what they use.
-
-    Args:
-        kept: What the run remembers things in, to be looked through.
     """
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
@@ -255,10 +233,6 @@ def _sweep_unused(kept: Kept, *, into: Path) -> None:
 
     Folders are moved, to be removed in peace. What vanishes meanwhile, or cannot be
     removed, is passed over: other caches may share a queue's entries.
-
-    Args:
-        kept: The folder of the entries.
-        into: Where folders are moved to; made when it is needed.
     """
     stamp, now = kept.folder / _STAMP, time.time()
     # A time in the future is a clock that was wrong once.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from contribbot.bench import Case, device
 from contribbot.bench.results import Leaves, UncomparableError, compare, compute, read, write
-from contribbot.lifeline import guard_group
+from contribbot.lifeline import guard_group, limit_files
 
 if TYPE_CHECKING:
     import torch
@@ -283,8 +283,6 @@ def gpu_name() -> str:
 
 #: An error message may hold a tensor; an answer need not.
 _LONGEST = 2000
-#: Bytes that one file may grow to, the log among them.
-_LARGEST = 2 * 2**30
 _SEED = 20260408
 #: Cases of one file; what lists them may never end.
 _MOST = 1000
@@ -440,19 +438,10 @@ def _seed(number: int) -> None:
         sys.modules["torch"].manual_seed(seed)
 
 
-def _set_limits() -> None:
-    """Bound what this process may do to its machine."""
-    import resource  # noqa: PLC0415  not on every platform
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if soft == resource.RLIM_INFINITY or soft > _LARGEST:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
-
-
 def main() -> None:
     """Answer until the parent closes the channel."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
-    _set_limits()
+    limit_files()
     descriptor = int(os.environ.pop("CONTRIBBOT_BENCH_CHANNEL"))
     # What the bench file starts must not hold it: the parent waits for its end.
     os.set_inheritable(descriptor, False)  # noqa: FBT003  os has no name for it

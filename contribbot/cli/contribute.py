@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contribbot.cli.options import JsonOption, PatchArgument, command, open_queue, print_json
+from contribbot.cli.options import (
+    JsonOption,
+    PatchArgument,
+    command,
+    open_queue,
+    print_json,
+    print_report,
+)
 from contribbot.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -131,11 +138,7 @@ def gate(
         _answer(queue, name, reasons, offline=offline)
         queue = open_queue(context, patch)
     found = judged(queue, name, offline=offline)
-    if as_json:
-        print_json(found)
-    else:
-        for line in gate_lines(found):
-            typer.echo(line)
+    print_report(found, gate_lines(found), as_json=as_json)
     return exit_code(found)
 
 
@@ -208,11 +211,7 @@ def attest(
 
 
 def _refuse_programs() -> None:
-    """Refuse whoever does not sit at a terminal.
-
-    Raises:
-        UsageError: Nobody does.
-    """
+    """Refuse whoever does not sit at a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "attest: standard input and output are no terminal, and nobody can read here",
@@ -379,11 +378,7 @@ def follow(context: typer.Context, as_json: JsonOption = False) -> int:
 
     queue = open_queue(context)
     found = look(queue, functools.partial(connect, queue.local / "github"))
-    if as_json:
-        print_json(found.report)
-    else:
-        for line in follow_lines(found.report):
-            typer.echo(line)
+    print_report(found.report, follow_lines(found.report), as_json=as_json)
     # Only what was shown is not new any more.
     found.remember(queue)
     if found.unwritten is not None:
@@ -414,11 +409,7 @@ def reviews(
         report = read(
             github, name, known.reference.partition("#")[0], known.number, everything=everything
         )
-    if as_json:
-        print_json(report)
-    else:
-        for line in reviews_lines(report):
-            typer.echo(line)
+    print_report(report, reviews_lines(report), as_json=as_json)
     return 0
 
 

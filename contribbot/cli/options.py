@@ -6,7 +6,7 @@ import errno
 import functools
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
@@ -42,11 +42,7 @@ class Settings:
 
 
 def command(function: Callable[P, int]) -> Callable[P, None]:
-    """Turn a function that returns an exit code, or raises, into a command.
-
-    Args:
-        function: Has an argument `context`, the typer context.
-    """
+    """Turn a function that returns an exit code, or raises, into a command."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -64,12 +60,7 @@ def command(function: Callable[P, int]) -> Callable[P, None]:
 
 
 def explain(error: BaseException, *, debug: bool) -> int:
-    """Say on standard error what went wrong, in one line, and return the exit code.
-
-    Args:
-        error: What was raised.
-        debug: Whether to show the traceback first.
-    """
+    """Say on standard error what went wrong, in one line, and return the exit code."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
@@ -110,14 +101,6 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
 
     It is the one that `--queue` names; else the one that holds a patch folder
     named on the command line; else the one around the current folder.
-
-    Args:
-        context: The typer context.
-        places: What was named on the command line.
-
-    Raises:
-        UsageError: There is no queue.
-        QueueError: It is invalid.
     """
     from contribbot.queue.load import find_queue, load_queue  # noqa: PLC0415  start-up time
     from contribbot.queue.transaction import recover  # noqa: PLC0415  start-up time
@@ -137,6 +120,15 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     except FileNotFoundError as error:
         raise UsageError("the current folder is gone", hint="cd to one that is there") from error
     return load_queue(find_queue(here))
+
+
+def print_report(document: BaseModel, lines: Iterable[str], *, as_json: bool) -> None:
+    """Write what a command found to standard output: as one JSON document, or as lines."""
+    if as_json:
+        print_json(document)
+        return
+    for line in lines:
+        typer.echo(line)
 
 
 def print_json(model: BaseModel) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contribbot.cli.options import JsonOption, PatchArgument, command, open_queue, print_json
+from contribbot.cli.options import (
+    JsonOption,
+    PatchArgument,
+    command,
+    open_queue,
+    print_json,
+    print_report,
+)
 from contribbot.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,11 +33,7 @@ def list_patches(
     from contribbot.cli.show_queue import PatchList, list_lines  # noqa: PLC0415  start-up time
 
     listed = PatchList.of(open_queue(context))
-    if as_json:
-        print_json(listed)
-    else:
-        for line in list_lines(listed):
-            typer.echo(line)
+    print_report(listed, list_lines(listed), as_json=as_json)
     return 0
 
 
@@ -46,11 +49,8 @@ def show(
 
     queue = open_queue(context, patch)
     view = PatchView.of(queue.patch(select(queue, [patch])[0]))
-    if as_json:
-        print_json(view)
-    else:
-        for line in show_lines(view, width=max(20, min(100, shutil.get_terminal_size().columns))):
-            typer.echo(line)
+    width = max(20, min(100, shutil.get_terminal_size().columns))
+    print_report(view, show_lines(view, width=width), as_json=as_json)
     return 0
 
 
@@ -203,11 +203,7 @@ def _open(queue: Queue, name: str, at: Path | None, *, as_json: bool) -> int:
     lines = Lines(console(stderr=True))
     with lines.shown():
         opened = open_tree(queue, name, at=at, progress=lines.download())
-    if as_json:
-        print_json(EditView.of(name, opened))
-    else:
-        for line in edit_lines(name, opened):
-            typer.echo(line)
+    print_report(EditView.of(name, opened), edit_lines(name, opened), as_json=as_json)
     return 1 if opened.stale else 0
 
 
@@ -266,11 +262,7 @@ def refresh(
     lines = Lines(console(stderr=True))
     with lines.shown():
         done = take_back(queue, name, force=force, progress=lines.download())
-    if as_json:
-        print_json(RefreshView.of(name, done))
-    else:
-        for line in refresh_lines(name, done):
-            typer.echo(line)
+    print_report(RefreshView.of(name, done), refresh_lines(name, done), as_json=as_json)
     return 1 if done.refused else 0
 
 
@@ -287,11 +279,8 @@ def log(
     queue = open_queue(context, patch)
     name = past_name(queue, patch)
     events = read(queue.folder, name)
-    if as_json:
-        print_json(HistoryView(patch=name, events=tuple(events)))
-    else:
-        for line in log_lines(name, events):
-            typer.echo(line)
+    history = HistoryView(patch=name, events=tuple(events))
+    print_report(history, log_lines(name, events), as_json=as_json)
     return 0
 
 
@@ -318,11 +307,7 @@ def diff(
     name = past_name(queue, patch)
     old, new = read_range(between)
     view = CompareView.of(name, range_diff(queue, name, old, new))
-    if as_json:
-        print_json(view)
-    else:
-        for line in diff_lines(view):
-            typer.echo(line)
+    print_report(view, diff_lines(view), as_json=as_json)
     return 0
 
 
@@ -370,11 +355,7 @@ def import_(
             given=Given(author, title),
             progress=lines.download(),
         )
-    if as_json:
-        print_json(ImportReport.of(done))
-    else:
-        for line in import_lines(done):
-            typer.echo(line)
+    print_report(ImportReport.of(done), import_lines(done), as_json=as_json)
     return 1 if done.conflicts else 0
 
 

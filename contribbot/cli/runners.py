@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contribbot.cli.options import JsonOption, command, open_queue, print_json
+from contribbot.cli.options import JsonOption, command, open_queue, print_json, print_report
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from contribbot.runners.sending import Order, Sender
 
 
@@ -53,11 +51,7 @@ def matrix(
     outputs = os.environ.get("GITHUB_OUTPUT")
     if outputs:
         append_outputs(Path(outputs), plan)
-    if as_json:
-        print_json(plan)
-    else:
-        for line in matrix_lines(plan):
-            typer.echo(line)
+    print_report(plan, matrix_lines(plan), as_json=as_json)
     return 0
 
 
@@ -102,11 +96,8 @@ def install(
         found = installing.look(queue, branch=branch)
     else:
         found = installing.install(queue, branch=branch, force=force)
-    if as_json:
-        print_json(Workflows(written=not check, workflows=found))
-    else:
-        for line in (checked_lines if check else installed_lines)(found):
-            typer.echo(line)
+    lines = (checked_lines if check else installed_lines)(found)
+    print_report(Workflows(written=not check, workflows=found), lines, as_json=as_json)
     return 1 if check and any(one.standing is not Standing.CURRENT for one in found) else 0
 
 
@@ -295,20 +286,12 @@ def collect(
         tries = gather_again(queue, run, folder=folder, repository=repo)
         if outputs := os.environ.get("GITHUB_OUTPUT"):
             append_again(Path(outputs), tries.jobs)
-        _print(tries, again_lines(tries), as_json=as_json)
+        print_report(tries, again_lines(tries), as_json=as_json)
         return 0
     collected = gather(queue, run, folder=folder, repository=repo)
-    _print(collected, collect_lines(collected), as_json=as_json)
+    print_report(collected, collect_lines(collected), as_json=as_json)
     if outputs := os.environ.get("GITHUB_OUTPUT"):
         append_runners_failed(Path(outputs), collected)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_collected(Path(summary), collected)
     return exit_code(collected).value
-
-
-def _print(document: BaseModel, lines: Iterable[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-        return
-    for line in lines:
-        typer.echo(line)

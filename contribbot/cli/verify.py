@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contribbot.cli.options import JsonOption, PatchArgument, command, open_queue, print_json
+from contribbot.cli.options import (
+    JsonOption,
+    PatchArgument,
+    command,
+    open_queue,
+    print_json,
+    print_report,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,11 +102,7 @@ def _leave_one_out(
         report = leave_one_out.leave_one_out(
             queue, tops, options=Options(jobs=jobs, force=force), watcher=lines
         )
-    if as_json:
-        print_json(report)
-    else:
-        for line in alone_lines(report):
-            typer.echo(line)
+    print_report(report, alone_lines(report), as_json=as_json)
     return leave_one_out.exit_code(report)
 
 
@@ -135,11 +138,7 @@ def show(
     queue = open_queue(context, patch)
     name = select(queue, [patch])[0]
     records = read_records(queue, queue.evidence, name)
-    if as_json:
-        print_json(RecordList.of(queue, records))
-    else:
-        for line in show_lines(queue, name, records):
-            typer.echo(line)
+    print_report(RecordList.of(queue, records), show_lines(queue, name, records), as_json=as_json)
     return 0
 
 
@@ -155,11 +154,7 @@ def check(
 
     queue = open_queue(context)
     records = read_records(queue, queue.evidence)
-    if as_json:
-        print_json(RecordList.of(queue, records))
-    else:
-        for line in check_lines(queue, records):
-            typer.echo(line)
+    print_report(RecordList.of(queue, records), check_lines(queue, records), as_json=as_json)
     good = all(one.state in {State.FRESH, State.RETIRED} for one in records) and not missing(
         queue, records
     )
@@ -215,11 +210,7 @@ def status(
                 options=Options(jobs=len(os.sched_getaffinity(0))),
                 watcher=lines,
             )
-    if as_json:
-        print_json(report)
-    else:
-        for line in status_lines(report):
-            typer.echo(line)
+    print_report(report, status_lines(report), as_json=as_json)
     return 0
 
 
@@ -312,11 +303,7 @@ def _move(queue: Queue, wanted: Wanted, *, as_json: bool) -> int:
         plan = rebase_module.rebase(
             queue, wanted, options=Options(jobs=len(os.sched_getaffinity(0))), watcher=lines
         )
-    if as_json:
-        print_json(plan)
-    else:
-        for line in (*plan_lines(plan), *rebase_module.closing(plan, wanted)):
-            typer.echo(line)
+    print_report(plan, (*plan_lines(plan), *rebase_module.closing(plan, wanted)), as_json=as_json)
     return 0 if plan.done or (wanted.dry_run and not obstacles(plan)) else 1
 
 
@@ -370,9 +357,5 @@ def bisect(
             watcher=lines,
             told=told,
         )
-    if as_json:
-        print_json(found)
-    else:
-        for line in bisection_lines(found):
-            typer.echo(line)
+    print_report(found, bisection_lines(found), as_json=as_json)
     return 0 if found.first else 1

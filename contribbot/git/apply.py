@@ -793,11 +793,6 @@ class _Read:
     parts: tuple[Part, ...] | None
 
 
-def plain_diff(diff: bytes) -> tuple[Part, ...] | None:
-    """Return the parts of a diff that can be applied without git; None where git must look."""
-    return read_diff(diff)
-
-
 def _read(
     store: Store, files: Sequence[PatchFile], scratch: Path
 ) -> tuple[list[_Read], QueueError | None]:
@@ -810,7 +805,7 @@ def _read(
             # Those before it are tried first: one may be the reason.
             return found, error
         # What was taken out of the mail: it may have been encoded for the way.
-        found.append(_Read(PatchFile(file.name, mail.diff), mail, plain_diff(mail.diff)))
+        found.append(_Read(PatchFile(file.name, mail.diff), mail, read_diff(mail.diff)))
     return found, None
 
 

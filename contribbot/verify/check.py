@@ -20,7 +20,6 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot import process
-from contribbot.git.patch_format import changes
 from contribbot.hardware.machine import is_full
 from contribbot.model.checks import Check, Needy
 from contribbot.model.evidence import HOST_TARGETS, Outcome, StageResult
@@ -212,7 +211,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     ):
         reason += f"; missing, too: {', '.join(more)}"
     blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
-    laid = [change.path for change in changes(job.store, job.trees.base, job.trees.tested)]
+    laid = job.laid_over_base()
     told = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (overlay_note(job), told)))
     details: dict[str, JsonValue] = {

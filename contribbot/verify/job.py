@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.errors import CommandError
 from contribbot.files import write_atomically
-from contribbot.git.patch_format import added_lines, altered, changes, export
+from contribbot.git.patch_format import Change, added_lines, altered, changes, export
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
@@ -159,7 +159,7 @@ def sources_of(job: Job, tree: str) -> tuple[str, ...]:
     spec = job.patch.spec
     touched = {
         change.path
-        for change in changes(job.store, job.trees.base, job.trees.patched)
+        for change in job.changes()
         if is_source(recipe, change.path)
         and not any(re.search(pattern, change.path) for pattern in recipe.cuda_sources)
     }
@@ -421,6 +421,8 @@ class Job:
         self.overlays: Memo[Overlay] = Memo()
         self.hipified: Memo[Hipified] = Memo()
         self._exports: Memo[_Export] = Memo()
+        self._changes: Memo[list[Change]] = Memo()
+        self._added: Memo[dict[str, list[int]]] = Memo()
         self._statements: Memo[dict[str, list[Statement]]] = Memo()
 
     def fresh_folder(self) -> Path:
@@ -436,13 +438,29 @@ class Job:
         """
         return self._exported(tree).folder
 
+    def changes(self) -> list[Change]:
+        """Return what the patch changes, file by file."""
+        trees = self.trees
+        return self._changes.get("patch", lambda: changes(self.store, trees.base, trees.patched))
+
+    def laid_over_base(self) -> list[str]:
+        """Return the patch's own tests that the base is given."""
+        trees = self.trees
+        laid = self._changes.get("tests", lambda: changes(self.store, trees.base, trees.tested))
+        return [change.path for change in laid]
+
+    def added_lines(self) -> dict[str, list[int]]:
+        """Return the numbers of the lines that the patch adds, by path."""
+        trees = self.trees
+        return self._added.get("", lambda: added_lines(self.store, trees.base, trees.patched))
+
     def added_statements(self) -> dict[str, list[Statement]]:
         """Return what the patch adds to Python files and does something; not in its tests."""
-        return self._statements.get("", self._added)
+        return self._statements.get("", self._new_statements)
 
-    def _added(self) -> dict[str, list[Statement]]:
+    def _new_statements(self) -> dict[str, list[Statement]]:
         trees = self.trees
-        added = added_lines(self.store, trees.base, trees.patched)
+        added = self.added_lines()
         found = {}
         for path in sorted(added):
             if path.endswith(".py") and not self.patch.upstream.is_test(path):

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from contribbot.git.patch_format import added_lines, changes
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.overlay import Overlay, lay_over, missing_package, releases
@@ -85,10 +84,10 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
     python = roots if overlay is None else (overlay.folder,)
     # The base has none of them; it is watched all the same, as that could make a difference.
     is_patched = tree == job.trees.patched
-    added = added_lines(job.store, job.trees.base, tree) if is_patched else {}
+    added = job.added_lines() if is_patched else {}
     acting = job.added_statements() if is_patched else {}
     witnessed = {}
-    for change in changes(job.store, job.trees.base, job.trees.patched):
+    for change in job.changes():
         if change.path.endswith(".py") and change.mode.startswith("100"):
             runs = _imported(folder, change.path, roots, (*built, *python))
             # Where a head alone changes, its body is not among what a diff adds.

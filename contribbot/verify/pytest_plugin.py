@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from contribbot.lifeline import guard_group
+from contribbot.lifeline import guard_group, limit_files
 from contribbot.verify.run_result import IMPORTING, TESTING
 
 if TYPE_CHECKING:
@@ -238,8 +238,6 @@ class KernelWatch:
 
 #: An error message may hold a tensor; a report need not.
 _LONGEST_MESSAGE = 4000
-#: Bytes that one file may grow to; pytest keeps what a test prints in a file.
-_LARGEST = 2 * 2**30
 _NO_MEMORY = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
     r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
@@ -433,19 +431,10 @@ def _not_loaded(error: BaseException) -> bool:
     return isinstance(error, OSError) and bool(_NOT_LOADED.search(str(error)))
 
 
-def _set_limits() -> None:
-    """Bound what this process may do to its machine."""
-    import resource  # noqa: PLC0415  not on every platform
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if soft == resource.RLIM_INFINITY or soft > _LARGEST:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST, hard))
-
-
 def main() -> None:
     """Run pytest on the tree, and end with its status."""
     guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
-    _set_limits()
+    limit_files()
     path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
     folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)

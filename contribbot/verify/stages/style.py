@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from contribbot.git.patch_format import Change, changes
+from contribbot.git.patch_format import Change
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import CommitRules
 from contribbot.verify.job import Finding, Job, Unit
@@ -52,7 +52,7 @@ class StyleStage:
         """Nothing later depends on it."""
 
     def _look(self, job: Job) -> Finding:
-        changed = changes(job.store, job.trees.base, job.trees.patched)
+        changed = job.changes()
         problems = [
             *_messages(job),
             *_whitespace(job, changed),
