@@ -7,7 +7,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
   happen, so that a crash leaves what came before it.
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
-- `CONTRIBBOT_KERNELS`: the device whose kernels are counted (`kernelwatch`), or nothing.
+- `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone.
 """
