@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.gate import duplicates, samechange
-from contribbot.contribute.gate.differing import with_reasons
-from contribbot.contribute.gate.looks import look_file
-from contribbot.model.gate import Candidate, Gate
+from contribbot.contribute import duplicates
+from contribbot.contribute.duplicates import look_file
+from contribbot.contribute.gate import with_reasons
+from contribbot.contribute.model import Candidate, Gate
 from tests.contribute.gatetoy import (
     CHANGES,
     NOW,
@@ -122,7 +122,7 @@ def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(with_pin: Tabl
 def test_what_was_not_compared_whole_is_said(
     with_pin: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samechange, "SERIES", 1)
+    monkeypatch.setattr(duplicates, "SERIES", 1)
     with_pin.pull("beside", {"src/toy/area.py": BESIDE})
     with_pin.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=with_pin.github.add_user("eve"))
     assert "the commits of 1 of 2 pull requests were compared" in with_pin.gate().limits

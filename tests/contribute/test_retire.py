@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.cli.live import Lines, console
-from contribbot.contribute.following.retire import Retired, RetiringError, Status, of_newest, retire
+from contribbot.contribute.retire import Retired, RetiringError, Status, of_newest, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
@@ -250,7 +250,7 @@ def _until(toy: Toy, newest: str) -> None:
 
 PROGRAM = """
 from pathlib import Path
-from contribbot.contribute.following.retire import retire
+from contribbot.contribute.retire import retire
 from contribbot.errors import UsageError
 from contribbot.queue.load import load_queue
 try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from contribbot.errors import OpeningError
 from contribbot.model.history import (
     DoneEvent,
     Event,
@@ -15,6 +16,9 @@ from contribbot.model.history import (
     RetiredEvent,
     VersionEvent,
 )
+from contribbot.model.patch import Patch
+from contribbot.queue import history
+from contribbot.queue.load import Queue
 
 #: Kinds of writes (`IntentEvent.what`).
 FORK: Final = "fork"
@@ -185,3 +189,106 @@ def _pull(was: Contribution, event: PullRequestEvent) -> Contribution:
             version=event.version or now.version,
         )
     return replace(now, open=tuple(one for one in now.open if one.what != PULL))
+
+
+class Book:
+    """What happened to the patches of a queue, and what is noted now."""
+
+    def __init__(self, queue: Queue, *, dry: bool = False) -> None:
+        self._queue = queue
+        self._dry = dry
+        self._kept: dict[str, list[Event]] = {}
+
+    def contribution(self, patch: str, *, digest: str = "") -> Contribution:
+        """Return how far a patch is on GitHub."""
+        events: Sequence[Event] = history.read(self._queue.folder, patch)
+        return state([*events, *self._kept.get(patch, ())], digest=digest) or Contribution()
+
+    def note(self, patch: str, event: Event) -> None:
+        """Add an event to the journal of a patch, down to the disk."""
+        if self._dry:
+            self._kept.setdefault(patch, []).append(event)
+        else:
+            history.append(self._queue.folder, patch, event)
+
+    def done(self, patch: str, intent: IntentEvent, summary: str, *, url: str = "") -> None:
+        """Note that GitHub has what an intent was about, in the intent's own words.
+
+        The intent is noted by itself, before the request is sent: what lies between the two
+        is what a run that was cut off must look for.
+        """
+        meant = intent.model_dump(exclude={"event", "time", "summary"})
+        self.note(patch, DoneEvent(time=history.now(), summary=summary, url=url or None, **meant))
+
+    def version(self, patch: Patch) -> int:
+        """Return the version that a patch is now, recorded."""
+        if not self._dry:
+            history.record(self._queue, patch.name, before=None, after=patch, why="open-pr")
+        known = history.versions(self._queue.folder, patch.name)
+        last = known[-1].event if known else None
+        if last is None:
+            return 1
+        return last.version + ((last.digest, last.base) != (patch.digest, patch.pin))
+
+
+#: Ended, and the upstream does not have it.
+_NOT_KEPT: Final = frozenset({"closed", "reverted"})
+
+
+def check_below(
+    queue: Queue, book: Book, name: str, *, rehearsed: Collection[str] = ()
+) -> dict[str, str]:
+    """See that what a patch depends on has its pull request, open or merged."""
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for lower in queue.below(name):
+        known = book.contribution(lower)
+        if lower in rehearsed:
+            found[lower] = known.reference or f"the pull request of {lower}"
+        elif not known.reference:
+            missing.append(lower)
+        elif known.state in _NOT_KEPT:
+            raise OpeningError(
+                f"{name}: it depends on {lower}, whose pull request {known.reference} was"
+                f" {known.state}",
+                hint=f"take it up again there, or take {lower} out of depends_on",
+            )
+        elif not known.ended:
+            found[lower] = known.reference
+    if missing:
+        handed = [one for one in missing if book.contribution(one).handed_off]
+        look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
+        raise OpeningError(
+            f"{name}: it depends on {', '.join(missing)}, which"
+            f" {'has' if len(missing) == 1 else 'have'} no pull request yet{look}",
+            hint=f"open that first: contribbot open-pr {missing[0]}",
+        )
+    return found
+
+
+def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
+    """Return what must be merged before a patch can be, as its pull request names it."""
+    known = [(lower, state(history.read(queue.folder, lower))) for lower in queue.below(name)]
+    return tuple(
+        one.reference if one and one.reference else f"`{lower}` (no pull request yet)"
+        for lower, one in known
+        if one is None or not one.ended
+    )
+
+
+def digests_below(queue: Queue, name: str) -> dict[str, str]:
+    """Return the digests of the patches that a patch stands on, by name, lowest first."""
+    return {lower: queue.patch(lower).digest for lower in queue.below(name)}
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a pull request says."""
+
+    title: str
+    body: str
+
+    @property
+    def digest(self) -> str:
+        """The digest by which it is known again on GitHub."""
+        return text_digest(self.title, self.body)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.following.threads import line_of
+from contribbot.contribute.reviews import line_of
 from contribbot.errors import NotFoundError
 from contribbot.github.fields import whole
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub
+
 
 #: Commits that name a pull request and are read, the newest ones.
 _MOST: Final = 30

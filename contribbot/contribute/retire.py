@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.following.landing import Fate, Landing, landing
-from contribbot.contribute.following.noting import Sight, note
-from contribbot.contribute.following.threads import line_of
-from contribbot.contribute.state import PULL, Contribution, state
+from contribbot.contribute.follow import Sight, note
+from contribbot.contribute.landing import Fate, Landing, landing
+from contribbot.contribute.publication import PULL, Contribution, state
+from contribbot.contribute.reviews import line_of
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.files import write_atomically
 from contribbot.lifecycle import rebase
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub
+
 
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
