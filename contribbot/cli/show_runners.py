@@ -18,15 +18,24 @@ from rich.text import Text
 from contribbot.cli.live import console
 from contribbot.cli.output import append_summary, clean, escape
 from contribbot.errors import QueueError
-from contribbot.model.actions import Again, CellEnd, CellState, Collected, Run
 from contribbot.model.base import Model
 from contribbot.model.evidence import PatchReport
-from contribbot.model.jobdone import JobDone
-from contribbot.model.runners import FreshCell, Job, Kind, OpenCell, Plan
-from contribbot.model.workflows import Standing as WorkflowStanding
-from contribbot.model.workflows import Workflow
-from contribbot.runners.sending import Sender, Standing
-from contribbot.runners.watching import Ended, Step, View
+from contribbot.runners.dispatch import Ended, Sender, Standing, Step, View
+from contribbot.runners.model import (
+    Again,
+    CellEnd,
+    CellState,
+    Collected,
+    FreshCell,
+    Job,
+    JobDone,
+    Kind,
+    OpenCell,
+    Plan,
+    Run,
+    Workflow,
+)
+from contribbot.runners.model import Standing as WorkflowStanding
 
 _SHOWN: Final = 12
 _CHARACTERS: Final = 300
