@@ -105,15 +105,7 @@ _DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|$)", r
 
 @dataclass(frozen=True)
 class Limits:
-    """What an artifact may be at most.
-
-    Attributes:
-        packed: Bytes of the zip.
-        files: Files in it.
-        file: Bytes of one, unpacked.
-        unpacked: Bytes of all, unpacked.
-        directory: Bytes of the list of files.
-    """
+    """What an artifact may be at most."""
 
     packed: int = 64 * MIB
     files: int = 4096
@@ -507,24 +499,17 @@ def _red_to_green(patch: Patch) -> set[_Unit]:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a patch without its record.
+    """What is known of a patch without its record."""
 
-    Attributes:
-        made: The patched tree by base commit; None where it could not be made here.
-        all_known: Whether there can be no other base.
-    """
-
+    #: The patched tree by base commit; None where it could not be made here.
     made: dict[str, str | None]
+    #: Whether there can be no other base.
     all_known: bool
 
 
 @dataclass
 class Bases:
-    """What is known of the patches of a queue, found out once each.
-
-    Attributes:
-        queue: The queue.
-    """
+    """What is known of the patches of a queue, found out once each."""
 
     queue: Queue
     _known: dict[str, Known] = field(default_factory=dict)
@@ -608,14 +593,7 @@ _RAN: Final = ON_HARDWARE | {"witness"}
 
 @dataclass(frozen=True)
 class Source:
-    """The run that answers are to be from.
-
-    Attributes:
-        repository: The queue's repository.
-        run_id: Its number.
-        attempts: How many attempts it had.
-        commit: The queue's commit that it was of.
-    """
+    """The run that answers are to be from."""
 
     repository: str
     run_id: int
@@ -644,33 +622,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Answer:
-    """A record that came, judged.
-
-    Attributes:
-        patch: The patch whose folder it came in.
-        file: Its file's name.
-        refused: Why it is not taken; empty: it is.
-        details: What it says; None where it cannot be read.
-        content: Its bytes as they are kept.
-        note: What could not be compared; may be empty.
-    """
+    """A record that came, judged."""
 
     patch: str
     file: str
+    #: Why it is not taken; empty: it is.
     refused: str
     details: Details | None = None
+    #: Its bytes as they are kept.
     content: bytes = b""
+    #: What could not be compared; may be empty.
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """All that a job sent.
-
-    Attributes:
-        done: What it says of itself.
-        answers: Its records by patch.
-    """
+    """All that a job sent."""
 
     done: JobDone
     answers: Mapping[str, Answer]
@@ -693,14 +660,7 @@ def read_done(files: Mapping[str, bytes]) -> JobDone:
 
 @dataclass(frozen=True)
 class Question:
-    """What a job was asked, and what its answers are held against.
-
-    Attributes:
-        job: The job.
-        source: The run.
-        bases: What is known of the patches; names the queue.
-        scratch: An empty folder.
-    """
+    """What a job was asked, and what its answers are held against."""
 
     job: Job
     source: Source

@@ -44,14 +44,11 @@ from contribbot.runners.model import (
     CellEnd,
     CellState,
     Collected,
-    FreshCell,
     Job,
-    OpenCell,
     Plan,
     RecordEnd,
     RunJob,
     Runners,
-    cell_key,
 )
 from contribbot.runners.plan import again, asked_cells, demands, read_facts
 from contribbot.verify.evidence import State, judge_record
@@ -197,11 +194,11 @@ def _open(queue: Queue, plan: Plan) -> list[CellEnd]:
     runners = runners_of(queue, plan)
     known: set[str] | None = None
     if runners is not None:
-        known = {_key(one) for one in asked_cells(queue, list(queue.specs), runners, runners).open}
+        known = {one.key for one in asked_cells(queue, list(queue.specs), runners, runners).open}
     ends = []
     for one in plan.open:
         state, why = CellState.OPEN, one.reason
-        if known is not None and _key(one) not in known:
+        if known is not None and one.key not in known:
             state, why = CellState.REFUSED, "the plan calls it open, and by this queue it is not"
         ends.append(
             CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,
@@ -210,17 +207,13 @@ def _open(queue: Queue, plan: Plan) -> list[CellEnd]:
     return ends
 
 
-def _key(cell: OpenCell | FreshCell) -> str:
-    return cell_key(cell.kind, cell.patch, cell.target, cell.rocm)
-
-
 def left_out(queue: Queue, plan: Plan, *, selected: bool) -> list[CellEnd]:
     """Return the cells that the patches ask for and that the plan is silent about."""
     runners = runners_of(queue, plan)
     if selected or runners is None:
         return []
     there = {one.key for one in plan.cells}
-    there |= {_key(one) for one in plan.open} | {_key(one) for one in plan.fresh}
+    there |= {one.key for one in plan.open} | {one.key for one in plan.fresh}
     asked = asked_cells(queue, list(queue.specs), runners, runners)
     return [
         CellEnd(kind=one.kind, patch=one.patch, target=one.target, rocm=one.rocm,

@@ -34,13 +34,7 @@ _OLDEST: Final = 22
 
 @dataclass(frozen=True)
 class Fleet:
-    """The runners of a queue.
-
-    Attributes:
-        path: The file that describes them.
-        runners: Its content.
-        sha256: Its digest.
-    """
+    """The runners of a queue."""
 
     path: Path
     runners: Runners

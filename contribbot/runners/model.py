@@ -1,4 +1,4 @@
-"""The plan that is made from `runners.toml`: cells, jobs, and what has no runner.
+"""What runners are, what a plan gives them, what a job says of itself, and what became of it.
 
 A cell is a patch on a target under a ROCm version; a job is cells that run one after the
 other on one set of runners in one container image.
@@ -124,40 +124,27 @@ Flags = Annotated[tuple[str, ...], Field(strict=False, max_length=40), AfterVali
 
 
 class RocmImage(Model):
-    """A ROCm version that runners of a set offer.
-
-    Attributes:
-        version: The release.
-        image: The container image, by digest.
-        flags: Options of the container, of a short list.
-    """
+    """A ROCm version that runners of a set offer."""
 
     version: RocmVersion
     image: Image
+    #: Options of the container, of a short list.
     flags: Flags = GPU_FLAGS
 
 
 class RunnerSet(Model):
-    """Runners with the same labels and the same GPU.
-
-    Attributes:
-        name: How people call it.
-        target: Its GPU.
-        labels: A job goes to a runner that has all of them.
-        count: How many runners there are.
-        minutes_limit: Minutes that one job may take.
-        jobs_limit: Jobs that one runner gets in one run.
-        cost: What an hour costs, in any unit; where several sets can run a cell, the
-            cheapest gets it.
-        rocm: What they offer.
-    """
+    """Runners with the same labels and the same GPU."""
 
     name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
     target: GfxTarget
     labels: Labels
+    #: How many runners there are.
     count: Count = 1
+    #: Minutes that one job may take.
     minutes_limit: Minutes = 120
+    #: Jobs that one runner gets in one run.
     jobs_limit: Annotated[int, Field(ge=1, le=256)] = 32
+    #: What an hour costs, in any unit; where several sets can run a cell, the cheapest gets it.
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
     rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
 
@@ -175,13 +162,7 @@ class RunnerSet(Model):
 
 
 class HostedImage(Model):
-    """A ROCm version that hosted runners compile with.
-
-    Attributes:
-        version: The release.
-        image: The development container, by digest.
-        targets: What its compiler is used for.
-    """
+    """A ROCm version that hosted runners compile with."""
 
     version: RocmVersion
     image: Image
@@ -194,17 +175,12 @@ class HostedImage(Model):
 
 
 class Hosted(Model):
-    """The runners that compile; they have no GPU.
-
-    Attributes:
-        labels: Their labels.
-        count: Jobs that run at the same time (GitHub's free plan: 20).
-        minutes_limit: Minutes that one job may take (GitHub's own runners: at most 360).
-        rocm: What they compile with.
-    """
+    """The runners that compile; they have no GPU."""
 
     labels: Labels
+    #: Jobs that run at the same time (GitHub's free plan: 20).
     count: Count = 20
+    #: Minutes that one job may take (GitHub's own runners: at most 360).
     minutes_limit: Annotated[int, Field(ge=5, le=360)] = 120
     rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
 
@@ -225,12 +201,7 @@ class Hosted(Model):
 
 
 class Runners(Model):
-    """The content of `runners.toml`.
-
-    Attributes:
-        runners: Sets of runners with a GPU.
-        hosted: What compiles; None: nothing does.
-    """
+    """The content of `runners.toml`."""
 
     runners: Annotated[tuple[RunnerSet, ...], Field(strict=False, max_length=100)] = ()
     hosted: Hosted | None = None
@@ -300,28 +271,17 @@ class Standing(enum.StrEnum):
 
 
 class Workflow(Model):
-    """One workflow.
-
-    Attributes:
-        path: The file, seen from the queue's folder.
-        standing: How it stands.
-        diff: What installing would change, as lines of a unified diff.
-        wanted: What it shall hold.
-    """
+    """One workflow."""
 
     path: str
     standing: Standing
+    #: What installing would change, as lines of a unified diff.
     diff: tuple[str, ...] = ()
     wanted: str = Field(exclude=True, repr=False)
 
 
 class Workflows(Model):
-    """What `contribbot workflows install --json` says.
-
-    Attributes:
-        written: Whether files were written.
-        workflows: How they stood before.
-    """
+    """What `contribbot workflows install --json` says."""
 
     written: bool
     workflows: tuple[Workflow, ...]
@@ -340,90 +300,57 @@ Demand = Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")]
 Demands = Annotated[tuple[Demand, ...], Field(strict=False, min_length=1)]
 
 
-class Cell(Model):
-    """A patch on a target under a ROCm version.
-
-    Attributes:
-        kind: Whether it is compiled or run.
-        patch: The patch.
-        target: The target.
-        rocm: The ROCm version.
-        require: What `verify` must prove, as `STAGE:TARGET`.
-        tree: The upstream and the pin whose tree it works on.
-        seconds: How long it takes, as far as can be told.
-        estimate: Where that is from.
-    """
+class CellName(Model):
+    """A patch on a target under a ROCm version, compiled or run."""
 
     kind: Kind
     patch: Name
     target: GfxTarget
+    #: Empty where there is no runner under any.
+    rocm: RocmVersion | Literal[""] = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in every plan, such as `gpu/rmsnorm/gfx942/rocm7.1`."""
+        return f"{self.kind}/{self.patch}/{self.target}/rocm{self.rocm}"
+
+    def ended(self, state: CellState, why: str, *, job: str = "", fresh: bool = False) -> CellEnd:
+        """Say what became of it."""
+        return CellEnd(kind=self.kind, patch=self.patch, target=self.target, rocm=self.rocm,
+                       state=state, why=why, job=job, fresh=fresh)  # fmt: skip
+
+
+class RequestedCell(CellName):
+    """A cell that some runner can run; `require` is what `verify` must prove, as `STAGE:TARGET`."""
+
     rocm: RocmVersion
     require: Demands
+
+
+class Cell(RequestedCell):
+    """A cell of a job; `tree` is the pin that it works on, `estimate` where `seconds` is from."""
+
     tree: str
     seconds: Seconds
     estimate: Literal["records", "other records", "default"]
 
-    @property
-    def key(self) -> str:
-        """Its name: the same in every plan."""
-        return cell_key(self.kind, self.patch, self.target, self.rocm)
 
+class OpenCell(CellName):
+    """A cell that nothing can run."""
 
-class OpenCell(Model):
-    """A cell that nothing can run.
-
-    Attributes:
-        kind: Whether it would be compiled or run.
-        patch: The patch.
-        target: The target.
-        rocm: The ROCm version; empty where there is no runner under any.
-        reason: Why.
-    """
-
-    kind: Kind
-    patch: Name
-    target: GfxTarget
-    rocm: RocmVersion | Literal[""] = ""
     reason: str
 
 
-class FreshCell(Model):
-    """A cell that a kept record answers already.
+class FreshCell(CellName):
+    """A cell that a kept record answers already; that it failed is an answer as well."""
 
-    Attributes:
-        kind: Whether it was compiled or run.
-        patch: The patch.
-        target: The target.
-        rocm: The ROCm version.
-        record: The record, seen from the queue's folder.
-        says: What it says; `failed` is an answer as well.
-    """
-
-    kind: Kind
-    patch: Name
-    target: GfxTarget
     rocm: RocmVersion
     record: str
     says: Literal["passed", "failed"]
 
 
 class Job(Model):
-    """Cells that run one after the other on one set of runners in one image.
-
-    Attributes:
-        id: Its name, such as `gfx942-rocm7.1-1`.
-        kind: Whether it compiles or runs.
-        runners: The set.
-        labels: Its labels.
-        target: The GPU; empty where it compiles, for several targets.
-        rocm: The ROCm version.
-        image: The container image.
-        flags: Options of the container.
-        minutes: When Actions ends it.
-        seconds: How long it takes, as far as can be told.
-        cells: In the order in which they run; those of a patch stand together.
-        after: The jobs that compile what this one runs.
-    """
+    """Cells that run one after the other on one set of runners in one image."""
 
     id: JobId
     kind: Kind
@@ -436,6 +363,7 @@ class Job(Model):
     minutes: Minutes
     seconds: Seconds
     cells: Annotated[tuple[Cell, ...], Field(strict=False, min_length=1)]
+    #: The jobs that compile what this one runs.
     after: JobIds = ()
 
     @property
@@ -458,13 +386,7 @@ class Job(Model):
 
 
 class Subject(Model):
-    """What a patch was when the plan was made.
-
-    Attributes:
-        patch: Its name.
-        patch_sha256: Digest of its patch files.
-        checks_sha256: Digest of its checks.
-    """
+    """What a patch was when the plan was made."""
 
     patch: Name
     patch_sha256: Sha256
@@ -472,36 +394,18 @@ class Subject(Model):
 
 
 class Load(Model):
-    """How busy a set of runners is.
-
-    Attributes:
-        runners: The set.
-        count: How many runners.
-        jobs: How many jobs.
-        seconds: When the last job ends, as far as can be told.
-        bound: No order of the cells on so many runners ends sooner.
-    """
+    """How busy a set of runners is."""
 
     runners: Name
     count: Count
     jobs: int
     seconds: Seconds
+    #: No order of the cells on so many runners ends sooner.
     bound: Seconds
 
 
 class Plan(Model):
-    """What is run where, what cannot be, and what need not be.
-
-    Attributes:
-        type: What it is.
-        runners_sha256: Digest of `runners.toml`.
-        subjects: The patches that jobs are about.
-        jobs: Those that compile first, then the cheapest set; in a set the longest first.
-        open: Cells without a runner.
-        fresh: Cells that a record answers.
-        without: Patches that ask for no AMD target.
-        loads: How busy each set is.
-    """
+    """What is run where, what cannot be, and what need not be."""
 
     type: Literal["contribbot/plan/v1"] = PLAN
     runners_sha256: Sha256
@@ -528,11 +432,6 @@ class Plan(Model):
         return tuple(job for job in self.jobs if job.kind == kind)
 
 
-def cell_key(kind: str, patch: str, target: str, rocm: str) -> str:
-    """Return the name of a cell, such as `gpu/rmsnorm/gfx942/rocm7.1`."""
-    return f"{kind}/{patch}/{target}/rocm{rocm}"
-
-
 DONE: Final = "contribbot/job/v1"
 #: What `verify --require` takes.
 _Requirement = Annotated[str, StringConstraints(pattern=r"^[a-z]+:(?:gfx[0-9a-f]{3,5}|cpu|cuda)$")]
@@ -540,12 +439,7 @@ _ExitCode = Annotated[int, Field(ge=0, le=255)]
 
 
 class Asked(Model):
-    """What a job is asked to prove of a patch.
-
-    Attributes:
-        patch: The patch.
-        require: What must be proved, as `STAGE:TARGET`.
-    """
+    """What a job is asked to prove of a patch."""
 
     patch: Name
     require: Annotated[tuple[_Requirement, ...], Field(strict=False, min_length=1, max_length=100)]
@@ -556,13 +450,7 @@ ASKS: Final = TypeAdapter(Annotated[tuple[Asked, ...], Field(min_length=1, max_l
 
 
 class FaultAt(Model):
-    """A fault of the runner, and what it kept from being shown.
-
-    Attributes:
-        stage: The stage.
-        target: The target.
-        fault: What was wrong.
-    """
+    """A fault of the runner, and what it kept from being shown."""
 
     stage: Annotated[str, StringConstraints(max_length=40)]
     target: Annotated[str, StringConstraints(max_length=40)]
@@ -570,33 +458,17 @@ class FaultAt(Model):
 
 
 class PatchDone(Model):
-    """How the proof of one patch ended.
-
-    Attributes:
-        patch: The patch.
-        exit_code: What `verify` would tell a shell.
-        error: What stood in the way of all of it; empty: nothing.
-        faults: Faults of the runner.
-    """
+    """How the proof of one patch ended."""
 
     patch: Name
+    #: What `verify` would tell a shell.
     exit_code: _ExitCode
     error: Annotated[str, StringConstraints(max_length=2000)] = ""
     faults: Annotated[tuple[FaultAt, ...], Field(strict=False, max_length=1000)] = ()
 
 
 class JobDone(Model):
-    """What a job says of itself. Whoever reads it knows no more than that.
-
-    Attributes:
-        type: What it is.
-        job: The job's id in the plan.
-        run: The run that it is part of; None: somebody ran it by hand.
-        container: The container; None: none was named.
-        asked: What it was asked.
-        patches: How each proof ended, in that order; one that is missing was not begun.
-        exit_code: What the job told Actions.
-    """
+    """What a job says of itself. Whoever reads it knows no more than that."""
 
     type: Literal["contribbot/job/v1"] = DONE
     job: JobId
@@ -604,6 +476,7 @@ class JobDone(Model):
     container: Container | None
     asked: Annotated[tuple[Asked, ...], Field(strict=False)]
     patches: Annotated[tuple[PatchDone, ...], Field(strict=False)] = ()
+    #: What the job told Actions.
     exit_code: _ExitCode
 
 
@@ -730,33 +603,15 @@ class CellState(enum.StrEnum):
     RUNNING = "running"
 
 
-class CellEnd(Model):
-    """What became of a cell.
+class CellEnd(CellName):
+    """What became of a cell; `why` holds text that a job sent."""
 
-    Attributes:
-        kind: Whether it was compiled or run.
-        patch: The patch.
-        target: The target.
-        rocm: The ROCm version; empty where there is no runner under any.
-        state: What became of it.
-        why: One line; holds text that a job sent.
-        job: The job's id; empty: none had it.
-        fresh: Whether a record that was there before answers it.
-    """
-
-    kind: Kind
-    patch: str
-    target: str
-    rocm: str
     state: Annotated[CellState, Field(strict=False)]
     why: str
+    #: Empty: no job had it.
     job: str = ""
+    #: Whether a record that was there before answers it.
     fresh: bool = False
-
-    @property
-    def key(self) -> str:
-        """Its name: the same in every plan."""
-        return cell_key(self.kind, self.patch, self.target, self.rocm)
 
 
 #: What happened to the record that had the place.
@@ -764,76 +619,46 @@ Merged = Literal["new", "replaced", "unchanged", "kept", "refused"]
 
 
 class RecordEnd(Model):
-    """What became of a record that came.
-
-    Attributes:
-        path: Its place, seen from the queue's folder.
-        job: The job that sent it.
-        merged: `new` and `replaced` were written; `kept`: the one that is there stays.
-        why: One line.
-    """
+    """What became of a record that came."""
 
     path: str
     job: str
+    #: `new` and `replaced` were written; `kept`: the one that is there stays.
     merged: Merged
     why: str
 
 
 class ArtifactEnd(Model):
-    """An artifact, and what is to be said of it.
-
-    Attributes:
-        name: Its name, which its sender chose.
-        sha256: Digest of what was fetched; empty: nothing was.
-        refused: Why nothing of it was taken; empty: it was.
-        attested: What is known of its attestation.
-    """
+    """An artifact, and what is to be said of it."""
 
     name: str
     sha256: Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{64})?$")] = ""
+    #: Why nothing of it was taken; empty: it was.
     refused: str = ""
     attested: str = ""
 
 
 class Collected(Model):
-    """What `collect --json` prints.
-
-    Attributes:
-        type: What it is.
-        repository: The queue's repository; empty where nothing says it.
-        run: The run; 0 where nothing says it.
-        commit: The commit that it was of; empty where nothing says it.
-        cells: What became of each cell.
-        records: What became of each record.
-        artifacts: What came.
-        notes: What else a reader must know.
-        complete: Whether all that was planned came and passed.
-        runners_failed: Whether runners alone kept it from that: nothing failed or is in doubt,
-            and nothing is known of the cells that they had.
-    """
+    """What `collect --json` prints."""
 
     type: Literal["contribbot/collected/v1"] = COLLECTED
     repository: str = ""
     run: int = 0
     commit: str = ""
     cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
+    #: What became of each record.
     records: Annotated[tuple[RecordEnd, ...], Field(strict=False)] = ()
     artifacts: Annotated[tuple[ArtifactEnd, ...], Field(strict=False)] = ()
     notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    #: Whether all that was planned came and passed.
     complete: bool
+    #: Whether runners alone kept it from that: nothing failed or is in doubt, and nothing is
+    #: known of the cells that they had.
     runners_failed: bool = False
 
 
 class Again(Model):
-    """What `collect --again` prints.
-
-    Attributes:
-        type: What it is.
-        run: The run; 0 where nothing says it.
-        cells: The cells that failed for their runners' reasons.
-        jobs: What tries them once more.
-        notes: What else a reader must know.
-    """
+    """What `collect --again` prints."""
 
     type: Literal["contribbot/again/v1"] = AGAIN
     run: int = 0

@@ -31,30 +31,15 @@ from contribbot.runners.model import (
     Load,
     OpenCell,
     Plan,
+    RequestedCell,
     Runners,
     RunnerSet,
     Subject,
-    cell_key,
     is_version,
     version_key,
 )
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.pipeline import tool_digest
-
-
-class RequestedCell(NamedTuple):
-    """A cell that some runner can run; `require` holds `STAGE:TARGET`."""
-
-    kind: Kind
-    patch: str
-    target: str
-    rocm: str
-    require: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """Its name: the same in every plan."""
-        return cell_key(self.kind, self.patch, self.target, self.rocm)
 
 
 @dataclass(frozen=True)
@@ -93,7 +78,7 @@ def asked_cells(queue: Queue, names: Sequence[str], runners: Runners, meant: Run
     for name in names:
         for (kind, target), require in demands(queue.specs[name]).items():
             wanted += [
-                RequestedCell(kind, name, target, rocm, require)
+                RequestedCell(kind=kind, patch=name, target=target, rocm=rocm, require=require)
                 for rocm in used.get((kind, target), ())
             ]
             offered = offers.get((kind, target), ())
