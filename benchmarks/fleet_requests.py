@@ -16,10 +16,10 @@ from typing import Final
 
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
-from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue
-from contribbot.runners.fetching import Origin, from_github
-from contribbot.runners.sending import Order, Sender
+from contribbot.runners.artifacts import Origin, from_github
+from contribbot.runners.dispatch import Order, Sender
+from contribbot.runners.model import Plan
 from tests.github.handle import GitHub
 from tests.github.server import LocalServer
 from tests.github.state import Repository, State

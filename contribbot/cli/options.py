@@ -30,12 +30,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 @dataclass(frozen=True)
 class Settings:
-    """What the options before the command say.
-
-    Attributes:
-        queue: The queue's folder; None: look for it.
-        debug: Whether to show commands and tracebacks.
-    """
+    """What the options before the command say."""
 
     queue: Path | None
     debug: bool

@@ -18,15 +18,24 @@ from rich.text import Text
 from contribbot.cli.live import console
 from contribbot.cli.output import append_summary, clean, escape
 from contribbot.errors import QueueError
-from contribbot.model.actions import Again, CellEnd, CellState, Collected, Run
 from contribbot.model.base import Model
 from contribbot.model.evidence import PatchReport
-from contribbot.model.jobdone import JobDone
-from contribbot.model.runners import FreshCell, Job, Kind, OpenCell, Plan
-from contribbot.model.workflows import Standing as WorkflowStanding
-from contribbot.model.workflows import Workflow
-from contribbot.runners.sending import Sender, Standing
-from contribbot.runners.watching import Ended, Step, View
+from contribbot.runners.dispatch import Ended, Sender, Standing, Step, View
+from contribbot.runners.model import (
+    Again,
+    CellEnd,
+    CellState,
+    Collected,
+    FreshCell,
+    Job,
+    JobDone,
+    Kind,
+    OpenCell,
+    Plan,
+    Run,
+    Workflow,
+)
+from contribbot.runners.model import Standing as WorkflowStanding
 
 _SHOWN: Final = 12
 _CHARACTERS: Final = 300
@@ -138,16 +147,7 @@ _DISPATCH_SHOWN: Final = 4
 
 
 class DispatchedJob(Model):
-    """A job of a run that is over.
-
-    Attributes:
-        name: Its name.
-        state: How it ended.
-        runner: Which runner had it; empty: none.
-        started: When it started, or was queued.
-        ended: When it ended.
-        cells: The names of its cells; none where the plan is not known.
-    """
+    """A job of a run that is over."""
 
     name: str
     state: str
@@ -158,20 +158,7 @@ class DispatchedJob(Model):
 
 
 class Dispatched(Model):
-    """What `dispatch --json` prints.
-
-    Attributes:
-        type: What it is.
-        repository: The queue's repository.
-        run: The run.
-        url: Its page.
-        commit: The queue's commit that it was of.
-        conclusion: How GitHub marks the run.
-        collect: What the run's own `collect` came to; empty: it judged nothing.
-        passed: What the exit code goes by: `collect` where it judged, else GitHub's mark.
-        runners_failed: Whether `collect` says that runners failed, and no patch did.
-        jobs: Its jobs.
-    """
+    """What `dispatch --json` prints."""
 
     type: Literal["contribbot/dispatched/v1"] = "contribbot/dispatched/v1"
     repository: str
@@ -180,7 +167,9 @@ class Dispatched(Model):
     commit: str
     conclusion: str
     collect: str
+    #: What the exit code goes by: `collect` where it judged, else GitHub's mark.
     passed: bool
+    #: Whether `collect` says that runners failed, and no patch did.
     runners_failed: bool
     jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.github.auth import Server
-from contribbot.model.actions import CellState
-from contribbot.runners.attested import NO_PROGRAM, VERIFIED, attested, is_denied
+from contribbot.runners.artifacts import NO_PROGRAM, VERIFIED, attested, is_denied
+from contribbot.runners.model import CellState
 from tests.runners.homing import RAN, Home, states, why
 from tests.runners.homing import home as home  # noqa: PLC0414  pytest finds it by this name
 
@@ -72,7 +72,7 @@ def test_not_verified(tmp_path: Path, said: str, *, denied: bool) -> None:
 
 
 def test_gh_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contribbot.runners.attested._SECONDS", 0.5)
+    monkeypatch.setattr("contribbot.runners.artifacts._SECONDS", 0.5)
     env = stand_in(tmp_path / "bin", "sleep 60")
     said = ask(tmp_path, env)
     assert said == "attestation not verified: gh gave no answer in 0.5 s"
@@ -89,7 +89,7 @@ def test_where_a_run_attests_what_is_not_attested_is_refused(
         kept = path.stat().st_size == home.run.artifacts[0].size
         return VERIFIED if kept else "attestation not verified: Error: no attestations found"
 
-    monkeypatch.setattr("contribbot.runners.gather.attested", deny)
+    monkeypatch.setattr("contribbot.runners.collect.attested", deny)
     home.send(RAN)
     home.add_job("attest", "success" if signed else "skipped")
     found = home.collected()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.model.actions import CellState, Collected
+from contribbot.runners.model import CellState, Collected
 from tests.github.server import Hook
 from tests.github.state_actions import upload
 from tests.github.wire import Request
@@ -128,7 +128,7 @@ def test_another_job_put_it_there(home: Home, created: str, reason: str) -> None
 
 def test_more_than_can_be_held(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is within its limits, and all of them together are not."""
-    monkeypatch.setattr("contribbot.runners.fetching._MOST_BYTES", 8 * MIB)
+    monkeypatch.setattr("contribbot.runners.artifacts._MOST_BYTES", 8 * MIB)
     home.send(COMPILED)
     home.send(RAN, {**home.files(RAN), "records/other/x.json": b" " * (8 * MIB)})
     found = assert_only_compiled(home)

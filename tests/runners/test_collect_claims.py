@@ -20,9 +20,7 @@ from contribbot.model.evidence import (
     names_of,
     open_targets,
 )
-from contribbot.runners.answer import Answer, Question, Source, read_sent
-from contribbot.runners.bases import Bases
-from contribbot.runners.strictjson import parse, written
+from contribbot.runners.artifacts import Answer, Bases, Question, Source, parse, read_sent, written
 from tests.conftest import dig
 from tests.runners.conftest import CHECKS, Ranged
 from tests.runners.homing import COMPILED, RAN, REPOSITORY, Json, details, sealed

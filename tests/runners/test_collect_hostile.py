@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 
-from contribbot.model.actions import CellState
+from contribbot.runners.model import CellState
 from tests.runners.homing import (
     COMPILED,
     RAN,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.install import is_untouched, sealed, templates_folder
+from contribbot.runners.workflows import is_untouched, sealed, templates_folder
 from tests.conftest import dig
 from tests.runners import lint
 from tests.runners.acting import RUNNERS, build_wheel

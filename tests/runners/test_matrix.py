@@ -11,10 +11,10 @@ import pytest
 from contribbot.cli.show_runners import append_again, append_outputs, matrix
 from contribbot.errors import ExitCode, QueueError
 from contribbot.model.evidence import Outcome
-from contribbot.model.runners import Plan
 from contribbot.runners.config import load_fleet
-from contribbot.runners.install import templates_folder
+from contribbot.runners.model import Plan
 from contribbot.runners.plan import again
+from contribbot.runners.workflows import templates_folder
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 
 COMPILED, RAN = "compile/area/gfx942/rocm7.1", "gpu/area/gfx942/rocm7.1"

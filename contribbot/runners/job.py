@@ -15,9 +15,8 @@ from contribbot.errors import ContribbotError, ExitCode, NoSpaceError, UsageErro
 from contribbot.files import write_atomically
 from contribbot.hardware.machine import JOB, container_of, run_of
 from contribbot.model.evidence import Outcome, PatchReport, StageResult
-from contribbot.model.jobdone import ASKS, Asked, FaultAt, JobDone, PatchDone
-from contribbot.model.runners import JobId
 from contribbot.queue.load import Queue, select
+from contribbot.runners.model import ASKS, Asked, FaultAt, JobDone, JobId, PatchDone
 from contribbot.verify.pipeline import Watcher
 from contribbot.verify.run import exit_code, targets, verify_and_record
 from contribbot.verify.runner_fault import fault, fault_of
