@@ -19,6 +19,7 @@ from contribbot.model.history import (
 from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.queue.transaction import transaction
 
 #: Kinds of writes (`IntentEvent.what`).
 FORK: Final = "fork"
@@ -223,7 +224,11 @@ class Book:
     def version(self, patch: Patch) -> int:
         """Return the version that a patch is now, recorded."""
         if not self._dry:
-            history.record(self._queue, patch.name, before=None, after=patch, why="open-pr")
+            below = history.digests(history.below_of(self._queue, patch.name))
+            with transaction(self._queue.folder) as change:
+                history.record(
+                    change, patch.name, patch.files, patch.pin, why="open-pr", below=below
+                )
         known = history.versions(self._queue.folder, patch.name)
         last = known[-1].event if known else None
         if last is None:

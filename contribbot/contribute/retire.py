@@ -12,10 +12,9 @@ from contribbot.contribute.landing import Fate, Landing, landing
 from contribbot.contribute.publication import PULL, Contribution, state
 from contribbot.contribute.reviews import line_of
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
-from contribbot.files import write_atomically
 from contribbot.lifecycle import rebase
 from contribbot.lifecycle.status import status_against
-from contribbot.model.history import RetiredEvent, VersionEvent
+from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import Need, PatchStatus, Says, Text
 from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
@@ -35,8 +34,6 @@ Connect = Callable[[], "AbstractContextManager[GitHub]"]
 #: Says what the upstream's newest release makes of a patch.
 Status = Callable[[Queue, str], PatchStatus]
 
-#: Where the reason is kept from before the patch goes until the journal has it.
-_REASON: Final = "reason.txt"
 _LONGEST: Final = 1000
 
 
@@ -59,7 +56,7 @@ def retire(queue: Queue, name: str, connect: Connect, status: Status, *, why: st
     """Take a patch out of the queue. Nothing is closed on GitHub."""
     given = _given(why)
     if name not in queue.specs:
-        return _resumed(queue, name)
+        raise _left(queue, name)
     _refuse_dependents(queue, name)
     patch = queue.patch(name)
     known = state(history.read(queue.folder, name), digest=patch.digest)
@@ -186,21 +183,14 @@ def of_newest(options: Options, watcher: Watcher) -> Status:
 
 def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()) -> Retired:
     """Take it out: the files in one step, and what they were is kept before."""
-    reason = history.history_folder(queue.folder, patch.name) / "retired" / _REASON
     with transaction(queue.folder) as change:
         now = load_queue(queue.folder)
         if patch.name not in now.specs or now.patch(patch.name) != patch:
             raise QueueError(f"{patch.name} was changed meanwhile", hint="run the same again")
         _refuse_dependents(now, patch.name)
-        # What goes is kept first: after the change it can be read nowhere any more.
-        rebase.keep(now, patch)
-        write_atomically(reason, why.encode())
-        rebase.take_out(change, patch)
+        rebase.take_out(change, now, patch, why)
         stated = change.read("patches/queue.toml") or b""
         change.write("patches/queue.toml", toml_edit.remove_from_order(stated, patch.name))
-        change.commit()
-        rebase.note(queue, patch, why)
-        reason.unlink(missing_ok=True)
     tree = find_tree(queue, patch.name)
     if tree is not None:
         here = f"its work tree {tree.path} stays open: contribbot edit --abort {patch.name}"
@@ -211,22 +201,12 @@ def _carry_out(queue: Queue, patch: Patch, why: str, notes: tuple[str, ...] = ()
     return Retired(patch.name, why, notes)
 
 
-def _resumed(queue: Queue, name: str) -> Retired:
-    """Note a retirement that was cut off after the patch had gone."""
+def _left(queue: Queue, name: str) -> UsageError:
+    """Return the error for a patch that is not in the queue."""
     events = history.read(queue.folder, name)
-    reason = history.history_folder(queue.folder, name) / "retired" / _REASON
     if not events:
-        raise no_such_patch(name, queue.specs)
-    with transaction(queue.folder):
-        events = history.read(queue.folder, name)
-        kinds = (RetiredEvent, VersionEvent)
-        last = next((one for one in reversed(events) if isinstance(one, kinds)), None)
-        if not reason.is_file() or isinstance(last, RetiredEvent):
-            reason.unlink(missing_ok=True)
-            said = f": {line_of(last.why)}" if isinstance(last, RetiredEvent) else ""
-            raise UsageError(f"{name} has left the queue already{said}")
-        why = line_of(reason.read_text(encoding="utf-8"), _LONGEST)
-        event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
-        history.append(queue.folder, name, event)
-        reason.unlink()
-    return Retired(name, why)
+        return no_such_patch(name, queue.specs)
+    last = next((one for one in reversed(events) if isinstance(one, RetiredEvent)), None)
+    return UsageError(
+        f"{name} has left the queue already{f': {line_of(last.why)}' if last else ''}"
+    )

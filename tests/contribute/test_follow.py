@@ -42,7 +42,7 @@ from tests.github.state_social import (
     set_labels,
 )
 from tests.github.wire import Answer, Request
-from tests.toy import Toy
+from tests.toy import Toy, record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
 
@@ -574,7 +574,7 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
 ) -> None:
     pull = post.open()
     queue = post.queue
-    history.record(queue, "area", before=None, after=queue.patch("area"), why="test")
+    record(queue, queue.patch("area"), why="test")
     assert any(isinstance(one, VersionEvent) for one in post.events())
     folder = post.toy.queue / "patches"
     stated = (folder / "queue.toml").read_bytes()
