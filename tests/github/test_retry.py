@@ -23,17 +23,9 @@ from contribbot.github.client import GitHub as Client
 from contribbot.github.git_objects import blob_id
 from contribbot.github.waits import Waits
 from tests.github import faults as f
-from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
-from tests.github.scene import Scene, make_scene
-from tests.github.validate import Validation
+from tests.github.scene import Scene
 from tests.github.wire import Answer, Request
-
-
-@pytest.fixture
-def scene(github: GitHub) -> Scene:
-    github.hooks.append(Validation())
-    return make_scene(github)
 
 
 @contextlib.contextmanager
@@ -176,7 +168,6 @@ def test_graphql_says_its_limit_inside_in_two_ways(scene: Scene, word: str) -> N
     def limited(_faults: f.Faults, _request: Request) -> Answer:
         return Answer(200, {"errors": [{"type": word, "message": "No"}]})
 
-    scene.github.hooks[:] = [scene.faults]  # the schema knows no such answer
     scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=2)
     patience = Patience()
     with author(scene, patience.waits()) as ours:
