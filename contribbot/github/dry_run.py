@@ -18,7 +18,7 @@ from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
 from contribbot.github.git_data import read_folder
 from contribbot.github.git_objects import FOLDER, Author, Entry, blob_id, commit_id, tree_id
-from contribbot.github.requester import JSON, Requester
+from contribbot.github.requester import JSON, Requester, is_write
 from contribbot.github.waits import Waits
 
 #: Stands for an id that only GitHub could have given.
@@ -79,7 +79,7 @@ class DryRun(Requester):
         if verb == "GET" and (sha := self._refs.get((repo.lower(), branch))):
             known: Body = {"ref": f"refs/heads/{branch}", "object": {"sha": sha}}
             return 200, {}, json.dumps(known)
-        if verb == "GET" or (path == "/graphql" and "mutation" not in str(body["query"])):
+        if not is_write(f"{verb} {path}", content):
             found = super().send(verb, url, parameters, headers, content, follow=follow)
             self._learn(path, found[2])
             return found

@@ -86,7 +86,7 @@ class Requester(github.Requester.Requester):
         super().__init__(
             auth=Auth.Token(token.secret.get_secret_value()), base_url=server.api, timeout=60,
             user_agent=f"contribbot/{__version__}", per_page=100, verify=True, retry=None,
-            pool_size=None, seconds_between_writes=waits.between_writes, api_version=_VERSION,
+            pool_size=None, seconds_between_writes=None, api_version=_VERSION,
         )  # fmt: skip
         # PyGithub's own, under the name that both classes' name gives it: while threads ask, it
         # must not grow under whoever goes through it.
@@ -139,10 +139,12 @@ class Requester(github.Requester.Requester):
         log.debug("%s", what)
         fault, acted, again, status, said, text = "", True, True, 0, dict[str, str](), ""
         exchange = Exchange(self._wire, once=once, follow=follow)
+        write = self.waits.write() if is_write(what, content) else contextlib.nullcontext()
         try:
-            status, said, text = super().requestJson(
-                verb, url, parameters, headers, content, exchange
-            )
+            with write:
+                status, said, text = super().requestJson(
+                    verb, url, parameters, headers, content, exchange
+                )
         except GithubException as error:  # GithubRetry's: a 403 that is no limit
             status, text = error.status, scrub(json.dumps(error.data))
             said = {name.lower(): scrub(one) for name, one in (error.headers or {}).items()}
@@ -204,6 +206,13 @@ class Requester(github.Requester.Requester):
             for key, kind in keys.items():
                 if not isinstance(row, dict) or not isinstance(row.get(key), kind):
                     raise odd_answer(what, key)
+
+
+def is_write(what: str, content: object) -> bool:
+    """Return whether a request changes something; of GraphQL's, only mutations do."""
+    if what == "POST /graphql" and isinstance(content, dict):
+        return str(content["query"]).lstrip().startswith("mutation")
+    return not what.startswith("GET ")
 
 
 @contextlib.contextmanager

@@ -8,10 +8,12 @@ at least a minute, then longer; a second between writes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -53,6 +55,20 @@ class Waits:
     between_writes: float = 1.0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _until: float = field(default=0.0, repr=False)
+    _writer: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _written: float = field(default=-math.inf, repr=False)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[None]:
+        """Let one write be sent: alone, and not right after another."""
+        with self._writer:
+            rest = self._written + self.between_writes - time.monotonic()
+            if rest > 0:
+                self.sleep(rest)
+            try:
+                yield
+            finally:
+                self._written = time.monotonic()
 
     def for_limit(self, seconds: float, spent: float, what: str) -> None:
         """Wait until GitHub takes requests again; said once for all threads that wait."""

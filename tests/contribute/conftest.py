@@ -12,7 +12,6 @@ from contribbot.github import client
 from contribbot.github.waits import Waits
 from tests.contribute.gatetoy import Proved, make_proved, make_verified
 from tests.github.handle import GitHub, serve
-from tests.github.sent import Known
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +22,8 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def github(tmp_path: Path) -> Iterator[GitHub]:
-    """A local GitHub that takes the requests which tests/github validates, and no others."""
-    with serve(tmp_path / "github", Known()) as made:
+    """A local GitHub that fails the test where it is asked for what it does not model."""
+    with serve(tmp_path / "github") as made:
         yield made
 
 

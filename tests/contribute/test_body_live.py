@@ -10,12 +10,10 @@ from contribbot.contribute.body import Body, make_body
 from tests.contribute.gatetoy import LIVE, Proved, Table, make_table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub
-from tests.github.validate import Validation
 
 
 @pytest.fixture
 def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    github.hooks.append(Validation())
     return make_table(proved.copy(tmp_path), github)
 
 

@@ -21,7 +21,6 @@ from tests.contribute.gatetoy import (
     make_table,
 )
 from tests.github.handle import GitHub
-from tests.github.validate import Validation
 from tests.toy import AREA, FIXED
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
@@ -35,7 +34,6 @@ SQUARED = AREA.replace("return side * side", "return side**2")
 
 @pytest.fixture
 def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    github.hooks.append(Validation())
     return make_table(proved.copy(tmp_path), github)
 
 

@@ -24,7 +24,6 @@ from tests.contribute.gatetoy import (
     make_table,
 )
 from tests.github.handle import GitHub
-from tests.github.validate import Validation
 from tests.test_cli import imported
 from tests.toy import FIXED
 
@@ -35,7 +34,6 @@ RULES_FILE = "upstreams/contributing/toy.toml"
 
 @pytest.fixture
 def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    github.hooks.append(Validation())
     return make_table(proved.copy(tmp_path), github)
 
 

@@ -13,12 +13,10 @@ from contribbot.queue import history
 from tests.contribute.gatetoy import CHANGES, NOW, Proved, Table, edit, make_table
 from tests.github.handle import GitHub
 from tests.github.state import Pull
-from tests.github.validate import Validation
 
 
 @pytest.fixture
 def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    github.hooks.append(Validation())
     return make_table(proved.copy(tmp_path), github)
 
 

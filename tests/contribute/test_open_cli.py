@@ -18,7 +18,6 @@ from contribbot.contribute.body import make_body
 from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
 from tests.contribute.opening import WRITES
 from tests.github.handle import GitHub
-from tests.github.validate import Validation
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,6 @@ def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
 
 @pytest.fixture
 def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
-    github.hooks.append(Validation())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
         yield make_table(proved.copy(tmp_path), github)

@@ -1,4 +1,4 @@
-"""The local GitHub, where everything that goes over the wire is validated."""
+"""The local GitHub, and a world in it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.github.handle import GitHub, serve
-from tests.github.validate import Validation
+from tests.github.scene import Scene, make_scene
 from tests.github.world import World, make_world
 
 
 @pytest.fixture
 def github(tmp_path: Path) -> Iterator[GitHub]:
     """A local GitHub that fails the test where GitHub's description says otherwise."""
-    with serve(tmp_path / "github", Validation()) as made:
+    with serve(tmp_path / "github") as made:
         yield made
+
+
+@pytest.fixture
+def scene(github: GitHub) -> Scene:
+    """An upstream, a fork, a pull request, and faults that can be armed."""
+    return make_scene(github)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""Real git behind the local GitHub: objects and refs of one bare repository.
+"""Real git behind the local GitHub: objects, refs and history of one bare repository.
 
 The repositories of a fork network have one folder of objects: each one's `objects` is a link to
 that of the network, so that a commit pushed to a fork opens in its upstream too. A lagging fork
 has objects of its own; its network borrows from it by alternates, and not the other way round.
+What every request asks for is read without starting git: refs, and objects that are loose.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ _HEX: Final = re.compile(r"[0-9a-f]{40}")
 _LASTING: Final = frozenset({"diff", "ls-tree", "merge-base", "rev-list"})
 _OBJECTS: Final = re.compile(r"-.*|blob|commit|\^?[0-9a-f]{40}")
 _PLAIN: Final = re.compile(r"refs/(heads|pull)(/[a-z0-9-]+)+")
-#: What git itself removes around a name or an address, and inside of it.
+_DIFF: Final = ("--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/")
+_STATUS: Final = {"A": "added", "D": "removed", "M": "modified", "R": "renamed", "T": "changed"}
+#: What git itself removes around a name or an address.
 _CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+#: The objects below tips, for all tests of a process that begin with them.
+_KEPT: Final[dict[tuple[str, ...], Path]] = {}
 
 
 class GitRefusedError(Exception):
@@ -53,6 +58,10 @@ class Person:
     email: str
     when: str
 
+    def __str__(self) -> str:
+        name, email = (re.sub(r"[<>\n]", "", text).strip(_CRUD) for text in (self.name, self.email))
+        return f"{name} <{email}> {self.when}"
+
     @property
     def time(self) -> str:
         """The time as GitHub writes it, in UTC."""
@@ -62,7 +71,7 @@ class Person:
 
 @dataclass(frozen=True)
 class CommitData:
-    """What a commit says; the message without the newlines at its end, as GitHub shows it."""
+    """What a commit says."""
 
     sha: str
     tree: str
@@ -74,21 +83,27 @@ class CommitData:
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a tree; `size` of blobs alone."""
+    """One row of a tree."""
 
     mode: str
     kind: str
     sha: str
-    size: int | None
     path: str
 
 
-class BareRepository:
-    """A bare repository.
+@dataclass(frozen=True)
+class FileChange:
+    """A file that differs; `patch` has the hunks alone and is None for binary files."""
 
-    Args:
-        path: Its folder.
-    """
+    path: str
+    previous: str | None
+    status: str
+    sha: str
+    patch: str | None
+
+
+class BareRepository:
+    """A bare repository."""
 
     #: What git said of objects: the same in each repository that has them.
     _answers: ClassVar[dict[tuple[str, ...], subprocess.CompletedProcess[bytes]]] = {}
@@ -111,70 +126,32 @@ class BareRepository:
     def run(
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git here and leave judging its status to the caller.
-
-        What git says of objects by their ids is asked for once, for the sake of time.
-        """
+        """Run git here; what it says of objects by their ids is asked for once."""
         lasting = args[0] in _LASTING and not env and all(map(_OBJECTS.fullmatch, args[1:]))
         if lasting and args in self._answers:
             return self._answers[args]
+        given = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_TEMPLATE_DIR": "", **(env or {})}
         done = subprocess.run(
-            ["git", f"--git-dir={self.path}", *args],
-            input=stdin,
-            env=git_environment(
-                {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_TEMPLATE_DIR": "", **(env or {})}
-            ),
-            cwd=self.path,
-            capture_output=True,
-            check=False,
-            timeout=120,
-        )
+            ["git", f"--git-dir={self.path}", *args], input=stdin, env=git_environment(given),
+            cwd=self.path, capture_output=True, check=False, timeout=120,
+        )  # fmt: skip
         if lasting and done.returncode == 0:
             self._answers[args] = done
         return done
 
     def git(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """Run git here.
-
-        Raises:
-            GitRefusedError: It said no.
-        """
+        """Run git here, which must succeed."""
         done = self.run(*args, stdin=stdin, env=env)
         if done.returncode:
             raise GitRefusedError(f"git {args[0]}: {done.stderr.decode(errors='replace')}")
         return done.stdout
 
-    def text(self, *args: str, env: Mapping[str, str] | None = None) -> str:
-        """Run git here and return its one line."""
-        return self.git(*args, env=env).decode().strip()
+    def _said(self, *args: str) -> str | None:
+        """Return the first line that git prints, or None where it fails."""
+        done = self.run(*args)
+        return done.stdout.decode().partition("\n")[0] if done.returncode == 0 else None
 
-    def kind(self, sha: str) -> str | None:
-        """Return what an object is (blob, tree, commit, tag), or None."""
-        if not _HEX.fullmatch(sha):
-            return None
-        if loose := self._object(sha):
-            return loose[0]
-        done = self.run("cat-file", "-t", sha)
-        return done.stdout.decode().strip() if done.returncode == 0 else None
-
-    def resolve(self, name: str) -> str | None:
-        """Return the commit of a branch, tag, full ref name or commit id (also a short one)."""
-        for candidate in (f"refs/heads/{name}", f"refs/tags/{name}", f"refs/{name}", name):
-            if candidate != name:
-                there = self.ref(candidate)
-            else:
-                there = name if re.fullmatch(r"refs/.+|HEAD|[0-9a-f]{4,40}", name) else None
-            if there and (found := self._commit_of(there)):
-                return found
-        return None
-
-    def _commit_of(self, name: str) -> str | None:
-        return name if self.kind(name) == "commit" else self.parse(f"{name}^{{commit}}")
-
-    def parse(self, expression: str) -> str | None:
-        """Return the object that git calls so (`main:folder/file`), or None."""
-        done = self.run("rev-parse", "--verify", "--quiet", expression)
-        return done.stdout.decode().strip() if done.returncode == 0 else None
+    # Refs:
 
     def refs(self, prefix: str) -> dict[str, str]:
         """Return the refs whose full name starts so, by name."""
@@ -192,14 +169,12 @@ class BareRepository:
         return self._loose(name) or self._packed().get(name)
 
     def _loose(self, name: str) -> str | None:
-        """Return what the file of a ref says, without git: every request asks for some."""
         try:
             return (self.path / name).read_text().strip()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
     def _packed(self) -> dict[str, str]:
-        """Return the refs that have no file of their own; see gitrepository-layout(5)."""
         try:
             lines = (self.path / "packed-refs").read_text().splitlines()
         except FileNotFoundError:
@@ -209,8 +184,8 @@ class BareRepository:
 
     def set_ref(self, name: str, sha: str) -> None:
         """Point a ref at an object; where there is nothing to refuse, without starting git."""
-        near = any(f"{one}/".startswith(f"{name}/") or f"{name}/".startswith(f"{one}/")
-                   for one in self.refs("refs/") if one != name)  # fmt: skip
+        near = any(f"{other}/".startswith(f"{name}/") or f"{name}/".startswith(f"{other}/")
+                   for other in self.refs("refs/") if other != name)  # fmt: skip
         path = self.path / name
         if near or path.is_dir() or not _PLAIN.fullmatch(name) or self._object(sha) is None:
             self.git("update-ref", name, sha)
@@ -220,17 +195,46 @@ class BareRepository:
         new.write_text(f"{sha}\n")
         new.replace(path)
 
-    def empty(self) -> bool:
-        """Say whether nothing was ever pushed."""
-        return not self.refs("refs/heads/")
+    def take_refs(self, refs: Mapping[str, str]) -> None:
+        """Have refs to objects that are here already; see gitrepository-layout(5)."""
+        rows = "".join(f"{sha} {name}\n" for name, sha in sorted(refs.items()))
+        (self.path / "packed-refs").write_text(f"# pack-refs with: sorted\n{rows}")
+
+    def import_from(self, source: Path) -> None:
+        """Take over the branches and tags of another repository."""
+        folder = source / ".git" if (source / ".git").is_dir() else source
+        refs = BareRepository(folder).refs("refs/")
+        wanted = {name: sha for name, sha in refs.items() if re.match("refs/(heads|tags)/", name)}
+        objects = _objects(folder, list(wanted.values()))
+        shutil.copytree(objects, self.path / "objects", dirs_exist_ok=True)
+        self.take_refs(wanted)
+
+    # Objects:
+
+    def kind(self, sha: str) -> str | None:
+        """Return what an object is (blob, tree, commit, tag), or None."""
+        if not _HEX.fullmatch(sha):
+            return None
+        loose = self._object(sha)
+        return loose[0] if loose else self._said("cat-file", "-t", sha)
+
+    def parse(self, expression: str) -> str | None:
+        """Return the object that git calls so (`main:folder/file`), or None."""
+        return self._said("rev-parse", "--verify", "--quiet", expression)
+
+    def resolve(self, name: str) -> str | None:
+        """Return the commit of a branch or commit id."""
+        sha = self.ref(f"refs/heads/{name}") or name
+        return sha if self.kind(sha) == "commit" else None
+
+    def read(self, kind: str, sha: str) -> bytes:
+        """Return the content of an object."""
+        loose = self._object(sha)
+        return loose[1] if loose and loose[0] == kind else self.git("cat-file", kind, sha)
 
     def blob(self, sha: str) -> bytes:
         """Return the bytes of a blob."""
         return self.read("blob", sha)
-
-    def add_blob(self, content: bytes) -> str:
-        """Store a blob."""
-        return self._store("blob", content)
 
     def _object(self, sha: str) -> tuple[str, bytes] | None:
         """Return the kind and content of an object that has a file of its own."""
@@ -241,13 +245,8 @@ class BareRepository:
         head, _, content = raw.partition(b"\0")
         return head.split()[0].decode(), content
 
-    def read(self, kind: str, sha: str) -> bytes:
-        """Return the content of an object."""
-        loose = self._object(sha)
-        return loose[1] if loose and loose[0] == kind else self.git("cat-file", kind, sha)
-
     def _store(self, kind: str, content: bytes) -> str:
-        """Write an object as git does, without starting git."""
+        """Write an object as git does."""
         raw = f"{kind} {len(content)}\0".encode() + content
         sha = hashlib.sha1(raw, usedforsecurity=False).hexdigest()
         folder = self.path / "objects" / sha[:2]
@@ -257,90 +256,105 @@ class BareRepository:
         Path(file.name).replace(folder / sha[2:])
         return sha
 
+    def add_blob(self, content: bytes) -> str:
+        """Store a blob."""
+        return self._store("blob", content)
+
     def entries(self, tree: str, *, recursive: bool = False) -> list[Entry]:
         """Return the rows of a tree; recursively with the folders themselves, as GitHub does."""
         flags = ["-r", "-t"] if recursive else []
-        rows = self.git("ls-tree", "-z", "--long", "--full-tree", *flags, tree).decode()
-        found = []
-        for row in filter(None, rows.split("\0")):
-            head, path = row.split("\t", 1)
-            mode, kind, sha, size = head.split()
-            found.append(Entry(mode, kind, sha, None if size == "-" else int(size), path))
-        return found
+        rows = self.git("ls-tree", "-z", "--full-tree", *flags, tree).decode().split("\0")
+        found = (re.fullmatch(r"(?s)(\d+) (\w+) (\w+)\t(.*)", row) for row in rows if row)
+        return [Entry(*match.groups()) for match in found if match]
 
     def add_tree(self, base: str | None, changes: Sequence[tuple[str, str, str | None]]) -> str:
-        """Store a tree: `base` with changes, each a path, a mode, and an object or None to delete.
-
-        Raises:
-            GitRefusedError: A path to delete is not there, or a path is no path.
-        """
+        """Store `base` with changes, each a path, a mode, and a blob or None to delete it."""
         with tempfile.TemporaryDirectory(prefix="index-") as folder:
             env = {"GIT_INDEX_FILE": f"{folder}/index"}
             self.git("read-tree", *([base] if base else ["--empty"]), env=env)
-            rows: list[str] = []
-            for path, mode, sha in changes:
-                if sha is None or mode == "040000":
-                    inside = self.git("ls-files", "-z", "--", f":(literal){path}", env=env).decode()
-                    if sha is None and not inside:
-                        raise GitRefusedError(f"{path} is not there")
-                    rows += [f"0 {'0' * 40}\t{one}" for one in inside.split("\0") if one]
-                if sha is not None and mode == "040000":
-                    rows += [
-                        f"{one.mode} {one.sha}\t{path}/{one.path}"
-                        for one in self.entries(sha, recursive=True)
-                        if one.kind != "tree"
-                    ]
-                elif sha is not None:
-                    rows.append(f"{mode} {sha}\t{path}")
-            said = "".join(f"{row}\0" for row in rows).encode()
-            self.git("update-index", "-z", "--index-info", stdin=said, env=env)
-            return self.text("write-tree", env=env)
+            there = self.git("ls-files", "-z", env=env).decode().split("\0")
+            if lost := [path for path, _, sha in changes if sha is None and path not in there]:
+                raise GitRefusedError(f"{lost} is not there")
+            rows = "".join(f"{mode} {sha}\t{path}\0" if sha else f"0 {'0' * 40}\t{path}\0"
+                           for path, mode, sha in changes)  # fmt: skip
+            self.git("update-index", "-z", "--index-info", stdin=rows.encode(), env=env)
+            return self.git("write-tree", env=env).decode().strip()
 
     def commit(self, sha: str) -> CommitData:
         """Read a commit."""
-        head, _, message = self.read("commit", sha).partition(b"\n\n")
-        fields: dict[str, list[str]] = {}
-        for line in head.decode(errors="replace").split("\n"):
+        head, _, message = self.read("commit", sha).decode(errors="replace").partition("\n\n")
+        said: dict[str, list[str]] = {}
+        for line in head.split("\n"):
             name, _, value = line.partition(" ")
-            fields.setdefault(name, []).append(value)
-        return CommitData(
-            sha=sha,
-            tree=fields["tree"][0],
-            parents=tuple(fields.get("parent", ())),
-            author=_person(fields["author"][0]),
-            committer=_person(fields["committer"][0]),
-            message=message.decode(errors="replace").rstrip("\n"),
-        )
+            said.setdefault(name, []).append(value)
+        author, committer = (_person(said[role][0]) for role in ("author", "committer"))
+        parents = tuple(said.get("parent", ()))
+        return CommitData(sha, said["tree"][0], parents, author, committer, message)
 
     def add_commit(
         self, tree: str, parents: Sequence[str], author: Person, committer: Person, message: str
     ) -> str:
         """Store a commit with exactly this message."""
-        lines = [f"tree {tree}", *(f"parent {one}" for one in parents)]
-        lines += [
-            f"{role} {clean(one.name)} <{clean(one.email)}> {one.when}"
-            for role, one in (("author", author), ("committer", committer))
-        ]
+        lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
+        lines += [f"author {author}", f"committer {committer}"]
         return self._store("commit", ("\n".join(lines) + "\n\n" + message).encode())
 
-    def import_from(self, source: Path) -> None:
-        """Take over the branches and tags of another repository."""
-        folder = source / ".git" if (source / ".git").is_dir() else source
-        refs = BareRepository(folder).refs("refs/")
-        wanted = {name: sha for name, sha in refs.items() if re.match("refs/(heads|tags)/", name)}
-        shutil.copytree(
-            _objects(folder, list(wanted.values())), self.path / "objects", dirs_exist_ok=True
-        )
-        self.take_refs(wanted)
+    # History:
 
-    def take_refs(self, refs: Mapping[str, str]) -> None:
-        """Have refs to objects that are here already; see gitrepository-layout(5)."""
-        rows = "".join(f"{sha} {name}\n" for name, sha in sorted(refs.items()))
-        (self.path / "packed-refs").write_text(f"# pack-refs with: sorted\n{rows}")
+    def merge_base(self, ours: str, theirs: str) -> str | None:
+        """Return where two commits part, or None where they share no history."""
+        return self._said("merge-base", ours, theirs)
 
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Say whether going from one commit to the other is a fast forward."""
+        return self.run("merge-base", "--is-ancestor", old, new).returncode == 0
 
-#: The objects below tips, for all tests of a process that begin with them.
-_KEPT: Final[dict[tuple[str, ...], Path]] = {}
+    def between(self, base: str, head: str) -> list[str]:
+        """Return the commits that head has and base has not, oldest first."""
+        return self.git("rev-list", "--reverse", "--topo-order", head, f"^{base}").decode().split()
+
+    def diff(self, old: str, new: str) -> bytes:
+        """Return the text of the difference."""
+        return self.git("diff", *_DIFF, "-M", old, new)
+
+    def series(self, base: str, head: str) -> bytes:
+        """Return the commits that head has and base has not, as mails."""
+        return self.git("format-patch", "--stdout", *_DIFF, f"{base}..{head}")
+
+    def changes(self, old: str, new: str) -> list[FileChange]:
+        """Return the files that differ between two commits, in git's order."""
+        rows = self.git("diff", "-M", "-z", "--raw", "--no-abbrev", old, new).decode().split("\0")
+        texts = re.split(r"(?m)^diff --git ", self.diff(old, new).decode(errors="replace"))[1:]
+        found: list[FileChange] = []
+        while rows and rows[0]:
+            _, _, old_sha, new_sha, letter = rows.pop(0).split(" ")
+            first = rows.pop(0)
+            path = rows.pop(0) if letter[0] == "R" else first
+            hunks = re.search(r"(?ms)^@@ .*", texts[len(found)])
+            found.append(FileChange(
+                path, first if letter[0] == "R" else None, _STATUS[letter[0]],
+                old_sha if letter[0] == "D" else new_sha,
+                hunks.group().rstrip("\n") if hunks else None,
+            ))  # fmt: skip
+        return found
+
+    def merge_tree(self, ours: str, theirs: str) -> str | None:
+        """Return the tree of a merge, or None where it conflicts."""
+        return self._said("merge-tree", "--write-tree", ours, theirs)
+
+    def replay(self, commits: Sequence[str], onto: str, committer: Person) -> str | None:
+        """Put commits onto another one, as a rebase merge does; None where one conflicts."""
+        tip = onto
+        for sha in commits:
+            commit = self.commit(sha)
+            # With this parent, the merge base is what the commit was made on.
+            parents = commit.parents[:1]
+            stand_in = self.add_commit(self.commit(tip).tree, parents, committer, committer, "-")
+            tree = self.merge_tree(stand_in, sha)
+            if tree is None:
+                return None
+            tip = self.add_commit(tree, [tip], commit.author, committer, commit.message)
+        return tip
 
 
 def _objects(source: Path, tips: Sequence[str]) -> Path:
@@ -358,20 +372,9 @@ def _objects(source: Path, tips: Sequence[str]) -> Path:
     return _KEPT[key]
 
 
-def clean(text: str) -> str:
-    """Leave out of a name what git leaves out."""
-    return re.sub(r"[<>\n]", "", text).strip(_CRUD)
-
-
 def git_time(text: str) -> str:
-    """Turn an ISO 8601 time into git's, its time zone kept.
-
-    Raises:
-        ValueError: It is no time, or has no time zone.
-    """
+    """Turn an ISO 8601 time into git's, its time zone kept."""
     moment = dt.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(text)
     return f"{int(moment.timestamp())} {moment.strftime('%z')[:5]}"
 
 

@@ -8,18 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tests.github import forking, pulling
-from tests.github.routes_pulls import make_pull
+from tests.github import pulling
+from tests.github.pulling import How
 from tests.github.server import Hook, LocalServer, Logged
 from tests.github.state import Permission, Pull, Repository, State, Token, User
 
 
 class GitHub:
-    """The local GitHub with what a test does behind its back.
-
-    Args:
-        server: A started server.
-    """
+    """The local GitHub, started, with what a test does behind its back."""
 
     def __init__(self, server: LocalServer) -> None:
         self.server = server
@@ -48,20 +44,13 @@ class GitHub:
         self,
         login: str,
         *,
-        name: str | None = None,
-        email: str | None = None,
         scopes: Sequence[str] = ("repo", "workflow"),
         kind: Literal["User", "Bot", "Organization"] = "User",
     ) -> User:
         """Add a user with a classic token, `user.tokens[0].text`."""
         with self.state.lock:
-            user = User(
-                self.state.next_id(),
-                login,
-                name or login.title(),
-                email or f"{login}@example.org",
-                kind,
-            )
+            email = f"{login}@example.org"
+            user = User(self.state.next_id(), login, login.title(), email, kind)
             self.state.users[login.lower()] = user
             user.tokens.append(Token(f"ghp_{secrets.token_hex(18)}", tuple(scopes)))
             return user
@@ -95,14 +84,14 @@ class GitHub:
         owner_login, _, name = full_name.partition("/")
         with self.state.lock:
             owner = self.state.user(owner_login) or self.add_user(owner_login, kind="Organization")
-            made = forking.add_repository(self.state, owner, name, source, default_branch)
+            made = pulling.add_repository(self.state, owner, name, source, default_branch)
             made.private, made.members = private, dict(members or {})
             return made
 
     def fork(self, upstream: Repository, user: User, name: str | None = None) -> Repository:
         """Fork it for a user."""
         with self.state.lock:
-            return forking.fork(self.state, upstream, user, name, default_branch_only=False)
+            return pulling.fork(self.state, upstream, user, name)
 
     def pull(
         self,
@@ -118,7 +107,7 @@ class GitHub:
     ) -> Pull:
         """Open a pull request from a branch that exists."""
         with self.state.lock:
-            return make_pull(
+            return pulling.make_pull(
                 self.state,
                 user or head.owner,
                 (base, base_branch or base.default_branch),
@@ -128,20 +117,12 @@ class GitHub:
                 draft=draft,
             )
 
-    def merge(
-        self, pull: Pull, how: Literal["merge", "squash", "rebase", "bot"] = "merge",
-        who: User | None = None,
-    ) -> str:  # fmt: skip
-        """Merge it, or let a bot land it, and return the commit on the base branch.
-
-        Raises:
-            NotMergeableError: It conflicts with its base.
-        """
+    def merge(self, pull: Pull, how: How = "merge", who: User | None = None) -> str:
+        """Merge it, or let a bot land it, and return the commit on the base branch."""
         with self.state.lock:
             pulling.settle(self.state, pull)
-            if how == "bot":
-                bot = who or self.state.user("mergebot") or self.add_user("mergebot", kind="Bot")
-                return pulling.land_by_bot(self.state, pull, bot)
+            if how == "bot" and who is None:
+                who = self.state.user("mergebot") or self.add_user("mergebot", kind="Bot")
             return pulling.merge(self.state, pull, who or pull.base.owner, how)
 
     def commit(
@@ -155,9 +136,8 @@ class GitHub:
     ) -> str:
         """Push one commit to a branch (made from the default branch if new); None deletes."""
         with self.state.lock:
-            sha = forking.push(self.state, repository, branch, files, message=message, who=who)
-            pulling.settle(self.state, repository)
-            return sha
+            who = who or repository.owner
+            return pulling.push(self.state, repository, branch, files, message=message, who=who)
 
     def count(self, method: str | None = None, path: str = "") -> int:
         """Count the requests of a method whose path contains this."""

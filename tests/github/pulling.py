@@ -1,63 +1,149 @@
-"""What happens to pull requests: they follow their branches, merge, land by a bot, or close."""
+"""What happens to repositories and pull requests: forks, pushes, merges, landings."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from tests.github import render
-from tests.github.gitdata import Person, git_time
-from tests.github.githistory import commits_between, is_ancestor, merge_base, merge_tree, replay
-from tests.github.state import Event, Issue, Pull, Repository, State, User
+from tests.github.gitdata import BareRepository, Person, git_time
+from tests.github.models import Json
+from tests.github.state import PUSHERS, Issue, Pull, Repository, State, User
+from tests.github.state_social import add_event, add_issue, set_labels
+from tests.github.wire import GitHubFault, invalid
 
-How = Literal["merge", "squash", "rebase"]
+How = Literal["merge", "squash", "rebase", "bot"]
 
 
 class NotMergeableError(Exception):
     """It conflicts with its base."""
 
 
-def network(state: State, one: Repository) -> list[Repository]:
-    """Return a repository and all that share its objects."""
-    root = one.source or one
-    return [other for other in list(state.repositories.values()) if (other.source or other) is root]
+def add_repository(
+    state: State, owner: User, name: str, source: Path | None, default_branch: str
+) -> Repository:
+    """Keep a repository with the branches and tags of a real one, or an empty one."""
+    git = BareRepository.create(_folder(state, owner, name), None, default_branch)
+    if source is not None:
+        git.import_from(source)
+    return _keep(state, owner, name, git, default_branch)
+
+
+def fork(
+    state: State, upstream: Repository, owner: User, name: str | None = None, *, branch: str = ""
+) -> Repository:
+    """Fork all branches or one, or return the fork that this user has; a name may be in use."""
+    root, path = upstream.root, upstream.git.path
+    for known in state.network(root):
+        if known.owner is owner and known is not root:
+            return known
+    names = (f"{name or upstream.name}{f'-{number}' if number else ''}"
+             for number in itertools.count())  # fmt: skip
+    free = next(it for it in names if state.repository(f"{owner.login}/{it}") is None)
+    objects = None if state.lagging_forks else (root.git.path / "objects").resolve()
+    git = BareRepository.create(_folder(state, owner, free), objects, upstream.default_branch)
+    refs = upstream.git.refs(f"refs/heads/{branch}")
+    if objects is not None:
+        git.take_refs(refs)
+    else:
+        specs = [f"+{ref}:{ref}" for ref in refs]
+        git.git("fetch", "--quiet", "--no-auto-gc", "--no-write-fetch-head", str(path), *specs)
+        with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
+            file.write(f"{git.path / 'objects'}\n")
+    made = _keep(state, owner, free, git, upstream.default_branch)
+    made.parent, made.private = upstream, upstream.private
+    made.polls_until_ready = state.forks_ready_after
+    return made
+
+
+def _folder(state: State, owner: User, name: str) -> Path:
+    return state.root / owner.login / f"{name}.git"
+
+
+def _keep(state: State, owner: User, name: str, git: BareRepository, branch: str) -> Repository:
+    made = Repository(state.next_id(), owner, name, git, branch, state.clock.now())
+    state.repositories[made.full_name.lower()] = made
+    return made
+
+
+def push(
+    state: State, repository: Repository, branch: str, files: Mapping[str, bytes | None], *,
+    message: str, who: User,
+) -> str:  # fmt: skip
+    """Put one commit on a branch, as if somebody had pushed it."""
+    git = repository.git
+    tip = git.ref(f"refs/heads/{branch}") or git.ref(f"refs/heads/{repository.default_branch}")
+    rows = [(path, "100644", None if content is None else git.add_blob(content))
+            for path, content in files.items()]  # fmt: skip
+    tree = git.add_tree(git.commit(tip).tree if tip else None, rows)
+    person = Person(who.name, who.email, git_time(state.clock.now()))
+    sha = git.add_commit(tree, [tip] if tip else [], person, person, message)
+    git.set_ref(f"refs/heads/{branch}", sha)
+    settle(state, repository)
+    return sha
+
+
+def make_pull(
+    state: State, user: User, onto: tuple[Repository, str], source: tuple[Repository, str], *,
+    title: str, text: str | None, draft: bool,
+) -> Pull:  # fmt: skip
+    """Check the branches, each a repository and a name, and keep the pull request."""
+    (base, base_ref), (head, head_ref) = onto, source
+    shas = [where.git.ref(f"refs/heads/{ref}") for where, ref in (onto, source)]
+    base_sha, head_sha = shas
+    if base_sha is None or head_sha is None:
+        raise invalid("PullRequest", "head" if base_sha else "base", "invalid")
+    label = f"{head.owner.login}:{head_ref}"
+    open_ones = [pull for pull in base.pulls() if pull.issue.state == "open"]
+    for holds, words in (
+        (PUSHERS.isdisjoint({head.permission(user), base.permission(user)}),
+         f"user must have push access to {head.full_name}"),
+        (any((pull.head, pull.head_ref, pull.base_ref) == (head, head_ref, base_ref)
+             for pull in open_ones), f"A pull request already exists for {label}."),
+        (base.git.merge_base(base_sha, head_sha) is None,
+         f"The {head_ref} branch has no history in common with {base.full_name}"),
+        (base.git.is_ancestor(head_sha, base_sha),
+         f"No commits between {base.owner.login}:{base_ref} and {label}"),
+    ):  # fmt: skip
+        if holds:
+            error: Json = {"resource": "PullRequest", "code": "custom", "message": words}
+            raise GitHubFault(422, "Validation Failed", [error])
+    issue = add_issue(state, base, user, title, text)
+    issue.pull = Pull(
+        state.next_id(), issue, base, base_ref, head, head.owner, head_ref, head_sha, base_sha,
+        draft,
+    )  # fmt: skip
+    base.git.set_ref(f"refs/pull/{issue.number}/head", head_sha)
+    return issue.pull
 
 
 def settle(state: State, touched: Repository | Pull | None = None) -> None:
-    """Let open pull requests see their branches as they are now.
+    """Let open pull requests see their branches as they are now: all, or what was touched.
 
     A deleted head branch closes; commits that reached the base branch by a push merge it.
-
-    Args:
-        state: Where it all is.
-        touched: One pull request, or a repository in which a branch moved; None looks at all,
-            which takes two git commands for each that is open.
     """
     with state.lock:
-        if isinstance(touched, Pull):
-            pulls = [touched]
-        else:
-            near = network(state, touched) if touched else list(state.repositories.values())
-            every = [pull for one in near for pull in one.pulls()]
-            pulls = [one for one in every if touched in {None, one.base, one.head}]
-        for pull in pulls:
-            if pull.issue.state == "open":
+        every = [pull for where in [*state.repositories.values()] for pull in where.pulls()]
+        for pull in every:
+            near = touched in {None, pull, pull.base, pull.head}
+            if near and pull.issue.state == "open":
                 _follow(state, pull)
 
 
 def _follow(state: State, pull: Pull) -> None:
-    """Follow the branches of one open pull request."""
     base = pull.base.git.ref(f"refs/heads/{pull.base_ref}")
     head = pull.head.git.ref(f"refs/heads/{pull.head_ref}") if pull.head else None
     if base is None or head is None:
-        close(state, pull.issue, pull.issue.user)
+        add_event(state, pull.issue, pull.issue.user, "closed")
         return
-    moved = head != pull.head_sha
-    if not moved and base != pull.base_sha and is_ancestor(pull.base.git, head, base):
-        _mark_merged(state, pull, pull.base.owner, head)
-        return
-    if moved:
+    if head != pull.head_sha:
         pull.issue.updated_at = state.clock.now()
         pull.base.git.set_ref(f"refs/pull/{pull.number}/head", head)
+    elif base != pull.base_sha and pull.base.git.is_ancestor(head, base):
+        _mark_merged(state, pull, pull.base.owner, head)
+        return
     pull.head_sha, pull.base_sha = head, base
 
 
@@ -65,126 +151,67 @@ def mergeable(state: State, pull: Pull) -> bool | None:
     """Say whether it merges; None: GitHub is still working it out, as at the first look."""
     if pull.issue.state == "closed":
         return None
-    now = (pull.head_sha, pull.base_sha)
     with state.lock:
+        now = (pull.head_sha, pull.base_sha)
         if pull.judged != now:
-            pull.judged = now
-            pull.test_merge = None
+            pull.judged, pull.test_merge = now, None
             if not state.mergeable_at_once:
                 return None
-        git = pull.base.git
-        tree = merge_tree(git, pull.base_sha, pull.head_sha)
-        if tree is None:
-            return False
-        if pull.test_merge is None:
-            who = Person(pull.issue.user.name, pull.issue.user.email, git_time(state.clock.now()))
-            words = f"Merge {pull.head_sha} into {pull.base_sha}"
+        git, author = pull.base.git, pull.issue.user
+        tree = git.merge_tree(pull.base_sha, pull.head_sha)
+        if tree is not None and pull.test_merge is None:
+            who = Person(author.name, author.email, git_time(state.clock.now()))
             parents = [pull.base_sha, pull.head_sha]
-            pull.test_merge = git.add_commit(tree, parents, who, who, words)
-            git.set_ref(f"refs/pull/{pull.number}/merge", pull.test_merge)
-        return True
+            pull.test_merge = git.add_commit(tree, parents, who, who, f"Merge {pull.head_sha}")
+        return tree is not None
 
 
-def merge(
-    state: State,
-    pull: Pull,
-    who: User,
-    how: How = "merge",
-    *,
-    title: str | None = None,
-    message: str | None = None,
-) -> str:
-    """Merge it, and return the commit that GitHub calls the merge commit.
+def merge(state: State, pull: Pull, who: User, how: How = "merge") -> str:
+    """Merge it as GitHub does, or land it as a bot does; return the commit on its base.
 
-    Raises:
-        NotMergeableError: It conflicts with its base.
+    A bot pushes one commit and closes: it is then closed and not merged, and the commit and the
+    `closed` event name each other (pytorchmergebot).
     """
     git, issue = pull.base.git, pull.issue
-    person = Person(who.name, render.noreply(who), git_time(state.clock.now()))
-    tree = merge_tree(git, pull.base_sha, pull.head_sha)
+    base, head = pull.base_sha, pull.head_sha
+    person = Person(who.name, who.noreply, git_time(state.clock.now()))
+    tree = git.merge_tree(base, head)
     if tree is None:
         raise NotMergeableError
     sha: str | None
     if how == "merge":
-        first = title or (
-            f"Merge pull request #{issue.number} from {pull.head_owner.login}/{pull.head_ref}"
-        )
-        text = f"{first}\n\n{issue.title if message is None else message}"
-        sha = git.add_commit(tree, [pull.base_sha, pull.head_sha], person, person, text)
-    elif how == "squash":
-        sha = _squash(state, pull, person, title or f"{issue.title} (#{issue.number})", message)
+        words = f"Merge pull request #{issue.number} from {pull.head_owner.login}/{pull.head_ref}"
+        sha = git.add_commit(tree, [base, head], person, person, f"{words}\n\n{issue.title}")
+    elif how == "rebase":
+        part = git.merge_base(base, head) or base
+        sha = git.replay(git.between(part, head), base, person)
     else:
-        part = merge_base(git, pull.base_sha, pull.head_sha) or pull.base_sha
-        sha = replay(git, commits_between(git, part, pull.head_sha), pull.base_sha, person)
+        first = git.commit(git.between(base, head)[0])
+        body = first.message.rstrip("\n").partition("\n\n")[2]
+        if how == "bot":
+            body = f"{issue.body or ''}\n\nPull Request resolved: {render.page(issue)}".strip()
+        text = f"{issue.title} (#{issue.number})\n\n{body}".strip()
+        sha = git.add_commit(tree, [base], first.author, person, text)
     if sha is None:
         raise NotMergeableError
     git.set_ref(f"refs/heads/{pull.base_ref}", sha)
-    _mark_merged(state, pull, who, sha)
+    if how == "bot":
+        add_event(state, issue, who, "referenced", commit=sha)
+        add_event(state, issue, who, "closed", commit=sha)
+        set_labels(state, issue, who, [*issue.labels, "Merged"])
+    else:
+        _mark_merged(state, pull, who, sha)
     settle(state, pull.base)
     return sha
-
-
-def _squash(state: State, pull: Pull, person: Person, title: str, message: str | None) -> str:
-    """Make the one commit of a squash, by the author of the first one."""
-    del state
-    git = pull.base.git
-    tree = merge_tree(git, pull.base_sha, pull.head_sha)
-    if tree is None:
-        raise NotMergeableError
-    commits = [git.commit(sha) for sha in commits_between(git, pull.base_sha, pull.head_sha)]
-    if message is None:
-        bodies = [one.message for one in commits]
-        message = (
-            bodies[0].partition("\n\n")[2] if len(bodies) == 1 else "* " + "\n\n* ".join(bodies)
-        )
-    text = f"{title}\n\n{message}" if message else title
-    return git.add_commit(tree, [pull.base_sha], commits[0].author, person, text)
-
-
-def land_by_bot(state: State, pull: Pull, bot: User) -> str:
-    """Land it as pytorchmergebot does: one commit pushed by a bot, the pull request closed.
-
-    It is then closed and not merged; the commit and the `closed` event name each other.
-    """
-    git, issue = pull.base.git, pull.issue
-    person = Person(bot.name, render.noreply(bot), git_time(state.clock.now()))
-    body = (issue.body or "").strip()
-    url = f"{render.WEB}/{pull.base.full_name}/pull/{issue.number}"
-    words = f"{body}\n\nPull Request resolved: {url}\nApproved by: https://github.com/{bot.login}"
-    sha = _squash(state, pull, person, f"{issue.title} (#{issue.number})", words.strip())
-    git.set_ref(f"refs/heads/{pull.base_ref}", sha)
-    _happened(state, issue, bot, "referenced", sha)
-    close(state, issue, bot, sha)
-    issue.labels.append("Merged")
-    settle(state, pull.base)
-    return sha
-
-
-def close(state: State, issue: Issue, who: User, commit: str | None = None) -> None:
-    """Close an issue or a pull request; `commit` names what closed it."""
-    issue.state, issue.closed_by = "closed", who
-    issue.closed_at = issue.updated_at = state.clock.now()
-    if issue.pull is None:
-        issue.state_reason = issue.state_reason or "completed"
-    _happened(state, issue, who, "closed", commit)
-
-
-def reopen(state: State, issue: Issue, who: User) -> None:
-    """Open it again."""
-    issue.state, issue.closed_by, issue.closed_at = "open", None, None
-    issue.state_reason = "reopened" if issue.pull is None else None
-    issue.updated_at = state.clock.now()
-    _happened(state, issue, who, "reopened", None)
 
 
 def _mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
-    """Note that it is merged."""
-    pull.merged_by, pull.merge_commit = who, sha
-    _happened(state, pull.issue, who, "merged", sha)
-    close(state, pull.issue, who)
-    pull.merged_at = pull.issue.closed_at
+    pull.merge_commit = sha
+    add_event(state, pull.issue, who, "merged", commit=sha)
+    pull.merged_at = add_event(state, pull.issue, who, "closed").created_at
 
 
-def _happened(state: State, issue: Issue, who: User, what: str, commit: str | None) -> None:
-    """Keep an event."""
-    issue.events.append(Event(state.next_id(), what, who, state.clock.now(), commit))
+def close(state: State, issue: Issue, who: User, *, closed: bool) -> None:
+    """Close an issue or a pull request, or open it again."""
+    if closed != (issue.state == "closed"):
+        add_event(state, issue, who, "closed" if closed else "reopened")

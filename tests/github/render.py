@@ -1,175 +1,82 @@
-"""Users, repositories, commits and pull requests as GitHub writes them."""
+"""What the local GitHub knows, in GitHub's words; `models.py` adds what nobody reads."""
 
 from __future__ import annotations
 
+import base64
+import re
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
-from tests.github.gitdata import CommitData, Person
-from tests.github.githistory import FileChange
-from tests.github.state import PUSHERS, Issue, Repository, State, User, node_id
-from tests.github.wire import Json
+from tests.github.gitdata import BareRepository, CommitData, FileChange, Person
+from tests.github.models import Json
+from tests.github.state import (
+    PUSHERS,
+    CheckRun,
+    Comment,
+    CommitStatus,
+    Event,
+    Issue,
+    Pull,
+    Repository,
+    Review,
+    ReviewComment,
+    Side,
+    State,
+    User,
+)
 
 #: Where pages for people are; the API itself is at `State.base`.
 WEB: Final = "https://github.com"
-_RANKS: Final = ("pull", "triage", "push", "maintain", "admin")
-_LEVELS: Final = ("read", "triage", "write", "maintain", "admin")
-_TEMPLATES: Final = {
-    "archive": "{archive_format}{/ref}", "assignees": "{/user}", "branches": "{/branch}",
-    "collaborators": "{/collaborator}", "comments": "{/number}", "commits": "{/sha}",
-    "contents": "{+path}", "issues": "{/number}", "keys": "{/key_id}", "labels": "{/name}",
-    "milestones": "{/number}", "notifications": "{?since,all,participating}",
-    "pulls": "{/number}", "releases": "{/id}", "statuses": "{sha}",
-    "contributors": "", "deployments": "", "downloads": "", "events": "", "forks": "",
-    "hooks": "", "languages": "", "merges": "", "stargazers": "", "subscribers": "",
-    "subscription": "", "tags": "", "teams": "",
-}  # fmt: skip
+_HUNK: Final = re.compile(r"(?m)^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_RANKS: Final = {"pull": "read", "push": "write", "admin": "admin"}
+_LEVELS: Final = ("read", "write", "admin")
 
 
-def user(state: State, one: User) -> Json:
-    """Write a user as it stands inside other answers."""
-    url = f"{state.base}/users/{one.login}"
+def node_id(kind: str, number: int) -> str:
+    """Make GitHub's opaque name of a thing."""
+    return base64.b64encode(f"{kind}:{number}".encode()).decode()
+
+
+def api(state: State, where: Repository) -> str:
+    """Return the URL of a repository."""
+    return f"{state.base}/repos/{where.full_name}"
+
+
+def user(who: User) -> Json:
+    """Write a user."""
+    return {"login": who.login, "id": who.id, "type": who.kind}
+
+
+def minimal(state: State, where: Repository) -> Json:
+    """Write a repository as it stands inside runs and statuses."""
     return {
-        "login": one.login,
-        "id": one.id,
-        "node_id": node_id("User", one.id),
-        "avatar_url": f"https://avatars.githubusercontent.com/u/{one.id}?v=4",
-        "gravatar_id": "",
-        "url": url,
-        "html_url": f"{WEB}/{one.login}",
-        "followers_url": f"{url}/followers",
-        "following_url": f"{url}/following{{/other_user}}",
-        "gists_url": f"{url}/gists{{/gist_id}}",
-        "starred_url": f"{url}/starred{{/owner}}{{/repo}}",
-        "subscriptions_url": f"{url}/subscriptions",
-        "organizations_url": f"{url}/orgs",
-        "repos_url": f"{url}/repos",
-        "events_url": f"{url}/events{{/privacy}}",
-        "received_events_url": f"{url}/received_events",
-        "type": one.kind,
-        "user_view_type": "public",
-        "site_admin": False,
-    }
+        "id": where.id, "node_id": node_id("Repository", where.id), "name": where.name,
+        "full_name": where.full_name, "owner": user(where.owner), "private": where.private,
+        "html_url": f"{WEB}/{where.full_name}", "fork": where.parent is not None,
+        "url": api(state, where),
+    }  # fmt: skip
 
 
-def full_user(state: State, one: User) -> Json:
-    """Write a user as `GET /user` does."""
-    own = [
-        repository for repository in list(state.repositories.values()) if repository.owner is one
-    ]
-    return {
-        **user(state, one),
-        "name": one.name,
-        "company": None,
-        "blog": "",
-        "location": None,
-        "email": one.email,
-        "hireable": None,
-        "bio": None,
-        "twitter_username": None,
-        "notification_email": one.email,
-        "public_repos": sum(not repository.private for repository in own),
-        "public_gists": 0,
-        "followers": 0,
-        "following": 0,
-        "created_at": "2020-01-01T00:00:00Z",
-        "updated_at": "2020-01-01T00:00:00Z",
-    }
-
-
-def repository(state: State, one: Repository, asked_by: User | None) -> Json:
+def repository(state: State, where: Repository, asked_by: User | None) -> Json:
     """Write a repository as it stands inside other answers."""
-    url = f"{state.base}/repos/{one.full_name}"
-    page = f"{WEB}/{one.full_name}"
-    open_issues = sum(issue.state == "open" for issue in one.issues.values())
-    forks = sum(other.parent is one for other in list(state.repositories.values()))
-    level = one.permission(asked_by)
-    rank = _LEVELS.index(level) if level else -1
-    urls: Json = {
-        f"{name}_url": f"{url}/{name}{template}"
-        if name not in {"archive", "contents", "statuses"}
-        else f"{url}/{'' if name == 'archive' else name + '/'}{template}"
-        for name, template in _TEMPLATES.items()
-    }
-    return {
-        "id": one.id,
-        "node_id": node_id("Repository", one.id),
-        "name": one.name,
-        "full_name": one.full_name,
-        "owner": user(state, one.owner),
-        "private": one.private,
-        "html_url": page,
-        "description": one.description,
-        "fork": one.parent is not None,
-        "url": url,
-        **urls,
-        "blobs_url": f"{url}/git/blobs{{/sha}}",
-        "compare_url": f"{url}/compare/{{base}}...{{head}}",
-        "git_commits_url": f"{url}/git/commits{{/sha}}",
-        "git_refs_url": f"{url}/git/refs{{/sha}}",
-        "git_tags_url": f"{url}/git/tags{{/sha}}",
-        "trees_url": f"{url}/git/trees{{/sha}}",
-        "issue_comment_url": f"{url}/issues/comments{{/number}}",
-        "issue_events_url": f"{url}/issues/events{{/number}}",
-        "git_url": f"git://github.com/{one.full_name}.git",
-        "ssh_url": f"git@github.com:{one.full_name}.git",
-        "clone_url": f"{page}.git",
-        "svn_url": page,
-        "mirror_url": None,
-        "homepage": None,
-        "language": None,
-        "forks_count": forks,
-        "stargazers_count": 0,
-        "watchers_count": 0,
-        "size": 1,
-        "default_branch": one.default_branch,
-        "open_issues_count": open_issues,
-        "is_template": False,
-        "topics": [],
-        "has_issues": one.has_issues,
-        "has_pull_requests": one.has_pull_requests,
-        "pull_request_creation_policy": one.pull_request_creation_policy,
-        "has_projects": False,
-        "has_wiki": False,
-        "has_pages": False,
-        "has_downloads": True,
-        "has_discussions": False,
-        "archived": one.archived,
-        "disabled": False,
-        "visibility": "private" if one.private else "public",
-        "pushed_at": one.created_at,
-        "created_at": one.created_at,
-        "updated_at": one.created_at,
-        "permissions": {name: rank >= number for number, name in enumerate(_RANKS)},
-        "license": None,
-        "forks": forks,
-        "open_issues": open_issues,
-        "watchers": 0,
-        "allow_forking": True,
-        "web_commit_signoff_required": False,
-    }
+    level = where.permission(asked_by)
+    reached = _LEVELS.index(level) if level else -1
+    return minimal(state, where) | {
+        "default_branch": where.default_branch, "archived": where.archived,
+        "has_pull_requests": where.has_pull_requests,
+        "pull_request_creation_policy": where.pull_request_creation_policy,
+        "visibility": "private" if where.private else "public",
+        "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()},
+    }  # fmt: skip
 
 
-def full_repository(state: State, one: Repository, asked_by: User | None) -> Json:
+def full_repository(state: State, where: Repository, asked_by: User | None) -> Json:
     """Write a repository as `GET /repos/OWNER/NAME` does."""
-    written = repository(state, one, asked_by)
-    if one.permission(asked_by) in PUSHERS:
-        written |= {
-            "allow_squash_merge": True,
-            "allow_merge_commit": True,
-            "allow_rebase_merge": True,
-            "allow_auto_merge": False,
-            "delete_branch_on_merge": False,
-        }
-    if one.parent is not None and one.source is not None:
-        written["parent"] = repository(state, one.parent, asked_by)
-        written["source"] = repository(state, one.source, asked_by)
-    written["network_count"] = sum(
-        other is not one and other.source in {one, one.source} and other.source is not None
-        for other in list(state.repositories.values())
-    )
-    written["subscribers_count"] = 0
+    written = repository(state, where, asked_by)
+    if where.parent is not None:
+        written["parent"] = repository(state, where.parent, asked_by)
+        written["source"] = repository(state, where.root, asked_by)
     return written
 
 
@@ -177,118 +84,229 @@ def _person(person: Person) -> Json:
     return {"name": person.name, "email": person.email, "date": person.time}
 
 
-_UNSIGNED: Final[Json] = {"verified": False, "reason": "unsigned", "signature": None,
-                          "payload": None, "verified_at": None}  # fmt: skip
-
-
-def git_commit(state: State, where: Repository, one: CommitData) -> Json:
+def git_commit(state: State, where: Repository, commit: CommitData) -> Json:
     """Write a commit as the Git Data API does."""
-    url = f"{state.base}/repos/{where.full_name}/git"
-    parents: list[JsonValue] = [
-        {
-            "sha": sha,
-            "url": f"{url}/commits/{sha}",
-            "html_url": f"{WEB}/{where.full_name}/commit/{sha}",
-        }
-        for sha in one.parents
-    ]
+    url = f"{api(state, where)}/git"
     return {
-        "sha": one.sha,
-        "node_id": node_id("Commit", int(one.sha[:12], 16)),
-        "url": f"{url}/commits/{one.sha}",
-        "html_url": f"{WEB}/{where.full_name}/commit/{one.sha}",
-        "author": _person(one.author),
-        "committer": _person(one.committer),
-        "tree": {"sha": one.tree, "url": f"{url}/trees/{one.tree}"},
-        "message": one.message,
-        "parents": parents,
-        "verification": _UNSIGNED,
-    }
+        "sha": commit.sha, "url": f"{url}/commits/{commit.sha}",
+        "author": _person(commit.author), "committer": _person(commit.committer),
+        "tree": {"sha": commit.tree, "url": f"{url}/trees/{commit.tree}"},
+        "message": commit.message.rstrip("\n"),
+        "parents": [{"sha": sha, "url": f"{url}/commits/{sha}"} for sha in commit.parents],
+    }  # fmt: skip
 
 
-def commit(state: State, where: Repository, one: CommitData) -> Json:
-    """Write a commit as `GET /repos/OWNER/NAME/commits` does, without its files."""
-    url = f"{state.base}/repos/{where.full_name}"
-    git = git_commit(state, where, one)
-    parents: list[JsonValue] = [
-        {
-            "sha": sha,
-            "url": f"{url}/commits/{sha}",
-            "html_url": f"{WEB}/{where.full_name}/commit/{sha}",
-        }
-        for sha in one.parents
-    ]
-    inner: Json = {key: git[key] for key in ("author", "committer", "message", "tree", "url")}
-    inner |= {"comment_count": 0, "verification": _UNSIGNED}
-    return {
-        "sha": one.sha,
-        "node_id": git["node_id"],
-        "commit": inner,
-        "url": f"{url}/commits/{one.sha}",
-        "html_url": git["html_url"],
-        "comments_url": f"{url}/commits/{one.sha}/comments",
-        "author": known(state, one.author),
-        "committer": known(state, one.committer),
-        "parents": parents,
-    }
+def full_commit(state: State, where: Repository, sha: str) -> Json:
+    """Write a commit as it stands in branches and comparisons."""
+    inner = git_commit(state, where, where.git.commit(sha))
+    parents = inner.pop("parents")
+    del inner["sha"]
+    url = f"{api(state, where)}/commits/{sha}"
+    return {"sha": sha, "url": url, "commit": inner, "parents": parents}
 
 
-def known(state: State, person: Person) -> JsonValue:
-    """Write the user whose address it is, or null."""
-    for one in list(state.users.values()):
-        if person.email.lower() in {one.email.lower(), noreply(one).lower()}:
-            return user(state, one)
-    return None
-
-
-def noreply(one: User) -> str:
-    """Return the address that GitHub gives to a user."""
-    return f"{one.id}+{one.login}@users.noreply.github.com"
-
-
-def file_change(state: State, where: Repository, at: str, one: FileChange) -> Json:
-    """Write a changed file of a commit, a comparison, or a pull request."""
-    written: Json = {
-        "sha": one.sha,
-        "filename": one.path,
-        "status": one.status,
-        "additions": one.additions,
-        "deletions": one.deletions,
-        "changes": one.additions + one.deletions,
-        "blob_url": f"{WEB}/{where.full_name}/blob/{at}/{one.path}",
-        "raw_url": f"{WEB}/{where.full_name}/raw/{at}/{one.path}",
-        "contents_url": f"{state.base}/repos/{where.full_name}/contents/{one.path}?ref={at}",
-    }
-    if one.patch is not None:
-        written["patch"] = one.patch
-    if one.previous is not None:
-        written["previous_filename"] = one.previous
+def file_change(change: FileChange) -> Json:
+    """Write a changed file of a comparison or a pull request."""
+    rows = (change.patch or "").split("\n")
+    counts = {name: sum(row.startswith(sign) for row in rows)
+              for name, sign in (("additions", "+"), ("deletions", "-"))}  # fmt: skip
+    written: Json = {"sha": change.sha, "filename": change.path, "status": change.status, **counts,
+                     "changes": sum(counts.values())}  # fmt: skip
+    if change.patch is not None:
+        written["patch"] = change.patch
+    if change.previous is not None:
+        written["previous_filename"] = change.previous
     return written
 
 
-def labels(state: State, issue: Issue) -> list[JsonValue]:
-    """Write the labels of an issue."""
-    url = f"{state.base}/repos/{issue.repository.full_name}/labels"
-    return [
-        {
-            "id": 7_000_000 + number,
-            "node_id": node_id("Label", number),
-            "url": f"{url}/{name}",
-            "name": name,
-            "description": None,
-            "color": issue.repository.labels.get(name, "ededed"),
-            "default": False,
-            "archived_by": None,
-        }
-        for number, name in enumerate(issue.labels)
-    ]
+def page(issue: Issue) -> str:
+    """Return where people read an issue or a pull request."""
+    kind = "pull" if issue.pull else "issues"
+    return f"{WEB}/{issue.repository.full_name}/{kind}/{issue.number}"
 
 
-def association(where: Repository, who: User) -> str:
-    """Say what a user is to a repository."""
-    if who is where.owner:
-        return "OWNER"
-    if where.permission(who) in PUSHERS:
-        return "MEMBER" if where.owner.kind == "Organization" else "COLLABORATOR"
-    landed = any(one.merged_at and one.issue.user is who for one in where.pulls())
-    return "CONTRIBUTOR" if landed else "NONE"
+def _association(where: Repository, who: User) -> str:
+    landed = any(pull.merged_at and pull.issue.user is who for pull in where.pulls())
+    known = "OWNER" if who is where.owner else "MEMBER"
+    return known if where.permission(who) in PUSHERS else "CONTRIBUTOR" if landed else "NONE"
+
+
+def _talk(state: State, issue: Issue, where: str) -> Json:
+    """Write what an issue and a pull request have in common."""
+    return {
+        "url": f"{api(state, issue.repository)}/{where}/{issue.number}", "html_url": page(issue),
+        "number": issue.number, "state": issue.state, "title": issue.title, "body": issue.body,
+        "user": user(issue.user), "created_at": issue.created_at, "updated_at": issue.updated_at,
+        "closed_at": issue.closed_at,
+        "labels": [_label(state, issue, name) for name in issue.labels],
+        "author_association": _association(issue.repository, issue.user),
+    }  # fmt: skip
+
+
+def _label(state: State, issue: Issue, name: str) -> Json:
+    return {"name": name, "url": f"{api(state, issue.repository)}/labels/{name}"}
+
+
+def issue(state: State, thing: Issue) -> Json:
+    """Write an issue, or a pull request as an issue."""
+    written = {"id": thing.id, **_talk(state, thing, "issues"), "comments": len(thing.comments)}
+    if thing.pull is not None:
+        url = f"{api(state, thing.repository)}/pulls/{thing.number}"
+        link = {"url": url, "html_url": page(thing), "merged_at": thing.pull.merged_at}
+        written |= {"draft": thing.pull.draft, "pull_request": {**link}}
+    return written
+
+
+def pull(state: State, thing: Pull, asked_by: User | None) -> Json:
+    """Write a pull request as it stands in lists."""
+    sides = (
+        ("head", thing.head, thing.head_owner, thing.head_ref, thing.head_sha),
+        ("base", thing.base, thing.base.owner, thing.base_ref, thing.base_sha),
+    )
+    written: Json = {
+        "id": thing.id, "node_id": node_id("PullRequest", thing.id),
+        **_talk(state, thing.issue, "pulls"),
+        "issue_url": f"{api(state, thing.base)}/issues/{thing.number}",
+        "merged_at": thing.merged_at, "draft": thing.draft,
+        "merge_commit_sha": thing.merge_commit or thing.test_merge,
+    }  # fmt: skip
+    for name, where, owner, ref, sha in sides:
+        repo = repository(state, where, asked_by) if where else None
+        written[name] = {
+            "label": f"{owner.login}:{ref}", "ref": ref, "sha": sha, "repo": repo,
+            "user": user(owner),
+        }  # fmt: skip
+    return written
+
+
+def full_pull(state: State, thing: Pull, asked_by: User | None, mergeable: bool | None) -> Json:
+    """Write a pull request as `GET /repos/OWNER/NAME/pulls/N` does."""
+    return pull(state, thing, asked_by) | {
+        "merged": thing.merged_at is not None, "mergeable": mergeable,
+        "comments": len(thing.issue.comments), "review_comments": len(thing.review_comments),
+        "commits": len(thing.base.git.between(thing.base_sha, thing.head_sha)),
+    }  # fmt: skip
+
+
+def comment(state: State, where: Issue, thing: Comment) -> Json:
+    """Write a comment of a conversation."""
+    return {
+        "url": f"{api(state, where.repository)}/issues/comments/{thing.id}", "id": thing.id,
+        "html_url": f"{page(where)}#issuecomment-{thing.id}", "user": user(thing.user),
+        "created_at": thing.created_at, "updated_at": thing.updated_at, "body": thing.body,
+        "author_association": _association(where.repository, thing.user),
+    }  # fmt: skip
+
+
+def event(state: State, where: Issue, thing: Event) -> Json:
+    """Write an event of an issue."""
+    return {
+        "id": thing.id, "url": f"{api(state, where.repository)}/issues/events/{thing.id}",
+        "actor": user(thing.actor), "event": thing.event, "commit_id": thing.commit_id,
+        "created_at": thing.created_at,
+    }  # fmt: skip
+
+
+def review(where: Pull, thing: Review) -> Json:
+    """Write a review."""
+    return {
+        "id": thing.id, "user": user(thing.user), "body": thing.body, "state": thing.state,
+        "html_url": f"{page(where.issue)}#pullrequestreview-{thing.id}",
+        "author_association": _association(where.base, thing.user),
+        "submitted_at": thing.submitted_at, "commit_id": thing.commit_id,
+    }  # fmt: skip
+
+
+def review_comment(state: State, where: Pull, thing: ReviewComment) -> Json:
+    """Write a comment on a line; an outdated one has no line any more."""
+    line = current_line(where, thing)
+    written: Json = {
+        "url": f"{api(state, where.base)}/pulls/comments/{thing.id}", "id": thing.id,
+        "html_url": f"{page(where.issue)}#discussion_r{thing.id}", "user": user(thing.user),
+        "pull_request_review_id": thing.review.id, "diff_hunk": thing.diff_hunk,
+        "path": thing.path, "body": thing.body, "side": thing.side, "line": line,
+        "original_line": thing.original_line, "original_commit_id": thing.original_commit_id,
+        "commit_id": where.head_sha if line else thing.original_commit_id,
+        "created_at": thing.created_at, "updated_at": thing.updated_at,
+        "author_association": _association(where.base, thing.user),
+    }  # fmt: skip
+    if thing.reply_to is not None:
+        written["in_reply_to_id"] = thing.reply_to.id
+    return written
+
+
+def check_run(state: State, where: Repository, thing: CheckRun) -> Json:
+    """Write a check run."""
+    ended = thing.conclusion is not None
+    return {
+        "id": thing.id, "name": thing.name, "head_sha": thing.head_sha,
+        "url": f"{api(state, where)}/check-runs/{thing.id}",
+        "html_url": f"{WEB}/{where.full_name}/runs/{thing.id}",
+        "status": "completed" if ended else "in_progress", "conclusion": thing.conclusion,
+        "started_at": thing.started_at, "completed_at": thing.started_at if ended else None,
+        # PyGithub cannot read a null here.
+        "output": {"title": thing.title, "summary": thing.summary}, "check_suite": {"id": 1},
+    }  # fmt: skip
+
+
+def status(state: State, where: Repository, thing: CommitStatus) -> Json:
+    """Write a status of a commit."""
+    return {
+        "url": f"{api(state, where)}/statuses/{thing.sha}", "id": thing.id,
+        "state": thing.state, "description": thing.description, "context": thing.context,
+        "created_at": thing.created_at, "updated_at": thing.created_at,
+    }  # fmt: skip
+
+
+# Where a review comment stands: its hunk when it was made, its line now; read from git's diff.
+
+
+def find_hunk(where: Pull, commit: str, path: str, line: int, side: Side) -> str | None:
+    """Return the hunk of a pull request's diff down to a line, or None where it is not shown."""
+    git = where.base.git
+    part = git.merge_base(where.base_sha, commit) or where.base_sha
+    patch = next((file.patch for file in git.changes(part, commit) if file.path == path), None)
+    old = new = 0
+    shown: list[str] = []
+    for text in (patch or "").split("\n"):
+        if match := _HUNK.match(text):
+            old, new, shown = int(match[1]), int(match[3]), [text]
+            continue
+        shown.append(text)
+        on_left, on_right = text[:1] != "+", text[:1] != "-"
+        if (on_right and new == line) if side == "RIGHT" else (on_left and old == line):
+            return "\n".join(shown)
+        old, new = old + on_left, new + on_right
+    return None
+
+
+def current_line(where: Pull, thing: ReviewComment) -> int | None:
+    """Return the line that a comment is about in the newest commit; None: it is outdated."""
+    git = where.base.git
+    then, now = thing.original_commit_id, where.head_sha
+    if thing.side == "LEFT":
+        then, now = (git.merge_base(where.base_sha, sha) or where.base_sha for sha in (then, now))
+    line = _follow(git.path, then, now, thing.path, thing.original_line)
+    if line is None or find_hunk(where, where.head_sha, thing.path, line, thing.side) is None:
+        return None
+    return line
+
+
+@lru_cache(maxsize=256)
+def _follow(folder: Path, then: str, now: str, path: str, line: int) -> int | None:
+    """Follow a line from one commit to another; None where it was changed or the file went."""
+    if then == now:
+        return line
+    git = BareRepository(folder)
+    if git.parse(f"{now}:{path}") is None:
+        return None
+    moved = 0
+    for match in _HUNK.finditer(git.git("diff", "-U0", then, now, "--", path).decode()):
+        start, gone, added = int(match[1]), int(match[2] or "1"), int(match[4] or "1")
+        # A hunk that only adds stands behind the line that it names.
+        if line < start or (gone == 0 and line == start):
+            break
+        if start <= line < start + gone:
+            return None
+        moved += added - gone
+    return line + moved

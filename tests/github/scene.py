@@ -1,12 +1,9 @@
-"""An upstream, a fork, a pull request, and clients to look at them with."""
+"""An upstream, a fork, a pull request, and people around it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import httpx2
-from pydantic import JsonValue
 
 from tests.github.faults import Faults
 from tests.github.handle import GitHub
@@ -16,14 +13,13 @@ LINES = [f"line {number}\n" for number in range(1, 41)]
 
 
 def text(changes: Mapping[int, str] | None = None) -> bytes:
-    """Return the file, with some lines replaced (an empty text deletes one)."""
-    lines = [(changes or {}).get(number, line) for number, line in enumerate(LINES, 1)]
-    return "".join(lines).encode()
+    """Return the file, with some lines replaced."""
+    return "".join((changes or {}).get(at, line) for at, line in enumerate(LINES, 1)).encode()
 
 
 @dataclass
 class Scene:
-    """`upstream/project`, forked by `author`, read by `reviewer`; all is validated."""
+    """`upstream/project`, forked by `author`, read by `reviewer`."""
 
     github: GitHub
     upstream: Repository
@@ -32,49 +28,6 @@ class Scene:
     reviewer: User
     pull: Pull
     faults: Faults = field(default_factory=Faults)
-
-    @property
-    def api(self) -> str:
-        """The path of the upstream."""
-        return f"/repos/{self.upstream.full_name}"
-
-    @property
-    def here(self) -> str:
-        """The path of the pull request."""
-        return f"{self.api}/pulls/{self.pull.number}"
-
-    @property
-    def issue(self) -> str:
-        """The path of the pull request as an issue."""
-        return f"{self.api}/issues/{self.pull.number}"
-
-    def ask(
-        self, method: str, path: str, body: JsonValue = None, *, who: User | None = None,
-        headers: Mapping[str, str] | None = None, query: Mapping[str, str] | None = None,
-        timeout: float = 20.0,
-    ) -> httpx2.Response:  # fmt: skip
-        """Send a request as the author, or as somebody else."""
-        given = {
-            "Authorization": f"Bearer {(who or self.author).tokens[0].text}",
-            "User-Agent": "scene",
-            **(headers or {}),
-        }
-        with httpx2.Client(base_url=self.github.base, timeout=timeout, trust_env=False) as client:
-            return client.request(method, path, json=body, headers=given, params=query)
-
-    def json(
-        self, method: str, path: str, body: JsonValue = None, *, who: User | None = None,
-        **query: str,
-    ) -> JsonValue:  # fmt: skip
-        """Send a request that is to succeed, and return what came."""
-        answer = self.ask(method, path, body, who=who, query=query)
-        assert answer.is_success, answer.text
-        value: JsonValue = answer.json()
-        return value
-
-    def push(self, changes: Mapping[int, str]) -> str:
-        """Push a commit to the pull request's branch."""
-        return self.github.commit(self.fork, "fix", {"file.txt": text(changes)}, "More\n")
 
 
 def make_scene(github: GitHub) -> Scene:

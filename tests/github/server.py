@@ -2,7 +2,7 @@
 
     server = LocalServer(State(folder)); server.start(); ...; server.stop()
 
-Whatever no handler models gets a 500 that names it and is kept in `server.broken`; the fixture
+Whatever no handler models gets a 501 that names it and is kept in `server.broken`; the fixture
 fails the test then. A hook is an object with `before` and `after` (see `Hook`), appended to
 `server.hooks`; hooks are called in their order, outside of any lock, in the connection's thread.
 """
@@ -25,16 +25,8 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 import tests.github
-from tests.github.access import authenticate, check_scope, rate_limit, screen
 from tests.github.state import State
-from tests.github.wire import (
-    Answer,
-    GitHubFault,
-    HangUpError,
-    Request,
-    UnmodelledError,
-    find_route,
-)
+from tests.github.wire import Answer, HangUpError, Request, UnmodelledError, find_route
 
 
 class Hook:
@@ -149,7 +141,7 @@ class LocalServer:
             for hook in self.hooks:
                 if (instead := hook.before(request)) is not None:
                     return instead
-            answer = self._handle(request)
+            answer = request.run()
             for hook in self.hooks:
                 answer = hook.after(request, answer)
         except HangUpError:
@@ -157,27 +149,7 @@ class LocalServer:
         except Exception as error:  # noqa: BLE001  the test must see it, whatever it is
             known = isinstance(error, UnmodelledError)
             self.broken.append(f"not modelled: {error}" if known else traceback.format_exc())
-            return Answer(500, {"message": f"local GitHub: {type(error).__name__}: {error}"})
-        return answer
-
-    def _handle(self, request: Request) -> Answer:
-        """Run the handler of the route."""
-        headers: dict[str, str] = {}
-        try:
-            screen(request)
-            authenticate(request)
-            route = request.route
-            if route is None:
-                raise UnmodelledError(f"{request.method} {request.path}")
-            if unknown := set(request.query) - route.query:
-                raise UnmodelledError(f"{request.method} {request.path}: query {sorted(unknown)}")
-            headers = rate_limit(request)
-            check_scope(request)
-            with self.state.lock if route.locked else contextlib.nullcontext():
-                answer = route.handler(request)
-        except GitHubFault as fault:
-            answer = fault.answer()
-        answer.headers = {**headers, **answer.headers}
+            return Answer(501 if known else 500, {"message": f"{type(error).__name__}: {error}"})
         return answer
 
     def _conditional(self, request: Request, answer: Answer) -> Answer:

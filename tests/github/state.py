@@ -1,8 +1,7 @@
 """What the local GitHub knows besides git: users, repositories, pull requests, what was said.
 
-Plain dataclasses; the facts about commits are never kept here but read from git. Whoever
-changes anything holds `State.lock`: handlers of POST, PUT, PATCH and DELETE do already
-(see `wire.route`), and so do the methods of the fixture's handle.
+Facts about commits are never kept here but read from git. Whoever changes anything holds
+`State.lock`, as handlers and the methods of the fixture's handle do.
 """
 
 from __future__ import annotations
@@ -13,42 +12,121 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from tests.github.gitdata import BareRepository
-from tests.github.records import (
-    CheckRun,
-    Comment,
-    CommitStatus,
-    Event,
-    Review,
-    ReviewComment,
-    Token,
-    User,
-    node_id,
-)
 
-__all__ = [
-    "PUSHERS",
-    "CheckRun",
-    "Clock",
-    "Comment",
-    "CommitStatus",
-    "Event",
-    "Issue",
-    "Permission",
-    "Pull",
-    "Repository",
-    "Review",
-    "ReviewComment",
-    "State",
-    "Token",
-    "User",
-    "node_id",
-]
+Permission = Literal["read", "write", "admin"]
+Side = Literal["LEFT", "RIGHT"]
+Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
+Mood = Literal["error", "failure", "pending", "success"]
+PUSHERS: Final[frozenset[Permission]] = frozenset({"write", "admin"})
 
-Permission = Literal["read", "triage", "write", "maintain", "admin"]
-PUSHERS: frozenset[Permission] = frozenset({"write", "maintain", "admin"})
+
+@dataclass(eq=False)
+class Token:
+    """A token; `scopes` of a classic one, repositories and permissions of a fine-grained one."""
+
+    text: str
+    scopes: tuple[str, ...] = ("repo",)
+    fine_grained: bool = False
+    repositories: frozenset[str] = frozenset()
+    permissions: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False)
+class User:
+    """A person, a bot, or an organization."""
+
+    id: int
+    login: str
+    name: str
+    email: str
+    kind: Literal["User", "Bot", "Organization"] = "User"
+    tokens: list[Token] = field(default_factory=list)
+    used: dict[str, int] = field(default_factory=dict)  # requests by rate limit resource
+
+    @property
+    def noreply(self) -> str:
+        """The address that GitHub gives to a user."""
+        return f"{self.id}+{self.login}@users.noreply.github.com"
+
+
+@dataclass(eq=False)
+class Comment:
+    """A comment in the conversation of an issue or a pull request."""
+
+    id: int
+    user: User
+    body: str
+    created_at: str
+    updated_at: str
+
+
+@dataclass(eq=False)
+class Event:
+    """Something that happened to an issue: closed, reopened, merged, referenced."""
+
+    id: int
+    event: str
+    actor: User
+    created_at: str
+    commit_id: str | None = None
+
+
+@dataclass(eq=False)
+class Review:
+    """A review with its verdict."""
+
+    id: int
+    user: User
+    body: str
+    state: Verdict
+    commit_id: str
+    submitted_at: str
+
+
+@dataclass(eq=False)
+class ReviewComment:
+    """A comment on a line, or a reply to the first one of its thread."""
+
+    id: int
+    user: User
+    body: str
+    created_at: str
+    updated_at: str
+    path: str
+    original_commit_id: str
+    diff_hunk: str
+    original_line: int
+    side: Side
+    review: Review
+    reply_to: ReviewComment | None = None
+
+
+@dataclass(eq=False)
+class CheckRun:
+    """A check run on a commit; no conclusion: it has not ended."""
+
+    id: int
+    name: str
+    head_sha: str
+    conclusion: str | None
+    started_at: str
+    title: str | None = None
+    summary: str | None = None
+
+
+@dataclass(eq=False)
+class CommitStatus:
+    """A status of a commit; the newest of a context counts."""
+
+    id: int
+    sha: str
+    context: str
+    state: Mood
+    description: str | None
+    created_at: str
 
 
 @dataclass(eq=False)
@@ -64,10 +142,7 @@ class Issue:
     created_at: str
     updated_at: str
     state: Literal["open", "closed"] = "open"
-    state_reason: str | None = None
     closed_at: str | None = None
-    closed_by: User | None = None
-    locked: bool = False
     labels: list[str] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -93,9 +168,7 @@ class Pull:
     head_sha: str
     base_sha: str
     draft: bool
-    maintainer_can_modify: bool = True
     merged_at: str | None = None
-    merged_by: User | None = None
     merge_commit: str | None = None
     test_merge: str | None = None
     judged: tuple[str, str] | None = None  # the (head, base) for which mergeability is known
@@ -122,14 +195,11 @@ class Repository:
     parent: Repository | None = None
     private: bool = False
     archived: bool = False
-    has_issues: bool = True
     has_pull_requests: bool = True
     pull_request_creation_policy: str = "all"  # or "collaborators_only"
-    description: str | None = None
     polls_until_ready: int = 0  # a fork that GitHub still copies answers 404 so many times
     members: dict[str, Permission] = field(default_factory=dict)
     issues: dict[int, Issue] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)  # name -> colour
     check_runs: list[CheckRun] = field(default_factory=list)
     statuses: list[CommitStatus] = field(default_factory=list)
     truncate_trees: bool = False  # a recursive tree answers as if it were too large
@@ -141,20 +211,16 @@ class Repository:
         return f"{self.owner.login}/{self.name}"
 
     @property
-    def source(self) -> Repository | None:
-        """The root of the fork network, for a fork."""
-        root = self.parent
-        while root is not None and root.parent is not None:
-            root = root.parent
-        return root
+    def root(self) -> Repository:
+        """What it is a fork of in the end, or itself."""
+        return self.parent.root if self.parent else self
 
     def permission(self, user: User | None) -> Permission | None:
         """Say what a user may do here; None: not even see it."""
-        if user is not None:
-            if user is self.owner:
-                return "admin"
-            if user.login in self.members:
-                return self.members[user.login]
+        if user is self.owner:
+            return "admin"
+        if user is not None and user.login in self.members:
+            return self.members[user.login]
         return None if self.private else "read"
 
     def pulls(self) -> list[Pull]:
@@ -175,11 +241,7 @@ class Clock:
 
 
 class State:
-    """Everything, with one lock for whoever changes it.
-
-    Args:
-        root: A folder for the repositories.
-    """
+    """Everything, with one lock for whoever changes it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -195,7 +257,6 @@ class State:
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
         self.missing_scope_status: Literal[403, 404] = 403
         self.rate_limits = {"core": 5000, "search": 30, "graphql": 5000}
-        self.reset_after = 3600  # seconds until a rate limit is full again
 
     def next_id(self) -> int:
         """Return a number that nothing has yet."""
@@ -209,10 +270,11 @@ class State:
         """Find a repository by owner/name; case does not matter."""
         return self.repositories.get(full_name.lower())
 
+    def network(self, repository: Repository) -> list[Repository]:
+        """Return a repository and all that share its objects."""
+        return [other for other in [*self.repositories.values()] if other.root is repository.root]
+
     def bearer(self, text: str) -> tuple[User, Token] | None:
         """Find whose token it is."""
-        for user in list(self.users.values()):
-            for token in user.tokens:
-                if token.text == text:
-                    return user, token
-        return None
+        owned = ((user, token) for user in [*self.users.values()] for token in user.tokens)
+        return next((pair for pair in owned if pair[1].text == text), None)

@@ -11,14 +11,8 @@ from contribbot.github import cache as kept_answers
 from contribbot.github.auth import Secret
 from contribbot.github.cache import Cache, Kept
 from contribbot.github.client import GitHub as Client
-from tests.github.handle import GitHub
 from tests.github.ours import client
-from tests.github.scene import Scene, make_scene
-
-
-@pytest.fixture
-def scene(github: GitHub) -> Scene:
-    return make_scene(github)
+from tests.github.scene import Scene
 
 
 @pytest.fixture

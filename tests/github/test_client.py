@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
-from githubkit_schemas.v2022_11_28.models import PullRequestReviewComment
 
 from contribbot.contribute.branch import Carried, Made, Place, Tip, make_commits, put_ref
 from contribbot.errors import GitHubError, NotFoundError, RefusedError
@@ -17,20 +15,13 @@ from contribbot.github.dry_run import UNKNOWN, planned
 from contribbot.github.fields import login_of, may_push
 from contribbot.github.git_data import head_of, read_blobs, read_file, read_tree
 from contribbot.github.git_objects import Author, Entry, blob_id
-from tests.github.handle import GitHub
 from tests.github.ours import client
-from tests.github.scene import make_scene
-from tests.github.validate import Validation
-from tests.github.world import FILES, World, make_world, run_git
+from tests.github.scene import Scene
+from tests.github.state_social import add_review_comment
+from tests.github.world import FILES, World, run_git
 
 ZONE = timezone(timedelta(hours=5, minutes=30))
 ADA = Author("Ada Größe", "ada@example.org", datetime(2026, 2, 3, 4, 5, tzinfo=ZONE))
-
-
-@pytest.fixture
-def world(github: GitHub, tmp_path: Path) -> World:
-    github.hooks.append(Validation())
-    return make_world(github, tmp_path / "source")
 
 
 @pytest.fixture
@@ -228,18 +219,12 @@ def test_pull_requests_from_first_to_last(world: World, ours: Client, dry: Clien
     ]
 
 
-def test_discussion_and_ci(github: GitHub) -> None:
-    scene = make_scene(github)
+def test_discussion_and_ci(scene: Scene) -> None:
     where, number = scene.upstream.full_name, scene.pull.number
-    said = PullRequestReviewComment.model_validate(
-        scene.json(
-            "POST",
-            f"{scene.here}/comments",
-            {"body": "Why?", "commit_id": scene.pull.head_sha, "path": "file.txt", "line": 10},
-            who=scene.reviewer,
-        )
+    said = add_review_comment(
+        scene.github.state, scene.pull, scene.reviewer, "Why?", path="file.txt", line=10
     )
-    with client(github, scene.author.tokens[0].text) as ours:
+    with client(scene.github, scene.author.tokens[0].text) as ours:
         pull = ours.pull(where, number)
         reply = pull.create_review_comment_reply(said.id, "Because")
         assert (reply.in_reply_to_id, login_of(reply.user)) == (said.id, "author")

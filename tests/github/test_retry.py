@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -23,17 +25,10 @@ from contribbot.github.client import GitHub as Client
 from contribbot.github.git_objects import blob_id
 from contribbot.github.waits import Waits
 from tests.github import faults as f
-from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
-from tests.github.scene import Scene, make_scene
-from tests.github.validate import Validation
+from tests.github.scene import Scene
+from tests.github.server import Hook
 from tests.github.wire import Answer, Request
-
-
-@pytest.fixture
-def scene(github: GitHub) -> Scene:
-    github.hooks.append(Validation())
-    return make_scene(github)
 
 
 @contextlib.contextmanager
@@ -176,7 +171,6 @@ def test_graphql_says_its_limit_inside_in_two_ways(scene: Scene, word: str) -> N
     def limited(_faults: f.Faults, _request: Request) -> Answer:
         return Answer(200, {"errors": [{"type": word, "message": "No"}]})
 
-    scene.github.hooks[:] = [scene.faults]  # the schema knows no such answer
     scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=2)
     patience = Patience()
     with author(scene, patience.waits()) as ours:
@@ -216,13 +210,36 @@ def test_a_refusal_with_the_last_request_is_no_limit(scene: Scene) -> None:
             ours.repository("upstream/project").complete()
 
 
+def move(ours: Client) -> None:
+    ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40)
+
+
 def test_writes_are_sent_one_after_the_other_with_a_pause(scene: Scene) -> None:
-    with author(scene, Waits(between_writes=0.2)) as ours:
-        started = time.monotonic()
+    """Also where threads send them, and GraphQL's; reads are not held up, nor GraphQL's."""
+    patience = Patience()
+    sent: list[tuple[float, float]] = []
+
+    class Watches(Hook):
+        def before(self, request: Request) -> None:
+            if request.method != "GET" and b"reviewThreads" not in request.body:
+                sent.append((time.monotonic(), sum(patience.slept)))
+                time.sleep(0.02)
+
+    scene.github.hooks.append(Watches())
+    with author(scene, replace(patience.waits(), between_writes=30)) as ours:
+        writers = [threading.Thread(target=act, args=(ours,)) for act in (store, move, store)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
         for _ in range(3):
-            store(ours)
-            ours.repository("upstream/project").complete()  # reads are not held up
-    assert 0.4 <= time.monotonic() - started < 2.0
+            assert ours.review_threads("upstream/project", 1) == ()
+            ours.repository("upstream/project").complete()
+    assert len(sent) == 3
+    assert all(later - earlier >= 0.02 for (earlier, _), (later, _) in itertools.pairwise(sent))
+    # Before each but the first, what is left of the pause; before a read nothing.
+    assert [round(waited) for _, waited in sent] == [0, 30, 60]
+    assert len(patience.slept) == 2
 
 
 def test_threads_wait_for_one_limit_with_one_word() -> None:

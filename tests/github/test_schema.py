@@ -1,4 +1,4 @@
-"""The local GitHub's GraphQL schema is a part of GitHub's own, which npm brings."""
+"""What contribbot asks of GraphQL is in GitHub's own schema, which npm brings."""
 
 from __future__ import annotations
 
@@ -7,32 +7,15 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import pytest
-from graphql import (
-    GraphQLEnumType,
-    GraphQLInputObjectType,
-    GraphQLInterfaceType,
-    GraphQLNamedType,
-    GraphQLObjectType,
-    GraphQLSchema,
-    build_schema,
-    is_introspection_type,
-    is_required_argument,
-    is_required_input_field,
-    is_specified_scalar_type,
-    parse,
-    validate,
-)
-from graphql.type import GraphQLArgument, GraphQLInputField
+from graphql import GraphQLSchema, build_schema, parse, validate
 
 from contribbot.github.client import THREADS
 from contribbot.github.git_data import texts_query
 from tests.conftest import REAL_CACHE
-from tests.github.graphql import schema
 
 pytestmark = pytest.mark.tool("npm")
 
@@ -82,42 +65,6 @@ READY: Final = (
     "mutation Mutation($input: MarkPullRequestReadyForReviewInput!) { markPullRequestReadyForReview"
     "(input: $input) { clientMutationId pullRequest { isDraft } } }"
 )
-
-
-def inputs(given: Mapping[str, GraphQLArgument | GraphQLInputField]) -> dict[str, str]:
-    """Return the types of arguments, or of an input's fields."""
-    return {name: str(one.type) for name, one in given.items()}
-
-
-@pytest.mark.parametrize("name", sorted(
-    name for name, one in schema().type_map.items()
-    if not is_introspection_type(one) and not is_specified_scalar_type(one)
-))  # fmt: skip
-def test_each_type_is_a_part_of_githubs(real: GraphQLSchema, name: str) -> None:
-    ours, theirs = schema().type_map[name], real.type_map[name]
-    assert type(ours) is type(theirs)
-    assert ours.description is None, "no text of GitHub's"
-    compare(ours, theirs)
-
-
-def compare(ours: GraphQLNamedType, theirs: GraphQLNamedType) -> None:
-    """See that a type has nothing that GitHub's lacks, and all that GitHub's needs."""
-    if isinstance(ours, GraphQLEnumType) and isinstance(theirs, GraphQLEnumType):
-        assert set(ours.values) == set(theirs.values)
-    elif isinstance(ours, GraphQLInputObjectType) and isinstance(theirs, GraphQLInputObjectType):
-        assert inputs(ours.fields).items() <= inputs(theirs.fields).items()
-        assert all(key in ours.fields for key, one in theirs.fields.items()
-                   if is_required_input_field(one))  # fmt: skip
-    elif isinstance(ours, GraphQLObjectType | GraphQLInterfaceType) and isinstance(
-        theirs, GraphQLObjectType | GraphQLInterfaceType
-    ):
-        assert {str(one) for one in ours.interfaces} <= {str(one) for one in theirs.interfaces}
-        for key, field in ours.fields.items():
-            assert str(field.type) == str(theirs.fields[key].type), key
-            others = theirs.fields[key].args
-            assert inputs(field.args).items() <= inputs(others).items(), key
-            assert all(one in field.args for one, argument in others.items()
-                       if is_required_argument(argument)), key  # fmt: skip
 
 
 @pytest.mark.parametrize(

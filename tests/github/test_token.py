@@ -14,9 +14,8 @@ import pytest
 from contribbot.errors import TokenError, UsageError
 from contribbot.github import auth as token_module
 from contribbot.github.auth import Secret, Server, Token, find_server, find_token
-from tests.github.handle import GitHub
 from tests.github.ours import client
-from tests.github.world import make_world
+from tests.github.world import World
 
 TEXT = "ghp_0123456789abcdefghijABCDEFGHIJ"
 
@@ -169,8 +168,7 @@ def test_unsafe_servers_are_refused(said: str) -> None:
     assert caught.value.message.isprintable()
 
 
-def test_a_token_that_may_not_says_what_it_lacks(github: GitHub, tmp_path: Path) -> None:
-    world = make_world(github, tmp_path / "source")
+def test_a_token_that_may_not_says_what_it_lacks(world: World) -> None:
     weak = world.github.add_user("weak", scopes=("read:user",))
     for status in (403, 404):
         world.github.state.missing_scope_status = status

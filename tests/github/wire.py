@@ -1,24 +1,28 @@
-"""What handlers see: the request, the answer, GitHub's errors, and the table of routes."""
+"""What handlers see: requests, answers, GitHub's errors, the table of routes, who may what."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlencode
 
 from pydantic import JsonValue
 
-from tests.github.state import PUSHERS, Repository, State, Token, User
+from tests.github.models import Json, body_model, check, described
+from tests.github.state import PUSHERS, Permission, Repository, State, Token, User
 
-Json = dict[str, JsonValue]
 Thing = TypeVar("Thing")
 Handler = Callable[["Request"], "Answer"]
-Need = Literal["read", "triage", "push", "admin"]
 
 ROUTES: Final[list[Route]] = []
+REPO: Final = "/repos/{owner}/{repo}"
+#: Parameters that may hold slashes.
+_PATHS: Final = frozenset({"ref", "path", "basehead", "branch"})
 
 
 class UnmodelledError(Exception):
@@ -30,49 +34,34 @@ class HangUpError(Exception):
 
 
 class GitHubFault(Exception):  # noqa: N818  an answer of GitHub's, and no error of ours
-    """GitHub says no.
-
-    Args:
-        status: The HTTP status.
-        message: GitHub's words.
-        errors: The `errors` list of a 422.
-        headers: Further headers.
-    """
+    """GitHub says no: a status, its words, the `errors` of a 422."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        errors: Sequence[JsonValue] = (),
-        headers: Mapping[str, str] | None = None,
+        self, status: int, message: str, errors: Sequence[JsonValue] = (), **headers: str
     ) -> None:
         super().__init__(f"{status} {message}")
-        self.status = status
-        self.message = message
-        self.errors = list(errors)
-        self.headers = dict(headers or {})
+        self.status, self.message, self.errors = status, message, list(errors)
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def answer(self) -> Answer:
         """Return it as the answer that the client gets."""
-        body: Json = {"message": self.message}
-        if self.errors:
-            body["errors"] = self.errors
+        body: Json = {"message": self.message, "status": str(self.status)}
         body["documentation_url"] = "https://docs.github.com/rest"
-        body["status"] = str(self.status)
-        return Answer(self.status, body, dict(self.headers))
+        return Answer(self.status, body | ({"errors": self.errors} if self.errors else {}),
+                      dict(self.headers))  # fmt: skip
 
 
-def not_found() -> GitHubFault:
+def not_found(message: str = "Not Found") -> GitHubFault:
     """Return GitHub's answer for what is not there or may not be seen."""
-    return GitHubFault(404, "Not Found")
+    return GitHubFault(404, message)
 
 
-def invalid(resource: str, field_name: str, code: str, message: str | None = None) -> GitHubFault:
+def invalid(resource: str, key: str, code: str, message: str | None = None) -> GitHubFault:
     """Return GitHub's `Validation Failed`."""
-    error: Json = {"resource": resource, "field": field_name, "code": code}
-    if message is not None:
-        error["message"] = message
-    return GitHubFault(422, "Validation Failed", [error])
+    error: Json = {"resource": resource, "field": key, "code": code}
+    return GitHubFault(
+        422, "Validation Failed", [error | ({"message": message} if message else {})]
+    )
 
 
 @dataclass
@@ -104,65 +93,44 @@ class Route:
     handler: Handler
     query: frozenset[str]
     scopes: tuple[str, ...]
-    permission: str | None
-    locked: bool
+    permission: str
     resource: str
 
 
 def route(
-    method: str,
-    template: str,
-    *,
-    query: Sequence[str] = (),
-    paged: bool = False,
-    scopes: Sequence[str] = (),
-    permission: str | None = None,
-    locked: bool | None = None,
-    resource: str = "core",
-) -> Callable[[Handler], Handler]:
-    """Register a handler.
-
-    Args:
-        method: GET, POST, PUT, PATCH or DELETE.
-        template: `/repos/{owner}/{repo}/git/ref/{ref:path}`; `:path` also takes slashes.
-        query: The query parameters that the handler models; any other raises.
-        paged: It also takes `per_page` and `page`.
-        scopes: A classic token needs one of these; by default writes need `public_repo` or `repo`.
-        permission: What a fine-grained token needs (`contents`, `pull_requests`, `issues`).
-        locked: Whether the state's lock is held meanwhile; by default for all but GET.
-        resource: Whose rate limit it counts against.
-    """
-    parts = []
-    for piece in re.split(r"(\{[^}]*\})", template):
-        if piece.startswith("{"):
-            name, _, kind = piece[1:-1].partition(":")
-            parts.append(f"(?P<{name}>{'.+' if kind == 'path' else '[^/]+'})")
-        else:
-            parts.append(re.escape(piece))
+    method: str, template: str, *, query: Sequence[str] = (), paged: bool = False,
+    scopes: Sequence[str] = (), permission: str = "contents", resource: str = "core",
+) -> Callable[[Handler], Handler]:  # fmt: skip
+    """Register a handler: the query that it models, what a token needs, whose limit counts."""
+    pattern = "".join(
+        f"(?P<{part}>{'.+' if part in _PATHS else '[^/]+'})" if at % 2 else re.escape(part)
+        for at, part in enumerate(re.split(r"\{(\w+)\}", template))
+    )
     needed = tuple(scopes) or (() if method == "GET" else ("public_repo", "repo"))
+    known = frozenset([*query, *(("per_page", "page") if paged else ())])
 
     def register(handler: Handler) -> Handler:
-        ROUTES.append(
-            Route(
-                method,
-                template,
-                re.compile("".join(parts)),
-                handler,
-                frozenset([*query, *(("per_page", "page") if paged else ())]),
-                needed,
-                permission,
-                method != "GET" if locked is None else locked,
-                resource,
-            )
-        )
+        ROUTES.append(Route(
+            method, template, re.compile(pattern), handler, known, needed, permission, resource
+        ))  # fmt: skip
         return handler
 
     return register
 
 
+def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+    """Find the route of a path, still percent-encoded: of several, that with the longest text."""
+    found = [(row, match) for row in ROUTES
+             if row.method == method and (match := row.pattern.fullmatch(path))]  # fmt: skip
+    if not found:
+        return None
+    best, match = max(found, key=lambda pair: len(re.sub(r"\{\w+\}", "", pair[0].template)))
+    return best, {key: unquote(value) for key, value in match.groupdict().items()}
+
+
 @dataclass
 class Request:
-    """One request, its user already known."""
+    """One request."""
 
     number: int  # counted from 1 as requests arrive
     method: str
@@ -181,104 +149,140 @@ class Request:
         """Where this GitHub is reached, without a slash at the end."""
         return self.state.base
 
-    def json(self, *keys: str) -> Json:
-        """Return the body, an object; a key that is not among `keys` raises."""
-        try:
-            found = json.loads(self.body or b"{}")
-        except ValueError:
-            raise GitHubFault(400, "Problems parsing JSON") from None
-        if not isinstance(found, dict):
-            raise GitHubFault(400, "Body should be a JSON object")
-        unknown = set(found) - set(keys)
-        if keys and unknown:
-            raise UnmodelledError(f"{self.method} {self.path}: body keys {sorted(unknown)}")
-        return found
-
-    def signed_in(self) -> User:
-        """Return the user, or answer 401."""
+    @property
+    def who(self) -> User:
+        """The user, or 401."""
         if self.user is None:
             raise GitHubFault(401, "Requires authentication")
         return self.user
 
-    def repository(self, need: Need = "read") -> Repository:
-        """Return the repository of the path if this user with this token may use it so.
+    def json(self, *keys: str) -> Json:
+        """Return the body, as GitHub describes it; a key that is not among `keys` raises."""
+        said: JsonValue = json.loads(self.body or b"{}")
+        shape = body_model(self.method, self.route.template) if self.route else None
+        if shape is not None:
+            check(f"{self.method} {self.path}", shape, said)
+        assert isinstance(said, dict)
+        if unknown := said.keys() - set(keys):
+            raise UnmodelledError(f"{self.method} {self.path}: body keys {sorted(unknown)}")
+        return said
 
-        Answers 404 for what may not be seen or written, 403 for archived ones and for
-        fine-grained tokens of other repositories.
-        """
-        return self.allow(
-            self.state.repository(f"{self.parameters['owner']}/{self.parameters['repo']}"), need
-        )
+    def wants(self, kind: str) -> bool:
+        """Say whether a media type of GitHub's is asked for: diff, patch."""
+        return f"application/vnd.github.v3.{kind}" in self.headers.get("accept", "")
 
-    def allow(self, repository: Repository | None, need: Need) -> Repository:
-        """Check what the user may do with a repository, and return it."""
+    # What comes before the handler:
+
+    def screen(self) -> dict[str, str]:
+        """Find who asks, count the request; return the headers that tell of limits and scopes."""
+        if self.route is None:
+            raise UnmodelledError(f"{self.method} {self.path}")
+        if "user-agent" not in self.headers:
+            raise GitHubFault(403, "Request forbidden by administrative rules.")
+        if (given := self.headers.get("authorization")) is not None:
+            found = self.state.bearer(given.partition(" ")[2])
+            if found is None:
+                raise GitHubFault(401, "Bad credentials")
+            self.user, self.token = found
+        if unknown := self.query.keys() - self.route.query:
+            raise UnmodelledError(f"{self.method} {self.path}: query {sorted(unknown)}")
+        headers = self._count(self.route)
+        token, needed = self.token, set(self.route.scopes)
+        if token and not token.fine_grained:
+            headers["X-OAuth-Scopes"] = ", ".join(token.scopes)
+            headers["X-Accepted-OAuth-Scopes"] = ", ".join(self.route.scopes)
+            if needed and not needed & set(token.scopes):
+                status = self.state.missing_scope_status
+                words = "Resource not accessible by personal access token"
+                raise GitHubFault(status, "Not Found" if status == 404 else words, **headers)
+        return headers
+
+    def _count(self, row: Route) -> dict[str, str]:
+        limit = self.state.rate_limits[row.resource]
+        with self.state.lock:
+            used = self.user.used.get(row.resource, 0) + 1 if self.user else 1
+            if self.user:
+                self.user.used[row.resource] = min(used, limit)
+        headers = {
+            "X-RateLimit-Limit": str(limit), "X-RateLimit-Remaining": str(max(limit - used, 0)),
+            "X-RateLimit-Reset": str(int(time.time()) + 3600),
+        }  # fmt: skip
+        if used > limit:
+            raise GitHubFault(403, "API rate limit exceeded for user ID 1.", **headers)
+        return headers
+
+    def run(self) -> Answer:
+        """Let the handler answer, under the lock where it may change something."""
+        headers: dict[str, str] = {}
+        try:
+            headers = self.screen()
+            assert self.route is not None
+            alone = self.method != "GET" and not self.path.endswith("/git/blobs")
+            with self.state.lock if alone else contextlib.nullcontext():
+                answer = self.route.handler(self)
+        except GitHubFault as fault:
+            answer = fault.answer()
+        answer.headers = {**headers, **answer.headers}
+        return answer
+
+    # What handlers ask for:
+
+    def repository(self, need: Permission = "read", *, filled: bool = False) -> Repository:
+        """Return the repository of the path, if this user with this token may use it so."""
+        name = f"{self.parameters['owner']}/{self.parameters['repo']}"
+        repository = self.allow(self.state.repository(name), need)
+        if filled and not repository.git.refs("refs/heads/"):
+            raise GitHubFault(409, "Git Repository is empty.")
+        return repository
+
+    def allow(self, repository: Repository | None, need: Permission) -> Repository:
+        """Check what the user may do with a repository: 404 for what may not be seen or written."""
         if repository is None or (level := repository.permission(self.user)) is None:
             raise not_found()
-        git_data = re.search("/(git|compare|branches)/", self.path) is not None
-        if git_data and repository.polls_until_ready > 0:
+        if repository.polls_until_ready > 0 and re.search("/(git|compare|branches)/", self.path):
             repository.polls_until_ready -= 1
             raise not_found()
-        writes = self.route is not None and self.route.method != "GET"
-        if self.token is not None and self.token.fine_grained:
-            self._allow_fine_grained(self.token, repository, writes=writes)
-        if (
-            (need == "push" and level not in PUSHERS)
-            or (need == "triage" and level == "read")
-            or (need == "admin" and level != "admin")
-        ):
+        writes = self.method != "GET"
+        if self.token is not None and self.token.fine_grained and self.route is not None:
+            named = repository.full_name in self.token.repositories
+            if repository.private and not named:
+                raise not_found()
+            if writes and not (named and self.route.permission in self.token.permissions):
+                words = "Resource not accessible by personal access token"
+                wanted = {"X_Accepted_GitHub_Permissions": f"{self.route.permission}=write"}
+                raise GitHubFault(403, words, **wanted)
+        if need == "write" and level not in PUSHERS:
             raise not_found()
         if writes and repository.archived:
             raise GitHubFault(403, "Repository was archived so is read-only.")
         return repository
 
-    def _allow_fine_grained(self, token: Token, repository: Repository, *, writes: bool) -> None:
-        """Refuse what a fine-grained token was not made for."""
-        inside = repository.full_name.lower() in {name.lower() for name in token.repositories}
-        if repository.private and not inside:
-            raise not_found()
-        if not writes or self.route is None:
-            return
-        if not inside or (self.route.permission or "contents") not in token.permissions:
-            raise GitHubFault(
-                403,
-                "Resource not accessible by personal access token",
-                headers={
-                    "X-Accepted-GitHub-Permissions": f"{self.route.permission or 'contents'}=write"
-                },
-            )
+
+def answer(name: str, known: Json, status: int = 200) -> Answer:
+    """Answer with a model of GitHub's, of which this is known."""
+    return Answer(status, described(name, known))
 
 
-def page(request: Request, things: Sequence[Thing], show: Callable[[Thing], JsonValue]) -> Answer:
-    """Answer with one page of a list, and Link headers to the others."""
+def page(
+    request: Request, things: Sequence[Thing], name: str, show: Callable[[Thing], Json],
+    inside: Json | None = None,
+) -> Answer:  # fmt: skip
+    """Answer with one page of a list and links to the others; `inside` is what is around it."""
     size = min(max(int(request.query.get("per_page", "30")), 1), 100)
-    number = max(int(request.query.get("page", "1")), 1)
-    last = max((len(things) + size - 1) // size, 1)
-    links = []
-    for name, target, useful in (
-        ("prev", number - 1, number > 1),
-        ("next", number + 1, number < last),
-        ("last", last, number < last),
-        ("first", 1, number > 1),
-    ):
-        if useful:
-            query = urlencode({**request.query, "page": str(target)})
-            links.append(f'<{request.base}{request.path}?{query}>; rel="{name}"')
-    headers = {"Link": ", ".join(links)} if links else {}
-    return Answer(200, [show(one) for one in things[(number - 1) * size : number * size]], headers)
-
-
-def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-    """Find the handler for a path as it was sent (still percent-encoded).
-
-    Where several match, the one with the longest text wins: `commits/{sha}/check-runs` before
-    `commits/{ref:path}`.
-    """
-    found = [
-        (one, match)
-        for one in ROUTES
-        if one.method == method and (match := one.pattern.fullmatch(path))
+    number, last = int(request.query.get("page", "1")), max(-(-len(things) // size), 1)
+    links = [
+        f'<{request.base}{request.path}?{urlencode({**request.query, "page": str(target)})}>;'
+        f' rel="{rel}"'
+        for rel, target, useful in (
+            ("prev", number - 1, number > 1), ("next", number + 1, number < last),
+            ("last", last, number < last),
+        ) if useful
+    ]  # fmt: skip
+    rows: list[JsonValue] = [
+        described(name, show(thing)) for thing in things[(number - 1) * size : number * size]
     ]
-    if not found:
-        return None
-    best, match = max(found, key=lambda pair: len(re.sub(r"\{[^}]*\}", "", pair[0].template)))
-    return best, {key: unquote(value) for key, value in match.groupdict().items()}
+    whole: JsonValue = rows
+    if inside is not None:
+        key = next(key for key, value in inside.items() if value == [])
+        whole = {"total_count": len(things), **inside, key: rows}
+    return Answer(200, whole, {"Link": ", ".join(links)} if links else {})
