@@ -34,7 +34,6 @@ from contribbot.errors import (
     NotFoundError,
     NotProvedError,
     OpeningError,
-    QueueError,
     RefusedError,
     UsageError,
 )
@@ -47,14 +46,12 @@ from contribbot.github.git_data import read_file
 from contribbot.lifecycle.stack import own_pin
 from contribbot.lifecycle.status import asked, due, target_states
 from contribbot.model.patch import Patch
-from contribbot.queue import history
+from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, no_such_patch
-from contribbot.queue.toml_edit import Rows, Table, edited
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
     from github.Repository import Repository
-    from tomlkit.toml_document import TOMLDocument
 
     from contribbot.github.client import GitHub
 
@@ -708,7 +705,7 @@ def set_different(
         content = changes.read(path)
         if name not in queue.specs or content is None:
             raise no_such_patch(name, queue.specs)
-        changes.write(path, with_reasons(content, reasons))
+        changes.write(path, toml_edit.set_different(content, reasons))
         changes.commit()
     return unchecked
 
@@ -744,35 +741,6 @@ def unasked(answered: Iterable[str], candidates: Iterable[str]) -> list[str]:
     """Return the pull requests that are answered for and no candidates."""
     known = {one.lower() for one in candidates}
     return [one for one in answered if one.lower() not in known]
-
-
-def with_reasons(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
-    """Return a `patch.toml` with reasons added, or changed."""
-
-    def edit(document: TOMLDocument, data: Table) -> Rows:
-        import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
-        from tomlkit.items import InlineTable  # noqa: PLC0415  the same
-
-        contribution = data.setdefault("contribution", {})
-        if "contribution" not in document:
-            document["contribution"] = tomlkit.table()
-        if not isinstance(contribution, dict):
-            raise QueueError("patch.toml: contribution: not a table")
-        different = contribution.setdefault("different", {})
-        if not isinstance(different, dict):
-            raise QueueError("patch.toml: contribution.different: not a table")
-        table = document["contribution"]
-        if "different" not in table:
-            braces = isinstance(table, InlineTable)
-            table["different"] = tomlkit.inline_table() if braces else tomlkit.table()
-        for reference, why in reasons.items():
-            # GitHub's names are the same in any case.
-            known = next((key for key in different if key.lower() == reference.lower()), reference)
-            different[known] = why
-            table["different"][known] = why
-        return []
-
-    return edited("patch.toml", patch_toml, edit)
 
 
 RULES: Final = (

@@ -15,7 +15,7 @@ from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.lifecycle import rebase
 from contribbot.lifecycle.status import status_against
 from contribbot.model.history import RetiredEvent
-from contribbot.model.lifecycle import Need, PatchStatus, Says, Text
+from contribbot.model.lifecycle import Need, PatchStatus, Text
 from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, load_queue, no_such_patch
@@ -162,9 +162,7 @@ def _superseded(says: PatchStatus) -> str:
     behaviour = says.behaviour
     if behaviour is None or behaviour.verdict is not Need.SUPERSEDED:
         return ""
-    # What could not be run here might say that it is still needed.
-    unheard = any(one.says is Says.CANNOT for one in behaviour.entries)
-    return "" if unheard else behaviour.why
+    return behaviour.why
 
 
 def of_newest(options: Options, watcher: Watcher) -> Status:

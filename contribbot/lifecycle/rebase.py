@@ -23,11 +23,9 @@ from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import (
     Behaviour,
     Decision,
-    Entry,
     Need,
     PatchPlan,
     RebasePlan,
-    Says,
     Superseded,
     Text,
 )
@@ -340,14 +338,7 @@ def moves(one: PatchPlan) -> bool:
 
 def let_go(one: PatchPlan, superseded: Superseded) -> bool:
     """Say whether a patch is taken out of the queue."""
-    return superseded == "retire" and one.decision is Decision.SUPERSEDED and not unheard(one)
-
-
-def unheard(one: PatchPlan) -> tuple[Entry, ...]:
-    """Return what could not be run here, where only that may say that a patch is still needed."""
-    if one.behaviour is None or one.text is Text.UPSTREAM:
-        return ()
-    return tuple(entry for entry in one.behaviour.entries if entry.says is Says.CANNOT)
+    return superseded == "retire" and one.decision is Decision.SUPERSEDED
 
 
 def conflicted(plan: RebasePlan) -> list[str]:
@@ -602,15 +593,8 @@ def closing(plan: RebasePlan, wanted: Wanted) -> list[str]:
         lines.append(f"resolve conflicts: {again}{keep} --resolve")
     superseded = [one for one in blocking if one.decision is Decision.SUPERSEDED]
     keep = " (or keep: move them all the same)" if all(map(moves, superseded)) else ""
-    if any(not unheard(one) for one in superseded) and plan.superseded != "retire":
+    if superseded and plan.superseded != "retire":
         lines.append(f"take out what is superseded: --superseded retire{keep}")
-    for one in superseded:
-        if unheard(one) and plan.superseded != "keep":
-            what = ", ".join(f"{entry.label} ({entry.reason})" for entry in unheard(one))
-            lines.append(
-                f"{one.patch} is not taken out, for it may be needed: not run here: {what}"
-            )
-            lines.append("take it out where that can run; or move it: --superseded keep")
     return lines
 
 

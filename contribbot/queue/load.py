@@ -238,6 +238,8 @@ def find_queue(start: Path) -> Path:
 
 def load_queue(folder: Path) -> Queue:
     """Read `queue.toml` and every `patch.toml`, and check them against each other."""
+    # Paths of it go to git, which is run elsewhere.
+    folder = folder.absolute()
     return consistent(folder, lambda: _load(folder))
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from contribbot.contribute import duplicates
 from contribbot.contribute.duplicates import look_file
-from contribbot.contribute.gate import with_reasons
 from contribbot.contribute.model import Candidate, Gate
+from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import (
     CHANGES,
     NOW,
@@ -304,7 +304,7 @@ def test_what_is_no_reason_is_refused_and_nothing_is_written(
     ],
 )
 def test_a_reason_is_added_to_any_layout(toml: str) -> None:
-    changed = with_reasons(toml.encode(), {"o/n#7": 'Because of "that".'}).decode()
+    changed = set_different(toml.encode(), {"o/n#7": 'Because of "that".'}).decode()
     wanted = tomllib.loads(toml)
     wanted.setdefault("contribution", {}).setdefault("different", {})["o/n#7"] = (
         'Because of "that".'
