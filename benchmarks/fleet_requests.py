@@ -125,7 +125,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.watch(run.id, every=EVERY, told=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    origin = Origin(sender.github, REPOSITORY, sender.scratch, attest=lambda *_: "")
-    haul = from_github(origin, run.id)
-    lines.append(f"  to fetch its {len(haul.arrived)} artifacts: {since(begun)}")
+    origin = Origin(sender.github, REPOSITORY, sender.scratch)
+    download = from_github(origin, run.id)
+    lines.append(f"  to fetch its {len(download.received)} artifacts: {since(begun)}")
     return lines

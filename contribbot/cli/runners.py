@@ -45,10 +45,12 @@ def matrix(
 
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
-    plan = make_plan(queue, names, everything=everything, on=on or ())
+    outputs = os.environ.get("GITHUB_OUTPUT")
+    plan = make_plan(
+        queue, names, everything=everything, on=on or (), for_a_run=bool(outputs or output)
+    )
     if output is not None:
         write_atomically(output, (plan.model_dump_json(indent=2) + "\n").encode())
-    outputs = os.environ.get("GITHUB_OUTPUT")
     if outputs:
         append_outputs(Path(outputs), plan)
     print_report(plan, matrix_lines(plan), as_json=as_json)
@@ -158,7 +160,10 @@ def pin(
 
     pinned = workflows_module.pin(open_queue(context), ours=ours)
     without = ", ".join(sorted(workflows_module.LEFT_OUT))
-    typer.echo(f"{REQUIREMENTS}: {len(pinned)} packages; left to the runner's image: {without}")
+    count = len(pinned.packages)
+    typer.echo(f"{REQUIREMENTS}: {count} packages; left to the runner's image: {without}")
+    if pinned.wheel:
+        typer.echo(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
     if note := workflows_module.wheel_note(ours):
         typer.echo(note, err=True)
     return 0

@@ -328,7 +328,7 @@ def matrix_lines(plan: Plan) -> list[str]:
         f"{duration(job.seconds)} on {job.runners}: {_listed(job.patches)}"
         for job in plan.jobs
     ]
-    lines += _open_lines(plan.open)
+    lines += _open_lines(plan.open, known=bool(plan.loads))
     lines += _fresh_lines(plan.fresh)
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
@@ -342,13 +342,16 @@ def matrix_lines(plan: Plan) -> list[str]:
     return [clean(line) for line in lines]
 
 
-def _open_lines(cells: Iterable[OpenCell]) -> list[str]:
+def _open_lines(cells: Iterable[OpenCell], *, known: bool) -> list[str]:
+    """Say what has no runner; where no runners are known, what waits for which target."""
     grouped: dict[tuple[str, str], dict[str, None]] = {}
     for one in cells:
         what = f"compile:{one.target}" if one.kind == "compile" else one.target
         grouped.setdefault((what, one.reason), {})[one.patch] = None
     return [
         f"open  {what}: {reason}: {_listed(tuple(patches))}"
+        if known
+        else f"waits for {what}: {_listed(tuple(patches))}"
         for (what, reason), patches in grouped.items()
     ]
 
@@ -356,13 +359,20 @@ def _open_lines(cells: Iterable[OpenCell]) -> list[str]:
 def _fresh_lines(cells: Iterable[FreshCell]) -> list[str]:
     return [
         f"fresh  {one.patch} {'compiled for ' if one.kind == 'compile' else ''}{one.target} "
-        f"ROCm {one.rocm}: {one.says} ({one.record})"
+        f"ROCm {one.rocm or '?'}: {one.says} ({one.record})"
         for one in cells
     ]
 
 
 def _closing(plan: Plan) -> str:
     cells = plan.cells
+    if not plan.loads:
+        return (
+            "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
+            "machine with the GPU: contribbot verify NAME --require TARGET"
+            if plan.open
+            else "nothing waits for an AMD GPU"
+        )
     if not cells:
         return "nothing to run"
     said = f"{_count(len(plan.jobs), 'job')} for {_count(len(cells), 'cell')}"

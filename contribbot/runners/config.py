@@ -41,9 +41,11 @@ class Fleet:
     sha256: str
 
 
-def load_fleet(folder: Path) -> Fleet:
-    """Read the runners of a queue."""
+def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
+    """Read the runners of a queue; where there is no such file, and none is needed: no runners."""
     path = folder / RUNNERS_FILE
+    if not needed and not (path.exists() or path.is_symlink()):
+        return Fleet(path, Runners(), hashlib.sha256(b"").hexdigest())
     if not path.is_file():
         what = "not a file" if path.exists() or path.is_symlink() else "no such file"
         raise QueueError(

@@ -32,11 +32,12 @@ from contribbot.queue.load import Queue, select
 from contribbot.runners import artifacts
 from contribbot.runners.artifacts import (
     COLLECTOR,
-    LIMITS,
+    PACKED,
+    PLAN_FILE,
     RUNNERS_STEP,
     Origin,
     RefusedArtifactError,
-    open_plan,
+    open_zip,
 )
 from contribbot.runners.config import (
     WORKFLOW,
@@ -290,12 +291,11 @@ def _plan(origin: Origin, run_id: int) -> Plan | None:
     """Return the plan, to name cells with; it is judged when the run is collected."""
     listed = artifacts.read_artifacts(origin.github, origin.repository, run_id)
     found = next((one for one in listed if one.name == PLAN_ARTIFACT and not one.expired), None)
-    if found is None or found.size_in_bytes > LIMITS.packed:
+    if found is None or found.size_in_bytes > PACKED:
         return None
-    place: Path = origin.scratch / "plan.zip"
     try:
-        artifacts.download(origin.github, origin.repository, found, place, most=LIMITS.packed)
-        return Plan.model_validate_json(open_plan(place))
+        content = artifacts.download(origin.github, origin.repository, found)
+        return Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
     except (RefusedArtifactError, ValidationError, GitHubError):
         return None  # only names are lacking
 
@@ -400,7 +400,7 @@ class Sender:
     def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Ended:
         """Look on until a run is over; see `watch`."""
         self.run_id = run_id
-        origin = Origin(self.github, self.repository, self.scratch, attest=lambda *_: "")
+        origin = Origin(self.github, self.repository, self.scratch)
         try:
             return watch(origin, run_id, every=every, sleep=self.sleep, told=told)
         except (NotFoundError, UsageError):

@@ -344,7 +344,6 @@ class OpenCell(CellName):
 class FreshCell(CellName):
     """A cell that a kept record answers already; that it failed is an answer as well."""
 
-    rocm: RocmVersion
     record: str
     says: Literal["passed", "failed"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from contribbot.runners.model import (
     COMPILING,
     HOSTED,
     Cell,
+    CellName,
     FreshCell,
     Job,
     Kind,
@@ -544,14 +546,26 @@ def _check_wait(stack: Stack) -> None:
 
 
 def make_plan(
-    queue: Queue, names: Sequence[str], *, everything: bool = False, on: Sequence[str] = ()
+    queue: Queue,
+    names: Sequence[str],
+    *,
+    everything: bool = False,
+    on: Sequence[str] = (),
+    for_a_run: bool = False,
 ) -> Plan:
-    """Make the plan of a run. The same queue, runners and records give the same plan."""
-    fleet = load_fleet(queue.folder)
+    """Make the plan of a run. The same queue, runners and records give the same plan.
+
+    Without a `runners.toml` it says what waits for which target; a run needs one.
+    """
+    fleet = load_fleet(queue.folder, needed=for_a_run or bool(on))
     meant = restricted(fleet, on)
     asked = asked_cells(queue, names, fleet.runners, meant)
     facts = read_facts(queue, names)
     wanted, fresh = _split(asked.wanted, {} if everything else facts)
+    waiting = asked.open
+    if not (fleet.runners.runners or fleet.runners.hosted or everything):
+        waiting, answered = _waiting(queue, asked.open, facts)
+        fresh += answered
     patches = {name: queue.patch(name) for name in dict.fromkeys(cell.patch for cell in wanted)}
     times = Times(record for records in facts.values() for record in records)
     stacks = pack(_pools(fleet, meant, _pieces(wanted, patches, times)))
@@ -562,7 +576,7 @@ def make_plan(
             for name, patch in patches.items()
         ),
         jobs=_linked([job for stack in stacks for job in _jobs(meant, stack)]),
-        open=asked.open,
+        open=waiting,
         fresh=tuple(fresh),
         without=asked.without,
         loads=tuple(stack.load for stack in stacks),
@@ -575,20 +589,47 @@ def _split(
     """Part what must be run from what a record answers; one that says no goes before others."""
     due, fresh = [], []
     for cell in wanted:
-        answers: dict[str, RecordFacts] = {
-            says: record
-            for record in reversed(facts.get(cell.patch, ()))
-            if (says := record.says(cell.require, cell.rocm))
-        }
-        if not answers:
+        if answer := _answer(cell, cell.require, facts.get(cell.patch, ())):
+            fresh.append(answer)
+        else:
             due.append(cell)
-            continue
-        answer: Literal["passed", "failed"] = "failed" if "failed" in answers else "passed"
-        fresh.append(
-            FreshCell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
-                      record=answers[answer].path, says=answer)
-        )  # fmt: skip
     return due, fresh
+
+
+def _waiting(
+    queue: Queue, cells: Sequence[OpenCell], facts: Mapping[str, Sequence[RecordFacts]]
+) -> tuple[tuple[OpenCell, ...], list[FreshCell]]:
+    """Part what waits for a machine from what a record under any ROCm version answers."""
+    waiting, fresh = [], []
+    for cell in cells:
+        require = demands(queue.specs[cell.patch])[cell.kind, cell.target]
+        if answer := _answer(cell, require, facts.get(cell.patch, ())):
+            fresh.append(answer)
+        else:
+            waiting.append(cell)
+    return tuple(waiting), fresh
+
+
+_RELEASE: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}")
+
+
+def _answer(
+    cell: CellName, require: Sequence[str], facts: Sequence[RecordFacts]
+) -> FreshCell | None:
+    """Return what the records of a patch say of a cell; None: nothing."""
+    answers: dict[str, RecordFacts] = {
+        says: record
+        for record in reversed(facts)
+        if (says := record.says(require, cell.rocm or record.rocm))
+    }
+    if not answers:
+        return None
+    answer: Literal["passed", "failed"] = "failed" if "failed" in answers else "passed"
+    record = answers[answer]
+    # Distributions write it as 7.1.0-84.
+    rocm = cell.rocm or (found[0] if (found := _RELEASE.match(record.rocm)) else "")
+    return FreshCell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=rocm,
+                     record=record.path, says=answer)  # fmt: skip
 
 
 def _pieces(

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -21,7 +25,9 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 import contribbot
-from contribbot.errors import QueueError, SourceError, UsageError
+from contribbot import process
+from contribbot.errors import CommandError, QueueError, SourceError, UsageError
+from contribbot.files import run_folder
 from contribbot.git.package_index import (
     Connection,
     PipConfig,
@@ -36,11 +42,16 @@ from contribbot.runners.model import Standing, Workflow
 
 #: The file, in the queue's folder: what pip installs, each by version and digest.
 REQUIREMENTS: Final = ".github/contribbot-requirements.txt"
+_OURS: Final = "contribbot"
 
 _PINNED: Final = re.compile(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^]]*\])?\s*(?:==\s*[^\s*;]+|@\s*\S+)(?=\s|;|$)"
 )
 _HASH: Final = re.compile(r"\s--hash=sha256:[0-9a-f]{64}(?=\s|$)")
+#: A wheel beside the workflows: where, and its digest.
+_BESIDE: Final = re.compile(
+    r"\./(\.github/contribbot-[A-Za-z0-9._+-]+\.whl)[\s\\]+--hash=sha256:([0-9a-f]{64})"
+)
 #: A comment, as pip sees it.
 _COMMENT: Final = re.compile(r"(?:^|\s+)#.*$")
 _HINT: Final = "write it with `contribbot workflows pin`"
@@ -59,6 +70,10 @@ def check_requirements(folder: Path) -> None:
         raise QueueError(f"{path}: not UTF-8", hint=_HINT) from error
     names = set()
     for line, requirement in _logical(text):
+        if beside := _BESIDE.fullmatch(requirement):
+            _check_wheel(folder / beside[1], beside[2])
+            names.add(_OURS)
+            continue
         if not _PINNED.match(requirement):
             raise QueueError(
                 f"{path}:{line}: not one package with its version: {requirement[:60]}", hint=_HINT
@@ -66,8 +81,16 @@ def check_requirements(folder: Path) -> None:
         if not _HASH.search(requirement):
             raise QueueError(f"{path}:{line}: no --hash=sha256:…: {requirement[:60]}", hint=_HINT)
         names.add(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower())
-    if "contribbot" not in names:
+    if _OURS not in names:
         raise QueueError(f"{path}: contribbot is not in it", hint=_HINT)
+
+
+def _check_wheel(path: Path, sha256: str) -> None:
+    """Refuse a wheel beside the workflows that is not there, or not the one that is pinned."""
+    if not path.is_file():
+        raise QueueError(f"{path}: no such file, and runners install it", hint=_HINT)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise QueueError(f"{path}: not the wheel that {REQUIREMENTS} names", hint=_HINT)
 
 
 def _logical(text: str) -> Iterator[tuple[int, str]]:
@@ -249,7 +272,6 @@ def _hosted_labels(folder: Path) -> Sequence[str]:
     return hosted.labels if hosted else (GITHUBS_OWN,)
 
 
-_OURS: Final = "contribbot"
 #: What a runner's image brings, and keeps: ROCm's own builds. pip comes with Python.
 LEFT_OUT: Final = frozenset({"torch", "triton", "pip"})
 _WHEEL: Final = re.compile(r"(https://\S+\.whl)#sha256=([0-9a-f]{64})")
@@ -263,21 +285,75 @@ _HEAD: Final = """\
 _Asked = tuple[str, frozenset[str]]
 
 
-def pin(queue: Queue, *, ours: str = "") -> tuple[str, ...]:
-    """Write the pinned requirement of a queue."""
-    wheel = _checked_wheel(ours) if ours else None
+@dataclass(frozen=True)
+class Pinned:
+    """What runners install; `wheel` is where contribbot's own lies, if beside the workflows."""
+
+    packages: tuple[str, ...]
+    wheel: str = ""
+
+
+def pin(queue: Queue, *, ours: str = "") -> Pinned:
+    """Write the pinned requirement of a queue.
+
+    Where contribbot is installed here from a folder (a checkout) or from a wheel's file, that is
+    what runners get: a wheel of it lies beside the workflows. Else it is that of a package index.
+    """
+    address = _checked_wheel(ours) if ours else None
     needed = needs()
+    place = None if address else _installed_from()
     config = read_pip_config()
-    rows = []
     with connect(config) as connection:
-        for name, version in needed.items():
-            if name == _OURS and wheel:
-                rows.append(_row(f"{name} @ {wheel[1]}", [wheel[2]]))
-                continue
-            rows.append(_row(f"{name}=={version}", digests(name, version, config, connection)))
+        rows = {
+            name: _row(f"{name}=={version}", digests(name, version, config, connection))
+            for name, version in needed.items()
+            if name != _OURS or not (address or place)
+        }
+    wheel, content = "", b""
+    if address:
+        rows[_OURS] = _row(f"{_OURS} @ {address[1]}", [address[2]])
+    elif place:
+        name, content = _wheel_of(place)
+        wheel = f".github/{name}"
+        rows[_OURS] = _row(f"./{wheel}", [hashlib.sha256(content).hexdigest()])
     with transaction(queue.folder) as changes:
-        changes.write(REQUIREMENTS, (_HEAD + "".join(rows)).encode())
-    return tuple(f"{name} {version}" for name, version in needed.items())
+        before = changes.read(REQUIREMENTS) or b""
+        for old in _BESIDE.finditer(before.decode("utf-8", "replace")):
+            if old[1] != wheel and (queue.folder / old[1]).is_file():
+                changes.delete(old[1])
+        if wheel:
+            changes.write(wheel, content)
+        changes.write(REQUIREMENTS, (_HEAD + "".join(rows[name] for name in needed)).encode())
+    return Pinned(tuple(f"{name} {version}" for name, version in needed.items()), wheel)
+
+
+def _installed_from() -> Path | None:
+    """Return the folder or wheel that contribbot was installed from (PEP 610); None: an index."""
+    text = metadata.distribution(_OURS).read_text("direct_url.json")
+    url = urlsplit(json.loads(text).get("url", "")) if text else None
+    return Path(unquote(url.path)) if url and url.scheme == "file" else None
+
+
+def _wheel_of(place: Path) -> tuple[str, bytes]:
+    """Return the name and the content of a wheel: the file itself, or made of a folder."""
+    if place.is_file():
+        return place.name, place.read_bytes()
+    hint = f"python -m pip wheel --no-deps {place} must work; or name a wheel with --contribbot"
+    kept = {name: value for name, value in os.environ.items()
+            if name.startswith(("PIP_", "XDG_CONFIG")) or name == "HOME"}  # fmt: skip
+    with run_folder() as scratch:
+        try:
+            process.run(
+                [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-cache-dir",
+                 "--wheel-dir", scratch, place],
+                env=process.clean_environment(kept), timeout=300.0, tethered=True,
+            )  # fmt: skip
+        except CommandError as error:
+            raise SourceError(f"{place}: no wheel can be made of it", hint=hint) from error
+        made = list(scratch.glob("contribbot-*.whl"))
+        if len(made) != 1:
+            raise SourceError(f"{place}: no wheel can be made of it", hint=hint)
+        return made[0].name, made[0].read_bytes()
 
 
 def _checked_wheel(ours: str) -> re.Match[str]:
