@@ -6,7 +6,7 @@ whichever of its runners is free; what runs waits for all that compiles (`needs`
 
 Durations: a unit of work takes what a lognormal distribution says (median 12 s, sigma
 0.7; seed 6), and each time it runs that times another (median 1, sigma 0.25). A job's
-start costs what `contribbot.runners.pack.START` assumes.
+start costs what `contribbot.runners.plan.START` assumes.
 
 Wanted: the last job ends within 1.2 times the lower bound; `matrix` takes under 2 s of
 processor, without records and with those that it knows; a second night with nothing changed
@@ -28,11 +28,9 @@ from typing import Final
 
 from benchmarks.fleet_requests import Ends, told_requests
 from benchmarks.fleet_world import TARGETS, World, make_queue, put, write_records
-from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.pack import START
-from contribbot.runners.plan import make_plan
-from contribbot.runners.times import DEFAULTS
+from contribbot.runners.model import Plan
+from contribbot.runners.plan import DEFAULTS, START, make_plan
 
 WANTED_RATIO: Final = 1.2
 WANTED_SECONDS: Final = 2.0

@@ -16,10 +16,10 @@ from typing import Final
 
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
-from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue
-from contribbot.runners.fetching import Origin, from_github
-from contribbot.runners.sending import Order, Sender
+from contribbot.runners.artifacts import Origin, from_github
+from contribbot.runners.dispatch import Order, Sender
+from contribbot.runners.model import Plan
 from tests.github.handle import GitHub
 from tests.github.server import LocalServer
 from tests.github.state import Repository, State
@@ -125,7 +125,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.watch(run.id, every=EVERY, told=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    origin = Origin(sender.github, REPOSITORY, sender.scratch, attest=lambda *_: "")
-    haul = from_github(origin, run.id)
-    lines.append(f"  to fetch its {len(haul.arrived)} artifacts: {since(begun)}")
+    origin = Origin(sender.github, REPOSITORY, sender.scratch)
+    download = from_github(origin, run.id)
+    lines.append(f"  to fetch its {len(download.received)} artifacts: {since(begun)}")
     return lines

@@ -30,9 +30,9 @@ from contribbot.model.evidence import (
     seal_of,
 )
 from contribbot.model.patch import Patch, units_of
-from contribbot.model.runners import Job, Plan
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.times import DEFAULTS
+from contribbot.runners.model import Job, Plan
+from contribbot.runners.plan import DEFAULTS
 from contribbot.verify.evidence import write_evidence
 
 SEED: Final = 6

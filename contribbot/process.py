@@ -559,6 +559,8 @@ def _collect(
             left = deadline - time.monotonic()
             if left <= 0:
                 return "late"
+            # Looked at first: what it wrote before its end is then there to be read.
+            gone = child.poll() is not None
             # The short wait notices a program that ended while a grandchild keeps the pipe open.
             if selector.select(min(left, 0.1)):
                 chunk = os.read(stream.fileno(), 65536)
@@ -567,7 +569,7 @@ def _collect(
                 output += chunk
                 if len(output) > max_output:
                     return "flood"
-            elif child.poll() is not None:
+            elif gone:
                 return "ended"
     try:
         child.wait(max(0.0, deadline - time.monotonic()))

@@ -41,7 +41,7 @@ class Case:
         prepare: Makes the queue, and returns the command's arguments. `-c` and a text:
             that is run as Python.
         again: What the same command may say when it had its effect already.
-        changes: Whether it changes patches/; else it must leave them alone.
+        changes: Whether it changes the queue; else it must leave it alone.
     """
 
     name: str
@@ -84,6 +84,21 @@ def tree(folder: Path) -> Tree:
     return found
 
 
+def state_of(queue: Path) -> Tree:
+    """Return what a change is to make as a whole: patches, and which versions and events there are.
+
+    Events have their time, so that of journals the kinds are compared.
+    """
+    found = tree(queue / "patches")
+    for path in sorted((queue / "history").rglob("*")):
+        if path.name == "journal.jsonl":
+            rows = path.read_text().splitlines()
+            found[f"journal of {path.parent.name}"] = 0, str([json.loads(r)["event"] for r in rows])
+        elif path.is_file():
+            found[f"history {path.name}"] = 0, path.read_bytes().hex()
+    return found
+
+
 @dataclass
 class Bench:
     """A queue before a command, and after it.
@@ -91,7 +106,7 @@ class Bench:
     Attributes:
         template: The queue before it; never touched.
         argv: The command.
-        before: Its patches/.
+        before: What it holds.
         after: What the command makes of it.
     """
 
@@ -102,7 +117,7 @@ class Bench:
 
     def state(self, queue: Path) -> str:
         """Return which of the two a queue is in."""
-        now = tree(queue / "patches")
+        now = state_of(queue)
         return "after" if now == self.after else "before" if now == self.before else "torn"
 
     def fresh(self, place: Path) -> Path:
@@ -122,7 +137,7 @@ def run(queue: Path, argv: list[str]) -> subprocess.Popen[bytes]:
 def bench_of(case: Case, toy: Toy, place: Path) -> tuple[Bench, float]:
     """Prepare a case and run it once to its end, twice to know how long that takes warm."""
     argv = case.prepare(toy)
-    bench = Bench(toy.queue, argv, tree(toy.queue / "patches"), {})
+    bench = Bench(toy.queue, argv, state_of(toy.queue), {})
     took = 0.0
     for number in range(2):
         queue = bench.fresh(place / f"whole-{number}")
@@ -131,7 +146,7 @@ def bench_of(case: Case, toy: Toy, place: Path) -> tuple[Bench, float]:
         _, said = child.communicate(timeout=120)
         took = time.monotonic() - start
         assert child.returncode == 0, said.decode()
-        after = tree(queue / "patches")
+        after = state_of(queue)
         assert case.changes == (after != bench.before)
         assert number == 0 or after == bench.after, "the command does not do the same twice"
         bench.after = after
@@ -152,16 +167,15 @@ def at_random(case: Case, toy: Toy, place: Path, *, rounds: int, seed: int) -> I
         begun = number % 2 == 1
         delay = draw.uniform(0, 0.03 if begun else took * 1.1)
         if begun:
-            stage = queue / ".contribbot" / "stage"
-            while child.poll() is None and not stage.exists():
+            while child.poll() is None and not list(queue.glob(".contribbot/txn-*")):
                 time.sleep(0.0002)
         time.sleep(delay)
         child.kill()
         child.communicate()
         killed = child.returncode == -signal.SIGKILL
-        state = bench.state(queue)
         listed = run(queue, ["list"])
         listed.communicate(timeout=60)
+        state = bench.state(queue)
         second = run(queue, bench.argv)
         second.communicate(timeout=120)
         step = f"{'begun + ' if begun else ''}{delay:.4f} s"
@@ -272,8 +286,9 @@ def main() -> None:
     for step in steps:
         queue = bench.fresh(place / f"step-{step}")
         killed = _in_fork(queue, argv, step)[0] == -signal.SIGKILL
-        state = bench.state(queue)
+        # The next command finishes what was begun.
         listed, _ = _in_fork(queue, ["list"])
+        state = bench.state(queue)
         again, _ = _in_fork(queue, argv)
         seen = Seen(str(step), killed, state, listed, again, bench.state(queue))
         print("SEEN", json.dumps(asdict(seen)), flush=True)  # noqa: T201  read by at_each_step

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.lifecycle import Behaviour, Need
+from contribbot.model.lifecycle import Behaviour, Entry, Need, Says
 from contribbot.model.pin import GitSource
 from contribbot.queue.load import load_queue
 from contribbot.verify.base_only import Ask, behaviours
@@ -265,7 +265,22 @@ def test_what_this_machine_lacks_decides_nothing(toy: Toy) -> None:
 
     assert says(answer) == {"check red": "passes", "check gpu": "cannot"}
     assert answer.why == "1 of 2 pass without the patch; 1 cannot run here"
-    assert answer.verdict is Need.SUPERSEDED
+    assert answer.verdict is Need.PARTLY
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ({Says.PASSES}, Need.SUPERSEDED),
+        *(({Says.PASSES, other}, Need.PARTLY) for other in (Says.FAILS, Says.OTHER, Says.CANNOT)),
+        ({Says.FAILS, Says.OTHER}, Need.NEEDED),
+        ({Says.OTHER, Says.CANNOT}, Need.UNCLEAR),
+        (set(), Need.UNCLEAR),
+    ],
+)
+def test_superseded_is_what_every_entry_passes_without(said: set[Says], verdict: Need) -> None:
+    entries = tuple(Entry(label=str(one), target="cpu", says=one, reason="") for one in said)
+    assert Behaviour(patch="area", pin="v2", entries=entries).verdict is verdict
 
 
 CRASHES_ONCE = """\

@@ -12,6 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.cli.output import listing_lines
+from contribbot.hardware import build_cache, code_object, listing
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import COLUMNS, Row, pair_kernels, rows_of
 from contribbot.hardware.compiler import Compiler
@@ -342,6 +343,10 @@ def test_two_folders_with_the_same_source_are_the_same_compile(
 
     assert [one.cached for one in results] == [False, True]
     assert results[0].listing == results[1].listing
+
+
+def test_a_result_is_forgotten_when_what_reads_listings_changes() -> None:
+    assert {Path(listing.__file__), Path(code_object.__file__)} <= {*build_cache.readers()}
 
 
 def test_stand_ins_need_no_other_hip_on_the_machine(clang: Toolchain, tmp_path: Path) -> None:

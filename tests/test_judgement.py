@@ -9,7 +9,7 @@ import pytest
 
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
-from contribbot.verify import pytest_plugin
+from contribbot.verify.broken import Broken, why_broken
 from contribbot.verify.builds import Side, judge_build
 from contribbot.verify.run_result import CheckRun, Failure, Trouble
 from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
@@ -22,10 +22,9 @@ ONE, TWO = "t.py::one", "t.py::two"
 REASON = "AssertionError: assert 5 == 6"
 
 
-def red(message: str = REASON, **more: bool | str) -> CheckRun:
+def red(message: str = REASON, broken: Broken | None = None, fault: str = "") -> CheckRun:
     """Return a run whose only test failed."""
-    fault = str(more.get("fault", ""))
-    failure = Failure(ONE, "call", message, broken=more.get("broken") is True, fault=fault)
+    failure = Failure(ONE, "call", message, broken, fault)
     return CheckRun(failed=[failure], status=1)
 
 
@@ -37,9 +36,10 @@ def green(*tests: str, **more: list[str] | int) -> CheckRun:
     return run
 
 
-def ended(trouble: Trouble, *, seconds: float = 1.0) -> CheckRun:
+def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = None) -> CheckRun:
     """Return a run that shows nothing as a whole."""
-    return CheckRun(trouble=trouble, told=str(trouble), seconds=seconds, limit=120.0)
+    told = str(trouble)
+    return CheckRun(trouble=trouble, told=told, broken=broken, seconds=seconds, limit=120.0)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,33 @@ def ended(trouble: Trouble, *, seconds: float = 1.0) -> CheckRun:
         (CHECK, red(), ended(Trouble.CRASHED), ended(Trouble.CRASHED), Cause.DIES_PATCHED),
         (CHECK, red(), ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), Cause.DIES_PATCHED),
         (CHECK, red(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
+        (
+            SAME,
+            green(),
+            red(broken=Broken.OWN_IMPORT),
+            red(broken=Broken.OWN_IMPORT),
+            Cause.FAILS_PATCHED,
+        ),
+        (
+            SAME,
+            green(),
+            ended(Trouble.UNCOLLECTED, broken=Broken.OWN_IMPORT),
+            None,
+            Cause.DIES_PATCHED,
+        ),
         (CHECK, red(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
         (CHECK, red(), red("no device", fault="device"), None, Cause.WANTS_MORE),
         # The check is broken.
-        (CHECK, red(broken=True), green(), None, Cause.BROKEN),
-        (CHECK, red(), red(broken=True), None, Cause.BROKEN),
-        (SAME, red(broken=True), green(), None, Cause.BROKEN),
+        (CHECK, red(broken=Broken.CHECK), green(), None, Cause.BROKEN),
+        (CHECK, red(), red(broken=Broken.CHECK), None, Cause.BROKEN),
+        (SAME, red(broken=Broken.CHECK), green(), None, Cause.BROKEN),
         (CHECK, ended(Trouble.EMPTY), green(), None, Cause.BROKEN),
         (CHECK, red(), ended(Trouble.EMPTY), None, Cause.BROKEN),
         (CHECK, red(), ended(Trouble.UNCOLLECTED), None, Cause.BROKEN),
+        (CHECK, red(), ended(Trouble.UNCOLLECTED, broken=Broken.IMPORTS), None, Cause.BROKEN),
+        (CHECK, red(broken=Broken.OWN_IMPORT), green(), None, Cause.BROKEN),
+        (CHECK, ended(Trouble.UNCOLLECTED, broken=Broken.OWN_IMPORT), green(), None, Cause.BROKEN),
+        (SAME, green(), red(broken=Broken.NETWORK), None, Cause.BROKEN),
         (CHECK, red(), ended(Trouble.STOPPED), None, Cause.BROKEN),
         (CHECK, red(), green(status=3), None, Cause.BROKEN),
         (CHECK, ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), None, Cause.BROKEN),
@@ -74,7 +92,7 @@ def ended(trouble: Trouble, *, seconds: float = 1.0) -> CheckRun:
         (CHECK, red(), green(partly=[ONE]), None, Cause.SKIPPED),
         (CHECK, red(), green(), green(), Cause.FLAKY),
         (CHECK, red(), green(), ended(Trouble.CRASHED), Cause.FLAKY),
-        (CHECK, red(), green(), red(broken=True), Cause.FLAKY),
+        (CHECK, red(), green(), red(broken=Broken.CHECK), Cause.FLAKY),
         (CHECK, red(), green(), red("Zero: 1"), Cause.FLAKY),
         (SAME, green(), red(), green(), Cause.FLAKY),
         (SAME, red(), green(), green(), Cause.FLAKY),
@@ -83,6 +101,7 @@ def ended(trouble: Trouble, *, seconds: float = 1.0) -> CheckRun:
         # It could not be tested here.
         (CHECK, ended(Trouble.CRASHED), ended(Trouble.CRASHED), None, Cause.DIED),
         (CHECK, ended(Trouble.CRASHED), green(), None, Cause.DIED),
+        (CHECK, red(), ended(Trouble.MEDDLED), None, Cause.DIED),
         (SAME, green(seconds=20), ended(Trouble.TIMED_OUT, seconds=120), None, Cause.DIED),
         (CHECK, red("MemoryError: ", fault="memory"), green(), None, Cause.MACHINE),
         (CHECK, red("no device", fault="device"), green(), None, Cause.MACHINE),
@@ -110,8 +129,19 @@ def test_what_a_cause_stands_for() -> None:
     [
         (red(), green(), "1 test: fail on the base as stated, pass on the patched tree"),
         (green(ONE, TWO), green(), f"passes on the base, so it shows nothing: {ONE} (and 1 more)"),
-        (red(broken=True), green(), f"the check is broken on the base: {ONE}: {REASON}"),
+        (red(broken=Broken.CHECK), green(), f"the check is broken on the base: {ONE}: {REASON}"),
         (red("E: 1"), green(), f"fails on the base for another reason than stated: {ONE}: E: 1"),
+        (
+            red(broken=Broken.IMPORTS),
+            green(),
+            f"the base imports what is not installed here: {ONE}: {REASON}",
+        ),
+        (
+            red(),
+            red(broken=Broken.NETWORK),
+            f"it needs the network on the patched tree: {ONE}: {REASON}",
+        ),
+        (red(), red("E: " + 400 * "x"), f"fails on the patched tree: {ONE}: E: {297 * 'x'}…"),
         (red(), red(), f"fails on the patched tree: {ONE}: {REASON}"),
         (red(), ended(Trouble.CRASHED), "on the patched tree: crashed"),
         (ended(Trouble.CRASHED), green(), "the check did not end well on the base: crashed"),
@@ -139,8 +169,8 @@ FAILED = {"event": "phase", **TEST, "outcome": "failed", "message": "fixture 'x'
         ([{"event": "collected", "tests": ["t.py::one"]}], 1, Trouble.STOPPED,
          "stopped before t.py::one had run"),
         ([PASSED], 2, Trouble.STOPPED, "its session was stopped"),
-        ([{"event": "uncollected", **TEST, "message": "E   No module named 'x'\n"}], 2,
-         Trouble.UNCOLLECTED, "could not be collected: No module named 'x'"),
+        ([{"event": "uncollected", **TEST, "message": "ImportError: no x\nno y"}], 2,
+         Trouble.UNCOLLECTED, "could not be collected: ImportError: no x"),
         ([PASSED], 3, Trouble.ENDED_EARLY, "ended early with exit status 3"),
         ([{**FAILED, "when": "call"}], 1, None, ""),
     ],
@@ -197,25 +227,60 @@ def test_statements_that_a_patch_adds_and_that_do_something(
     assert [one.lines.start for one in found] == lines
 
 
+IN_CHECKS = "/run/checks/test_red.py"
+IN_TREE = "/tree/src/toy/area.py"
+FALLBACK = "try:\n    import no_such\nexcept ImportError:\n    "
+
+
 @pytest.mark.parametrize(
-    ("code", "broken"),
+    ("code", "file", "broken"),
     [
-        ("import no_such_module_anywhere", True),
-        ("__import__('subprocess').run(['no-such-tool'])", True),
-        ("compile('def f(:', 'x', 'exec')", True),
-        ("open('no-such-file')", True),
-        ("__import__('ctypes').CDLL('libnosuch.so.1')", True),
-        ("__import__('subprocess').run('no-such-tool', shell=True, check=True)", True),
-        ("__import__('subprocess').run(['sh', '-c', 'exit 127'], check=True)", True),
-        ("__import__('subprocess').run(['false'], check=True)", False),
-        ("1 / 0", False),
-        ("assert False", False),
+        ("import no_such_module", IN_CHECKS, Broken.CHECK),
+        ("import no_such_module", IN_TREE, Broken.IMPORTS),
+        ("import no_such_module", "/python/lib/other.py", Broken.CHECK),
+        ("raise ImportError(name='toy', path='/tree/src/toy/b.py')", IN_TREE, Broken.OWN_IMPORT),
+        ("raise ImportError(name='toy', path='/tree/src/toy/b.py')", IN_CHECKS, Broken.CHECK),
+        (f"{FALLBACK}raise RuntimeError('install it')", IN_CHECKS, Broken.CHECK),
+        (f"{FALLBACK}raise RuntimeError('install it') from None", IN_CHECKS, Broken.CHECK),
+        (f"{FALLBACK}__import__('pytest').fail('install it')", IN_CHECKS, Broken.CHECK),
+        (f"def slow():\n    1 / 0\n\n{FALLBACK}slow()", IN_CHECKS, None),
+        (f"{FALLBACK}assert 5 == 6", IN_CHECKS, None),
+        ("raise ExceptionGroup('', [ImportError()])", IN_CHECKS, Broken.CHECK),
+        ("__import__('subprocess').run(['no-such-tool'])", IN_CHECKS, Broken.CHECK),
+        ("compile('def f(:', 'x', 'exec')", IN_CHECKS, Broken.CHECK),
+        ("open('no-such-file')", IN_CHECKS, Broken.CHECK),
+        ("__import__('ctypes').CDLL('libnosuch.so.1')", IN_CHECKS, Broken.CHECK),
+        ("__import__('ctypes').CDLL(None).no_such", IN_CHECKS, Broken.CHECK),
+        ("raise OSError(8, 'Exec format error')", IN_CHECKS, Broken.CHECK),
+        ("import subprocess\nsubprocess.run('no-such', shell=True, check=True)", IN_CHECKS,
+         Broken.CHECK),
+        ("import subprocess\nsubprocess.run(['sh', '-c', 'exit 127'], check=True)", IN_CHECKS,
+         Broken.CHECK),
+        ("import subprocess\nsubprocess.run(['false'], check=True)", IN_CHECKS, None),
+        ("assert 1 == 0, 'Traceback:\\nModuleNotFoundError: No module named x'", IN_CHECKS,
+         Broken.CHECK),
+        ("assert 0, 'where 1 = CompletedProcess(stderr=\\'…\\\\nImportError: no\\').returncode'",
+         IN_CHECKS, Broken.CHECK),
+        ("assert 0, 'where 127 = CompletedProcess(args=1).returncode'", IN_CHECKS, Broken.CHECK),
+        ("assert 0, 'assert 127 == 0'", IN_CHECKS, None),
+        ("raise __import__('socket').gaierror(-3, 'no name')", IN_TREE, Broken.NETWORK),
+        ("raise OSError(101, 'Network is unreachable')", IN_TREE, Broken.NETWORK),
+        ("raise ConnectionRefusedError(111, 'refused')", IN_TREE, None),
+        ("raise OSError(30, 'Read-only file system', '/tree/x')", IN_TREE, Broken.READ_ONLY),
+        ("raise PermissionError(13, 'denied', '/etc/x')", IN_TREE, Broken.READ_ONLY),
+        ("raise PermissionError(13, 'denied', '/run/tmp/x')", IN_TREE, None),
+        ("rectangel", IN_CHECKS, Broken.CHECK),
+        ("rectangel", IN_TREE, None),
+        ("1 / 0", IN_CHECKS, None),
+        ("assert False", IN_CHECKS, None),
     ],
-)
-def test_what_is_missing_is_broken_and_not_wrong(code: str, *, broken: bool) -> None:
-    with pytest.raises(Exception) as raised:  # noqa: PT011  any
-        exec(code, {})  # noqa: S102  the text is the test's own
-    assert pytest_plugin._failure(raised.value)["broken"] is broken
+)  # fmt: skip
+def test_what_shows_nothing_is_told_from_what_is_wrong(
+    code: str, file: str, broken: Broken | None
+) -> None:
+    with pytest.raises(BaseException) as raised:  # noqa: PT011  any; pytest's own among them
+        exec(compile(code, file, "exec"), {})  # noqa: S102  the text is the test's own
+    assert why_broken(raised.value, "/run/checks", ["/tree"]) == broken
 
 
 RED_BUILD = {"expect": "fail-to-pass", "reason": "heigth.* was not declared"}

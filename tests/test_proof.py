@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from contribbot import process
 from contribbot.verify import check
 from tests.conftest import dig
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, git, one_check
@@ -133,6 +134,62 @@ def test_lines_are_seen_wherever_they_run(toy: Toy, program: Program, where: str
 
     assert ran.report().verdict == "proved", ran.out
     assert dig(ran.stages()["reproduce red"].details, "witness", PATH) == [10, 11]
+
+
+NETWORK, READ_ONLY, BROKEN = "it needs the network", "it writes where", "the check is broken"
+NOT_TESTED = {
+    "network": ("urllib.request.urlopen('http://no-such.invalid')", NETWORK),
+    "address": ("socket.create_connection(('192.0.2.1', 80))", NETWORK),
+    "tree": ("pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'x').write_text('x')", READ_ONLY),
+    "name": ("rectangel(2, 3)", BROKEN),
+    "async": ("assert rectangle(2, 3) == 6\n\n\nasync def test_more():\n    pass", BROKEN),
+    "fixture": ("assert rectangle(2, 3) == 6\n\n\ndef test_more(nothing):\n    pass", BROKEN),
+    "root": ("assert pathlib.Path('wrong', 'area.py').read_text()", BROKEN),
+}
+
+
+@pytest.mark.tool("bwrap")
+@pytest.mark.parametrize("side", ["base", "patched tree"])
+def test_what_tests_nothing_refutes_nothing(toy: Toy, program: Program, side: str) -> None:
+    if why := process.no_sandbox():
+        pytest.skip(why)
+    head = (
+        "import os, pathlib, socket, urllib.request\nfrom toy.area import rectangle\n\n\n"
+        "def test_it():\n" + ("" if side == "base" else "    assert rectangle(2, 3) == 6\n")
+    )
+    for name, (text, _) in NOT_TESTED.items():
+        files = {"test_red.py": f"{head}    {text}\n    assert rectangle(2, 3) == 6\n"}
+        toy.put_patch(name, checks=one_check(), check_files=files)
+    toy.put_queue(list(NOT_TESTED))
+
+    ran = program("verify", "--all", "--json")
+
+    assert ran.code == 3
+    for number, (name, (_, said)) in enumerate(NOT_TESTED.items()):
+        red = ran.stages(number)["reproduce red"]
+        assert (red.outcome, red.details["cause"]) == ("unavailable", "broken"), name
+        assert red.reason.startswith(f"red: {said}"), name
+        assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason, name
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("import no_such_anywhere", 3, "the patched tree imports what is not installed here: "),
+        ("from toy import no_such", 1, "on the patched tree: could not be collected: ImportError"),
+    ],
+)
+def test_what_the_patch_imports_in_vain_is_its_own(
+    toy: Toy, program: Program, line: str, code: int, said: str
+) -> None:
+    text = FIXED.replace("\n\n\ndef square", f"\n\n{line}\n\n\ndef square")
+    toy.put_patch(patch=toy.format_patch({PATH: text}))
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert (ran.code, ran.stages()["reproduce red"].outcome) == (
+        code, "failed" if code == 1 else "unavailable"
+    )  # fmt: skip
+    assert ran.stages()["reproduce red"].reason.startswith(f"red: {said}")
 
 
 NOT_GREEN = {

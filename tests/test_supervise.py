@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import subprocess
 import sys
 import time
@@ -100,3 +101,30 @@ def test_what_left_its_group_is_ended_too(tmp_path: Path, leave: str) -> None:
     if not gone:
         os.kill(int(ended.output), 9)
     assert (gone, lives) == (True, True)
+
+
+def test_last_words_between_the_wait_for_them_and_the_look_at_the_program_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine may let a program write and end while nobody looks."""
+
+    class Late(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            found = super().select(0 if not (tmp_path / "ended").exists() else timeout)
+            if not found:
+                (tmp_path / "begin").touch()
+                while not (tmp_path / "ended").exists():
+                    time.sleep(0.01)
+                time.sleep(0.2)
+            return found
+
+    monkeypatch.setattr(selectors, "DefaultSelector", Late)
+    # The child in the background keeps the output open, so that no end of file is read.
+    script = (
+        "while ! test -e begin; do sleep 0.01; done; sleep 3 & echo last words; touch ended; exit 0"
+    )
+
+    ended = supervised(["sh", "-c", script], tmp_path)
+
+    assert ended.output == b"last words\n"
+    assert ended.returncode == 0

@@ -184,6 +184,13 @@ def test_what_cannot_be_read_is_named() -> None:
         set_pin(SMALL, Pin(upstream="x", tag="v7", sources=(GIT,)), spec_of(SMALL).pins[0])
 
 
+def test_what_would_say_something_else_is_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tomlkit.dumps", lambda _document: 'order = ["new"]\n')
+    with pytest.raises(QueueError, match="order: laid out in a way that cannot") as raised:
+        add_to_order(SMALL, "new")
+    assert raised.value.hint == "edit it by hand: queue.toml, order"
+
+
 def test_commands_that_only_read_do_not_pay_for_it() -> None:
     code = (
         "import sys, contribbot.queue.toml_edit, contribbot.queue.load, contribbot.queue.history\n"

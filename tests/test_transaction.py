@@ -6,16 +6,17 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from contribbot.errors import MachineError, NoSpaceError, QueueError
-from contribbot.queue import transaction as transaction_module
-from contribbot.queue.load import find_queue, load_queue
-from contribbot.queue.transaction import recover, torn_file, transaction
+from contribbot.queue import load
+from contribbot.queue import transaction as module
+from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.new import create
+from contribbot.queue.transaction import transaction
 from tests import smalldisk
 from tests.toy import Toy
 
@@ -61,8 +62,9 @@ def write_all(queue: Path, files: dict[str, bytes]) -> None:
 
 def assert_nothing_is_left(queue: Path) -> None:
     assert not list(queue.rglob("*.partial"))
-    assert not list(queue.rglob(".contribbot-*"))
-    assert sorted(one.name for one in (queue / ".contribbot").iterdir()) == ["queue.lock"]
+    assert {one.name for one in (queue / ".contribbot").iterdir()} <= {
+        "queue.lock", "queue.log", "history.lock",
+    }  # fmt: skip
 
 
 def test_changes_of_a_patch_and_of_the_queue_take_effect_together(queue: Path) -> None:
@@ -70,7 +72,8 @@ def test_changes_of_a_patch_and_of_the_queue_take_effect_together(queue: Path) -
     with transaction(queue) as changes:
         changes.write("patches/queue.toml", b"new order\n")
         changes.write("patches/one/0002-more.patch", b"more\n")
-        changes.write("patches/three/checks/run.sh", b"#!\n", executable=True)
+        changes.write("patches/three/checks/run.sh", b"#!\n")
+        changes.append("history/one/journal.jsonl", b"{}\n")
         changes.delete("patches/one/0001-change.patch")
         assert changes.read("patches/queue.toml") == b"new order\n"
         assert changes.read("patches/one/notes.txt") == b"mine\n"
@@ -81,9 +84,10 @@ def test_changes_of_a_patch_and_of_the_queue_take_effect_together(queue: Path) -
     del expected["one/0001-change.patch"]
     expected |= {
         "queue.toml": b"644 new order\n", "one/0002-more.patch": b"644 more\n",
-        "three": "folder", "three/checks": "folder", "three/checks/run.sh": b"755 #!\n",
+        "three": "folder", "three/checks": "folder", "three/checks/run.sh": b"644 #!\n",
     }  # fmt: skip
     assert tree(queue / "patches") == expected
+    assert (queue / "history/one/journal.jsonl").read_bytes() == b"{}\n"
     assert_nothing_is_left(queue)
 
 
@@ -103,60 +107,12 @@ def test_a_block_that_raises_changes_nothing(queue: Path) -> None:
 
 def test_what_is_so_already_is_not_touched(queue: Path) -> None:
     place = queue / "patches" / "one" / "patch.toml"
-    marks = [
-        transaction_module.mark(place),
-        transaction_module.mark(place.parent),
-        transaction_module.mark(queue / "patches"),
-    ]
+    before = place.stat()
     with transaction(queue) as changes:
         changes.write("patches/one/patch.toml", place.read_bytes())
         changes.delete("patches/one/0009-never-there.patch")
         assert not changes.commit()
-    assert [
-        transaction_module.mark(one) for one in (place, place.parent, queue / "patches")
-    ] == marks
-
-
-def test_folders_and_what_was_not_changed_stay_the_same_files(queue: Path) -> None:
-    """A shell in the folder, an editor's open file and git's index keep what they hold."""
-    kept = [
-        queue / "patches", queue / "patches/one", queue / "patches/one/checks",
-        queue / "patches/one/notes.txt", queue / "patches/two/patch.toml",
-    ]  # fmt: skip
-    before = [path.stat().st_ino for path in kept]
-    with transaction(queue) as changes:
-        changes.write("patches/queue.toml", b"new\n")
-        changes.write("patches/one/checks/test_red.py", b"new\n")
-        changes.write("patches/one/checks/test_more.py", b"new\n")
-    assert [path.stat().st_ino for path in kept] == before
-    assert (queue / "patches/one/checks/test_more.py").read_bytes() == b"new\n"
-
-
-def test_what_others_write_meanwhile_is_kept(queue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patch = queue / "patches" / "one"
-    seen: list[str] = []
-
-    def busy(first: Path, second: Path) -> None:
-        # An editor saves in place, another by renaming, and somebody adds a file:
-        # just before the first exchange, and between the two.
-        seen.append("exchange")
-        (patch / f"added-{len(seen)}").write_text("theirs\n")
-        (patch / "notes.txt").write_text(f"saved {len(seen)}\n")
-        (patch / "new").write_text(f"saved {len(seen)}\n")
-        (patch / "new").rename(patch / "checks" / "test_red.py")
-        exchange(first, second)
-
-    exchange = transaction_module.exchange
-    monkeypatch.setattr(transaction_module, "exchange", busy)
-    with transaction(queue) as changes:
-        changes.write("patches/one/0001-change.patch", b"ours\n")
-        changes.write("patches/one/0002-change.patch", b"ours\n")
-    assert seen == ["exchange"] * 2
-    assert (patch / "0001-change.patch").read_bytes() == b"ours\n"
-    assert {one.name for one in patch.glob("added-*")} == {"added-1", "added-2"}
-    assert (patch / "notes.txt").read_text() == "saved 2\n"
-    assert (patch / "checks" / "test_red.py").read_text() == "saved 2\n"
-    assert_nothing_is_left(queue)
+    assert place.stat() == before
 
 
 def test_a_patch_whose_files_all_go_goes_itself(queue: Path) -> None:
@@ -177,25 +133,15 @@ def test_a_patch_whose_files_all_go_goes_itself(queue: Path) -> None:
     assert_nothing_is_left(queue)
 
 
-def test_a_single_file_keeps_its_permissions(queue: Path) -> None:
-    place = queue / "patches" / "one" / "patch.toml"
-    place.chmod(0o640)
-    with transaction(queue) as changes:
-        changes.write("patches/one/patch.toml", b"new\n")
-    assert place.read_bytes() == b"new\n"
-    assert stat.S_IMODE(place.stat().st_mode) == 0o640
-    assert_nothing_is_left(queue)
-
-
-def test_permissions_of_folders_stay_when_several_files_change(queue: Path) -> None:
+def test_files_and_folders_keep_their_permissions(queue: Path) -> None:
     patch = queue / "patches" / "one"
     (patch / "checks").chmod(0o750)
-    (patch / "patch.toml").chmod(0o600)
+    (patch / "patch.toml").chmod(0o640)
     with transaction(queue) as changes:
         changes.write("patches/one/patch.toml", b"new\n")
         changes.write("patches/one/checks/test_red.py", b"new\n")
     assert stat.S_IMODE((patch / "checks").stat().st_mode) == 0o750
-    assert stat.S_IMODE((patch / "patch.toml").stat().st_mode) == 0o600
+    assert stat.S_IMODE((patch / "patch.toml").stat().st_mode) == 0o640
 
 
 def test_a_linked_patch_folder_is_changed_where_it_lies(queue: Path, tmp_path: Path) -> None:
@@ -211,11 +157,9 @@ def test_a_linked_patch_folder_is_changed_where_it_lies(queue: Path, tmp_path: P
     assert not (elsewhere / "0001-change.patch").exists()
     assert sorted(one.name for one in elsewhere.parent.iterdir()) == ["one"]
 
-    before = tree(tmp_path)
-    with pytest.raises(QueueError, match="cannot be changed in one step") as raised:
-        write_all(queue, {"patches/one/patch.toml": b"newer\n", "patches/queue.toml": b"newer\n"})
-    assert "where the link" in raised.value.hint
-    assert tree(tmp_path) == before
+    write_all(queue, {"patches/one/patch.toml": b"newer\n", "patches/queue.toml": b"newer\n"})
+    assert (elsewhere / "patch.toml").read_bytes() == b"newer\n"
+    assert_nothing_is_left(queue)
 
 
 def test_a_linked_file_is_changed_where_it_lies(queue: Path, tmp_path: Path) -> None:
@@ -261,23 +205,6 @@ def test_a_patch_on_another_device_is_changed_there(queue: Path, small_disk: Pat
     assert (small_disk / "one" / "0002-more.patch").read_bytes() == b"new\n"
     assert sorted(one.name for one in small_disk.iterdir()) == ["one"]
     assert_nothing_is_left(queue)
-
-
-def test_a_mounted_patch_and_the_queue_cannot_be_changed_together(
-    queue: Path, small_disk: Path
-) -> None:
-    patch = queue / "patches" / "one"
-    subprocess.run(["mount", "--bind", str(small_disk), str(patch)], check=True)
-    try:
-        (patch / "patch.toml").write_text("mounted\n")
-        before = tree(queue / "patches")
-        files = {"patches/one/patch.toml": b"new\n", "patches/queue.toml": b"new\n"}
-        with pytest.raises(MachineError, match="on another file system"):
-            write_all(queue, files)
-        assert tree(queue / "patches") == before
-        assert_nothing_is_left(queue)
-    finally:
-        subprocess.run(["umount", str(patch)], check=True)
 
 
 def change_as_nobody(queue: Path, *paths: str) -> str:
@@ -334,7 +261,6 @@ def test_a_folder_that_may_not_be_written_is_named(open_queue: Path) -> None:
         (patch, ["patches/one/patch.toml"]),
         (patch / "checks", ["patches/one/checks/test_red.py", "patches/one/patch.toml"]),
         (patch.parent, ["patches/queue.toml", "patches/one/patch.toml"]),
-        (patch.parent, ["patches/one/0002.patch", "patches/one/patch.toml"]),
         (open_queue / ".contribbot", ["patches/one/patch.toml"]),
     ):
         closed.mkdir(exist_ok=True)
@@ -388,110 +314,69 @@ for _ in range(10):
     assert_nothing_is_left(queue)
 
 
-def test_who_looks_by_name_sees_the_state_before_or_after(queue: Path) -> None:
-    stop = threading.Event()
-    mixed: list[set[bytes]] = []
-    files = ("patch.toml", "0001-change.patch", "checks/test_red.py")
-    looks = 0
-
-    def look() -> None:
-        nonlocal looks
-        while not stop.is_set():
-            before = (queue / "patches/one/patch.toml").read_bytes()
-            found = {(queue / "patches/one" / name).read_bytes() for name in files}
-            # Between two opens the whole may change: only a look at one state counts.
-            if (queue / "patches/one/patch.toml").read_bytes() == before:
-                looks += 1
-                if len(found) > 1:
-                    mixed.append(found)
-
-    for name in files:
-        (queue / "patches/one" / name).write_bytes(b"0")
-    reader = threading.Thread(target=look)
-    reader.start()
-    for number in range(1, 40):
-        with transaction(queue) as changes:
-            for name in files:
-                changes.write(f"patches/one/{name}", b"%d" % number)
-    stop.set()
-    reader.join()
-    assert looks > 40
-    assert mixed == []
+class KilledError(BaseException):
+    """A kill, as far as the files are concerned."""
 
 
-TWO_RENAMES = """
-import os, signal, sys
-from pathlib import Path
-from contribbot.queue import transaction
-
-def refused(first, second):
-    raise transaction.CannotExchangeError
-
-transaction.exchange = refused
-if sys.argv[2] == "kill":
-    Path.rename = lambda one, other, do=Path.rename: (
-        os.kill(os.getpid(), signal.SIGKILL) if one.name == "new" else do(one, other)
-    )
-if sys.argv[2] == "fail":
-    def fail(one, other, do=Path.rename):
-        if one.name == "new":
-            raise OSError(5, "Input/output error", str(one))
-        return do(one, other)
-    Path.rename = fail
-with transaction.transaction(Path(sys.argv[1])) as changes:
-    for path in sys.argv[3:]:
-        changes.write(path, b"new\\n")
-"""
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["patches/one/patch.toml", "patches/one/0002-more.patch"],
-        ["patches/queue.toml", "patches/one/0002-more.patch"],
-    ],
-    ids=["a patch", "all"],
-)
-def test_without_an_exchange_a_kill_is_put_right_by_the_next_command(
-    queue: Path, paths: list[str]
+@pytest.mark.parametrize("steps", range(5))
+def test_a_change_that_was_cut_short_is_finished_by_whoever_reads(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    before = tree(queue / "patches")
-    command = [sys.executable, "-c", TWO_RENAMES, str(queue)]
-    failed = subprocess.run([*command, "fail", *paths], capture_output=True, check=False)
-    assert b"the queue is as it was" in failed.stderr
-    assert tree(queue / "patches") == before
-    assert_nothing_is_left(queue)
+    toy.put_patch()
+    toy.put_queue(["area"])
+    put, left = module._put, [steps]
 
-    killed = subprocess.run([*command, "kill", *paths], capture_output=True, check=False)
-    assert killed.returncode == -9, killed.stderr
-    moved = queue / "patches" / "one" if paths[0].startswith("patches/one") else queue / "patches"
-    assert not moved.exists()
-    assert find_queue(queue / "patches") == queue
-    assert tree(queue / "patches") == before
-    recover(queue)
+    def killed(staged: Path, place: Path) -> None:
+        if not left[0]:
+            raise KilledError
+        left[0] -= 1
+        put(staged, place)
 
-    subprocess.run([*command, "work", *paths], check=True)
-    assert (queue / "patches/one/0002-more.patch").read_bytes() == b"new\n"
-    assert (queue / "patches/two/patch.toml").read_bytes() == b'title = "two"\n'
-    assert_nothing_is_left(queue)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_put", killed)
+        try:
+            create(load_queue(toy.queue), "second", upstream=None, pin=None, title="Second")
+        except KilledError:
+            assert steps < 3
+    # It is seen as if nothing had happened, by a command that only reads.
+    assert list(load_queue(toy.queue).specs) == ["area", "second"]
+    assert_nothing_is_left(toy.queue)
 
 
-def test_a_torn_file_can_name_nothing_but_what_lies_aside(queue: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other" / "folder"
-    other.mkdir(parents=True)
-    before = tree(queue / "patches")
-    for content in (f'{{"folder": "{other}"}}', "no json", "[1]"):
-        torn = torn_file(queue)
-        torn.parent.mkdir(exist_ok=True)
-        torn.write_text(content)
-        recover(queue)
-        assert not torn.exists()
-    assert other.is_dir()
-    assert tree(queue / "patches") == before
+def test_a_log_that_is_no_log_stops_everything(queue: Path) -> None:
+    log = queue / ".contribbot" / "queue.log"
+    log.parent.mkdir()
+    for content in ("no json", '{"number": 1, "steps": [{"path": 5}]}'):
+        log.write_text(content)
+        with pytest.raises(MachineError, match=r"queue\.log: cannot be read"):
+            load_queue(queue)
+    log.write_text('{"number": 1, "steps": [{"path": "patches/../../other/file"}]}')
+    with pytest.raises(ValueError, match="not a path into"):
+        load_queue(queue)
+
+
+def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue changes after `queue.toml` was read, and before the folders are listed."""
+    toy.put_patch()
+    toy.put_queue(["area"])
+    queue, check = load_queue(toy.queue), load._check_listed
+    names = ["x2", "x1"]
+
+    def listed(found: Queue, file: Path) -> None:
+        if names:
+            with monkeypatch.context() as patch:
+                patch.setattr(load, "_check_listed", check)
+                create(queue, names.pop(), upstream=None, pin=None, title="X")
+        check(found, file)
+
+    monkeypatch.setattr(load, "_check_listed", listed)
+    assert list(load_queue(toy.queue).specs) == ["area", "x1", "x2"]
 
 
 def test_what_killed_runs_left_is_swept(queue: Path) -> None:
-    left = queue / ".contribbot" / "stage" / "abc" / "new"
+    left = queue / ".contribbot" / "txn-7" / "new"
     left.mkdir(parents=True)
     (left / "file").write_text("x")
     left.chmod(0o555)
@@ -510,8 +395,12 @@ def test_only_paths_into_folders_of_the_queue_are_taken(queue: Path, path: str) 
 
 
 def test_a_folder_where_a_file_belongs_is_named(queue: Path) -> None:
+    before = tree(queue / "patches")
     with pytest.raises(QueueError, match="a folder, where a file belongs"):
         write_all(queue, {"patches/one": b""})
+    with pytest.raises(QueueError, match="a file, where a folder belongs"):
+        write_all(queue, {"patches/queue.toml": b"x", "patches/one/patch.toml/x": b""})
+    assert tree(queue / "patches") == before
 
 
 def test_a_real_queue_loads_after_a_change(toy: Toy) -> None:

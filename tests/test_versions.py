@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.queue.history import history_folder, read, record, versions
+from contribbot.queue.history import history_folder, read, versions
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.range_diff import range_diff, read_range
 from tests.conftest import Program
-from tests.toy import AREA, FIXED, Toy, git
+from tests.toy import AREA, FIXED, Toy, git, record
 
 BETTER = AREA.replace("return width + height", "return width * height")
 
@@ -28,7 +28,7 @@ def changed(toy: Toy) -> Toy:
     before = reloaded(toy).patch("area")
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": BETTER}))
     queue = reloaded(toy)
-    assert record(queue, "area", before=before, after=queue.patch("area"), why="refresh") == 2
+    assert record(queue, before, queue.patch("area"), why="refresh") == 2
     return toy
 
 
@@ -48,14 +48,14 @@ def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> Non
 def test_what_is_the_last_version_already_is_none(changed: Toy) -> None:
     queue = load_queue(changed.queue)
     patch = queue.patch("area")
-    assert record(queue, "area", before=patch, after=patch, why="refresh") is None
+    assert record(queue, patch, patch, why="refresh") is None
     assert len(versions(changed.queue, "area")) == 2
 
 
 def test_a_new_patch_starts_with_v1(toy: Toy) -> None:
     toy.put_patch()
     queue = reloaded(toy)
-    assert record(queue, "area", before=None, after=queue.patch("area"), why="import") == 1
+    assert record(queue, queue.patch("area"), why="import") == 1
     (event,) = read(toy.queue, "area")
     assert event.summary == "v1: 1 commit on toy v1.0, import"
 
@@ -68,7 +68,7 @@ def test_the_same_files_on_another_pin_are_a_version(changed: Toy) -> None:
     for path in (queue_file, spec_file):
         path.write_text(path.read_text().replace('"v1.0"', '"v1.1"'))
     queue = load_queue(changed.queue)
-    assert record(queue, "area", before=before, after=queue.patch("area"), why="rebase") == 3
+    assert record(queue, before, queue.patch("area"), why="rebase") == 3
     compared = range_diff(queue, "area", 2, 3)
     assert re.fullmatch(r"1:  [0-9a-f]+ = 1:  [0-9a-f]+ Multiply .*\n", compared.text)
 
@@ -82,7 +82,7 @@ def test_a_kill_before_the_record_is_made_good_by_the_next(changed: Toy) -> None
     (changed.queue / "history/area/v3.mbox").write_bytes(b"half")
     changed.put_patch()
     queue = load_queue(changed.queue)
-    assert record(queue, "area", before=before, after=queue.patch("area"), why="refresh") == 4
+    assert record(queue, before, queue.patch("area"), why="refresh") == 4
     assert [one.event.why for one in versions(changed.queue, "area")][2:] == [
         "before refresh", "refresh",
     ]  # fmt: skip
@@ -108,7 +108,7 @@ def test_files_come_back_byte_for_byte_whatever_they_hold(toy: Toy) -> None:
     folder = toy.put_patch(patch=made.replace(b"---\n", start + b"---\n", 1))
     (folder / "0002-b.patch").write_bytes(made.partition(b"\n")[2] + b"-- \n2.39.5\n")
     queue = reloaded(toy)
-    record(queue, "area", before=None, after=queue.patch("area"), why="import")
+    record(queue, queue.patch("area"), why="import")
     assert versions(toy.queue, "area")[0].files() == queue.patch("area").files
 
 
@@ -167,7 +167,7 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
     git(toy.upstream, "checkout", "-q", "main")
     toy.put_patch("upper", patch=patch, extra='depends_on = ["area"]')
     first = reloaded(toy, "area", "upper")
-    record(first, "upper", before=None, after=first.patch("upper"), why="import")
+    record(first, first.patch("upper"), why="import")
     assert versions(toy.queue, "upper")[0].event.below == {"area": first.patch("area").digest}
 
     # Below it the same line says something else now, and so its context differs.
@@ -176,7 +176,7 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
     second = load_queue(toy.queue)
     with pytest.raises(QueueError, match=r"stood on area .* recorded nowhere"):
         range_diff(second, "upper", 1)
-    record(second, "area", before=below_before, after=second.patch("area"), why="refresh")
+    record(second, below_before, second.patch("area"), why="refresh")
     compared = range_diff(second, "upper", 1)
     assert (compared.old, compared.new, compared.same) == ("v1", "files", True)
     assert " = 1: " in compared.text
@@ -228,8 +228,8 @@ def test_what_a_version_stood_on_is_found_under_its_new_name(toy: Toy) -> None:
         extra='depends_on = ["area"]',
     )
     first = reloaded(toy, "area", "upper")
-    record(first, "area", before=None, after=first.patch("area"), why="import")
-    record(first, "upper", before=None, after=first.patch("upper"), why="import")
+    record(first, first.patch("area"), why="import")
+    record(first, first.patch("upper"), why="import")
     for folder in ("patches", "history"):
         (toy.queue / folder / "area").rename(toy.queue / folder / "field")
     stated = toy.queue / "patches/upper/patch.toml"

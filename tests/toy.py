@@ -10,6 +10,11 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contribbot.model.patch import Patch
+from contribbot.queue import history
+from contribbot.queue.load import Queue
+from contribbot.queue.transaction import transaction
+
 GIT_ENV = {
     "PATH": os.environ["PATH"],
     "HOME": "/nonexistent",
@@ -214,3 +219,16 @@ def one_check(expect: str = "fail-to-pass", reason: str = "AssertionError", more
     """Return the table of one check."""
     stated = f'reason = "{reason}"\n' if reason else ""
     return f'[[checks]]\nname = "red"\nfile = "test_red.py"\nexpect = "{expect}"\n{stated}{more}\n'
+
+
+def record(queue: Queue, *patches: Patch, why: str) -> int | None:
+    """Record states of a patch as versions; return the number of the last one."""
+    number = None
+    with transaction(queue.folder) as change:
+        for patch in patches:
+            number = history.record(
+                change, patch.name, patch.files, patch.pin,
+                why=why if patch is patches[-1] else f"before {why}",
+                below=history.digests(history.below_of(queue, patch.name)),
+            )  # fmt: skip
+    return number

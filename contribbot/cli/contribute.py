@@ -25,9 +25,8 @@ from contribbot.cli.options import (
 from contribbot.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from contribbot.contribute.opening.opened import Wanted
-    from contribbot.model.gate import Gate
-    from contribbot.model.rules import Question
+    from contribbot.contribute.model import Gate, Question
+    from contribbot.contribute.open_pr import Wanted
     from contribbot.queue.load import Queue
 
 
@@ -54,9 +53,11 @@ def body(
 ) -> int:
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
     from contribbot.cli.show_contribute import note_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.attested import searched  # noqa: PLC0415  start-up time
-    from contribbot.contribute.text.body import make_body  # noqa: PLC0415  start-up time
-    from contribbot.contribute.text.live import live_reader  # noqa: PLC0415  start-up time
+    from contribbot.contribute.attest import searched  # noqa: PLC0415  start-up time
+    from contribbot.contribute.body import (  # noqa: PLC0415  start-up time
+        live_reader,
+        make_body,
+    )
     from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
@@ -96,10 +97,7 @@ def reproducer(
 ) -> int:
     """Write a script and a report that show the fault to an upstream, without contribbot."""
     from contribbot.cli.show_contribute import reproducer_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.text.reproducer import (  # noqa: PLC0415  start-up time
-        make_reproducer,
-        write_reproducer,
-    )
+    from contribbot.contribute.reproducer import make_reproducer, write_reproducer  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, patch)
@@ -128,7 +126,7 @@ def gate(
 ) -> int:
     """Hold a patch against the upstream's rules, and look for duplicates."""
     from contribbot.cli.show_contribute import gate_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.gate.differing import read_option  # noqa: PLC0415  start-up time
+    from contribbot.contribute.gate import read_option  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
     reasons = dict(read_option(one) for one in different or ())
@@ -144,7 +142,7 @@ def gate(
 
 def _answer(queue: Queue, name: str, reasons: dict[str, str], *, offline: bool) -> None:
     """Write reasons down, once GitHub was asked whether anybody asks for them."""
-    from contribbot.contribute.gate.differing import set_different  # noqa: PLC0415  start-up time
+    from contribbot.contribute.gate import set_different  # noqa: PLC0415  start-up time
     from contribbot.errors import GitHubError  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
@@ -181,7 +179,7 @@ def judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
 
 def exit_code(gate: Gate) -> int:
     """Return 1 where a rule is broken, 3 where GitHub had no answer, else 0."""
-    from contribbot.model.gate import RowState  # noqa: PLC0415  start-up time
+    from contribbot.contribute.model import RowState  # noqa: PLC0415  start-up time
 
     if gate.of(RowState.FAILED):
         return ExitCode.NO
@@ -221,8 +219,10 @@ def _refuse_programs() -> None:
 
 def _show(queue: Queue, name: str) -> int:
     from contribbot.cli.show_contribute import attested_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.attest import changes  # noqa: PLC0415  start-up time
-    from contribbot.contribute.attested import read  # noqa: PLC0415  start-up time
+    from contribbot.contribute.attest import (  # noqa: PLC0415  start-up time
+        changes,
+        read,
+    )
 
     found = read(queue, name)
     changed = changes(queue, name, found)
@@ -237,24 +237,24 @@ def _attest(queue: Queue, name: str) -> int:
         question_line,
         shown_lines,
     )
-    from contribbot.contribute import asking  # noqa: PLC0415  start-up time
+    from contribbot.contribute import attest as attest_module  # noqa: PLC0415  start-up time
 
-    person = asking.person_of(queue)
+    person = attest_module.person_of(queue)
     gate = judged(queue, name)
     if gate.blocking:
         for line in gate_lines(gate):
             typer.echo(line)
         typer.echo(f"{name}: the gate does not let it through; nothing to attest yet", err=True)
         return exit_code(gate) or ExitCode.NO
-    shown = asking.prepare(queue, name, gate)
+    shown = attest_module.prepare(queue, name, gate)
     _page(shown_lines(shown))
     total = len(shown.questions)
 
     def ask(question: Question) -> str | None:
         return _ask(question_line(shown.questions.index(question) + 1, total, question))
 
-    answers = asking.ask_all(shown.questions, ask)
-    path = asking.conclude(queue, shown, answers, person)
+    answers = attest_module.ask_all(shown.questions, ask)
+    path = attest_module.conclude(queue, shown, answers, person)
     typer.echo(f"{name}: attested by {person.name} <{person.email}>: {path}")
     return ExitCode.OK
 
@@ -317,7 +317,7 @@ def open_pr(
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
-    from contribbot.contribute.opening.opened import Wanted  # noqa: PLC0415  start-up time
+    from contribbot.contribute.open_pr import Wanted  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
     if ready and handoff:
@@ -340,9 +340,11 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
         request_lines,
         requests_of,
     )
-    from contribbot.contribute.opening.opened import Opened  # noqa: PLC0415  start-up time
-    from contribbot.contribute.opening.opening import open_all  # noqa: PLC0415  start-up time
-    from contribbot.contribute.opening.wiring import tools_for  # noqa: PLC0415  start-up time
+    from contribbot.contribute.open_pr import (  # noqa: PLC0415  start-up time
+        Opened,
+        open_all,
+        tools_for,
+    )
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.github.dry_run import planned  # noqa: PLC0415  start-up time
 
@@ -373,7 +375,7 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
 def follow(context: typer.Context, as_json: JsonOption = False) -> int:
     """Show where every pull request stands: CI by target, reviews, what is next for whom."""
     from contribbot.cli.show_contribute import follow_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.following.follow import follow as look  # noqa: PLC0415  start-up time
+    from contribbot.contribute.follow import follow as look  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
     queue = open_queue(context)
@@ -397,8 +399,8 @@ def reviews(
 ) -> int:
     """Show the open review threads of a pull request, with the code, and what else was said."""
     from contribbot.cli.show_contribute import reviews_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.following.reply import contribution_of  # noqa: PLC0415  start-up time
-    from contribbot.contribute.following.threads import reviews as read  # noqa: PLC0415  start-up time
+    from contribbot.contribute.reviews import contribution_of  # noqa: PLC0415  start-up time
+    from contribbot.contribute.reviews import reviews as read  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
 
@@ -424,8 +426,8 @@ def reply(
     ],
 ) -> int:
     """Answer in a review thread, as you, with your own text."""
-    from contribbot.contribute.following.reply import contribution_of, read_text  # noqa: PLC0415  start-up time
-    from contribbot.contribute.following.reply import reply as answer  # noqa: PLC0415  start-up time
+    from contribbot.contribute.reviews import contribution_of, read_text  # noqa: PLC0415  start-up time
+    from contribbot.contribute.reviews import reply as answer  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
 
@@ -452,8 +454,8 @@ def retire(
     """Take a patch out of the queue when its upstream has it; its history is kept."""
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.output import clean  # noqa: PLC0415  start-up time
-    from contribbot.contribute.following.retire import of_newest  # noqa: PLC0415  start-up time
-    from contribbot.contribute.following.retire import retire as take_out  # noqa: PLC0415  start-up time
+    from contribbot.contribute.retire import of_newest  # noqa: PLC0415  start-up time
+    from contribbot.contribute.retire import retire as take_out  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
     from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time

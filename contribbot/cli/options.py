@@ -30,12 +30,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 @dataclass(frozen=True)
 class Settings:
-    """What the options before the command say.
-
-    Attributes:
-        queue: The queue's folder; None: look for it.
-        debug: Whether to show commands and tracebacks.
-    """
+    """What the options before the command say."""
 
     queue: Path | None
     debug: bool
@@ -103,11 +98,9 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     named on the command line; else the one around the current folder.
     """
     from contribbot.queue.load import find_queue, load_queue  # noqa: PLC0415  start-up time
-    from contribbot.queue.transaction import recover  # noqa: PLC0415  start-up time
 
     chosen = settings_of(context).queue
     if chosen is not None:
-        recover(chosen)
         if not (chosen / "patches" / "queue.toml").is_file():
             raise UsageError(f"{chosen}: no patches/queue.toml in it")
         return load_queue(chosen)

@@ -13,7 +13,7 @@ import typer
 from contribbot.cli.options import JsonOption, command, open_queue, print_json, print_report
 
 if TYPE_CHECKING:
-    from contribbot.runners.sending import Order, Sender
+    from contribbot.runners.dispatch import Order, Sender
 
 
 @command
@@ -45,10 +45,12 @@ def matrix(
 
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
-    plan = make_plan(queue, names, everything=everything, on=on or ())
+    outputs = os.environ.get("GITHUB_OUTPUT")
+    plan = make_plan(
+        queue, names, everything=everything, on=on or (), for_a_run=bool(outputs or output)
+    )
     if output is not None:
         write_atomically(output, (plan.model_dump_json(indent=2) + "\n").encode())
-    outputs = os.environ.get("GITHUB_OUTPUT")
     if outputs:
         append_outputs(Path(outputs), plan)
     print_report(plan, matrix_lines(plan), as_json=as_json)
@@ -86,16 +88,16 @@ def install(
     """Write .github/workflows/ for this queue's runners: verify, rebase, open-pr."""
     from contribbot.cli.show_runners import checked_lines, installed_lines  # noqa: PLC0415  start-up time
     from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.model.workflows import Standing, Workflows  # noqa: PLC0415  start-up time
-    from contribbot.runners import install as installing  # noqa: PLC0415  start-up time
+    from contribbot.runners import workflows as workflows_module  # noqa: PLC0415  start-up time
+    from contribbot.runners.model import Standing, Workflows  # noqa: PLC0415  start-up time
 
     if check and force:
         raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
     queue = open_queue(context)
     if check:
-        found = installing.look(queue, branch=branch)
+        found = workflows_module.look(queue, branch=branch)
     else:
-        found = installing.install(queue, branch=branch, force=force)
+        found = workflows_module.install(queue, branch=branch, force=force)
     lines = (checked_lines if check else installed_lines)(found)
     print_report(Workflows(written=not check, workflows=found), lines, as_json=as_json)
     return 1 if check and any(one.standing is not Standing.CURRENT for one in found) else 0
@@ -117,7 +119,7 @@ def run(
     """Do the work of one job, on its runner; verify.yml calls it."""
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_runners import done_lines, tell_patch  # noqa: PLC0415  start-up time
-    from contribbot.runners.work import work  # noqa: PLC0415  start-up time
+    from contribbot.runners.job import work  # noqa: PLC0415  start-up time
 
     queue = open_queue(context)
     out = console(stderr=as_json)
@@ -153,13 +155,16 @@ def pin(
     ] = "",
 ) -> int:
     """Write what runners install: the versions that are installed here, by their digests."""
-    from contribbot.runners import pinning  # noqa: PLC0415  start-up time
-    from contribbot.runners.requirements import REQUIREMENTS  # noqa: PLC0415  start-up time
+    from contribbot.runners import workflows as workflows_module  # noqa: PLC0415  start-up time
+    from contribbot.runners.workflows import REQUIREMENTS  # noqa: PLC0415  start-up time
 
-    pinned = pinning.pin(open_queue(context), ours=ours)
-    without = ", ".join(sorted(pinning.LEFT_OUT))
-    typer.echo(f"{REQUIREMENTS}: {len(pinned)} packages; left to the runner's image: {without}")
-    if note := pinning.wheel_note(ours):
+    pinned = workflows_module.pin(open_queue(context), ours=ours)
+    without = ", ".join(sorted(workflows_module.LEFT_OUT))
+    count = len(pinned.packages)
+    typer.echo(f"{REQUIREMENTS}: {count} packages; left to the runner's image: {without}")
+    if pinned.wheel:
+        typer.echo(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
+    if note := workflows_module.wheel_note(ours):
         typer.echo(note, err=True)
     return 0
 
@@ -194,7 +199,7 @@ def dispatch(
     from contribbot.cli import show_runners  # noqa: PLC0415  start-up time
     from contribbot.cli.show_runners import telling  # noqa: PLC0415  start-up time
     from contribbot.errors import ContribbotError, ExitCode, UsageError  # noqa: PLC0415  start-up time
-    from contribbot.runners.sending import Order, sending  # noqa: PLC0415  start-up time
+    from contribbot.runners.dispatch import Order, sending  # noqa: PLC0415  start-up time
 
     if resume is not None and (patches or target or ref):
         raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
@@ -274,8 +279,11 @@ def collect(
         collect_lines,
     )
     from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.runners.collecting import exit_code  # noqa: PLC0415  start-up time
-    from contribbot.runners.gather import gather, gather_again  # noqa: PLC0415  start-up time
+    from contribbot.runners.collect import (  # noqa: PLC0415  start-up time
+        exit_code,
+        gather,
+        gather_again,
+    )
 
     if run is None and folder is None:
         raise UsageError(

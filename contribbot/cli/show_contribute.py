@@ -7,23 +7,26 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from contribbot.cli.output import clean
-from contribbot.contribute.asking import Shown
-from contribbot.contribute.opening.opened import Opened
-from contribbot.contribute.text.body import Body
-from contribbot.contribute.text.reproducer import Reproducer
-from contribbot.model.attestation import Attestation
-from contribbot.model.base import Model
-from contribbot.model.follow import (
+from contribbot.contribute.attest import Shown
+from contribbot.contribute.body import Body
+from contribbot.contribute.model import (
+    Attestation,
+    Candidate,
     Followed,
     FollowReport,
+    Gate,
+    Question,
     Remark,
     ReviewsReport,
+    Row,
+    RowState,
     TargetCi,
     ThreadCount,
     ThreadView,
 )
-from contribbot.model.gate import Candidate, Gate, Row, RowState
-from contribbot.model.rules import Question
+from contribbot.contribute.open_pr import Opened
+from contribbot.contribute.reproducer import Reproducer
+from contribbot.model.base import Model
 
 #: Candidates that are shown; `--json` has all.
 _SHOWN: Final = 15

@@ -18,15 +18,24 @@ from rich.text import Text
 from contribbot.cli.live import console
 from contribbot.cli.output import append_summary, clean, escape
 from contribbot.errors import QueueError
-from contribbot.model.actions import Again, CellEnd, CellState, Collected, Run
 from contribbot.model.base import Model
 from contribbot.model.evidence import PatchReport
-from contribbot.model.jobdone import JobDone
-from contribbot.model.runners import FreshCell, Job, Kind, OpenCell, Plan
-from contribbot.model.workflows import Standing as WorkflowStanding
-from contribbot.model.workflows import Workflow
-from contribbot.runners.sending import Sender, Standing
-from contribbot.runners.watching import Ended, Step, View
+from contribbot.runners.dispatch import Ended, Sender, Standing, Step, View
+from contribbot.runners.model import (
+    Again,
+    CellEnd,
+    CellState,
+    Collected,
+    FreshCell,
+    Job,
+    JobDone,
+    Kind,
+    OpenCell,
+    Plan,
+    Run,
+    Workflow,
+)
+from contribbot.runners.model import Standing as WorkflowStanding
 
 _SHOWN: Final = 12
 _CHARACTERS: Final = 300
@@ -138,16 +147,7 @@ _DISPATCH_SHOWN: Final = 4
 
 
 class DispatchedJob(Model):
-    """A job of a run that is over.
-
-    Attributes:
-        name: Its name.
-        state: How it ended.
-        runner: Which runner had it; empty: none.
-        started: When it started, or was queued.
-        ended: When it ended.
-        cells: The names of its cells; none where the plan is not known.
-    """
+    """A job of a run that is over."""
 
     name: str
     state: str
@@ -158,20 +158,7 @@ class DispatchedJob(Model):
 
 
 class Dispatched(Model):
-    """What `dispatch --json` prints.
-
-    Attributes:
-        type: What it is.
-        repository: The queue's repository.
-        run: The run.
-        url: Its page.
-        commit: The queue's commit that it was of.
-        conclusion: How GitHub marks the run.
-        collect: What the run's own `collect` came to; empty: it judged nothing.
-        passed: What the exit code goes by: `collect` where it judged, else GitHub's mark.
-        runners_failed: Whether `collect` says that runners failed, and no patch did.
-        jobs: Its jobs.
-    """
+    """What `dispatch --json` prints."""
 
     type: Literal["contribbot/dispatched/v1"] = "contribbot/dispatched/v1"
     repository: str
@@ -180,7 +167,9 @@ class Dispatched(Model):
     commit: str
     conclusion: str
     collect: str
+    #: What the exit code goes by: `collect` where it judged, else GitHub's mark.
     passed: bool
+    #: Whether `collect` says that runners failed, and no patch did.
     runners_failed: bool
     jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
 
@@ -339,7 +328,7 @@ def matrix_lines(plan: Plan) -> list[str]:
         f"{duration(job.seconds)} on {job.runners}: {_listed(job.patches)}"
         for job in plan.jobs
     ]
-    lines += _open_lines(plan.open)
+    lines += _open_lines(plan.open, known=bool(plan.loads))
     lines += _fresh_lines(plan.fresh)
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
@@ -353,13 +342,16 @@ def matrix_lines(plan: Plan) -> list[str]:
     return [clean(line) for line in lines]
 
 
-def _open_lines(cells: Iterable[OpenCell]) -> list[str]:
+def _open_lines(cells: Iterable[OpenCell], *, known: bool) -> list[str]:
+    """Say what has no runner; where no runners are known, what waits for which target."""
     grouped: dict[tuple[str, str], dict[str, None]] = {}
     for one in cells:
         what = f"compile:{one.target}" if one.kind == "compile" else one.target
         grouped.setdefault((what, one.reason), {})[one.patch] = None
     return [
         f"open  {what}: {reason}: {_listed(tuple(patches))}"
+        if known
+        else f"waits for {what}: {_listed(tuple(patches))}"
         for (what, reason), patches in grouped.items()
     ]
 
@@ -367,13 +359,20 @@ def _open_lines(cells: Iterable[OpenCell]) -> list[str]:
 def _fresh_lines(cells: Iterable[FreshCell]) -> list[str]:
     return [
         f"fresh  {one.patch} {'compiled for ' if one.kind == 'compile' else ''}{one.target} "
-        f"ROCm {one.rocm}: {one.says} ({one.record})"
+        f"ROCm {one.rocm or '?'}: {one.says} ({one.record})"
         for one in cells
     ]
 
 
 def _closing(plan: Plan) -> str:
     cells = plan.cells
+    if not plan.loads:
+        return (
+            "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
+            "machine with the GPU: contribbot verify NAME --require TARGET"
+            if plan.open
+            else "nothing waits for an AMD GPU"
+        )
     if not cells:
         return "nothing to run"
     said = f"{_count(len(plan.jobs), 'job')} for {_count(len(cells), 'cell')}"

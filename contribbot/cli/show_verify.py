@@ -37,14 +37,7 @@ from contribbot.verify.evidence import Record, missing
 
 
 class RecordView(Model):
-    """One record and what it is worth.
-
-    Attributes:
-        file: Where it lies, seen from the queue.
-        state: `fresh`, `stale`, `tampered` or `foreign`.
-        why: One line.
-        statement: Its content, where it can be read.
-    """
+    """One record and what it is worth."""
 
     file: str
     state: str
@@ -53,13 +46,9 @@ class RecordView(Model):
 
 
 class RecordList(Model):
-    """What `evidence show --json` and `evidence check --json` print.
+    """What `evidence show --json` and `evidence check --json` print."""
 
-    Attributes:
-        records: The records.
-        missing: Patches without a fresh record.
-    """
-
+    #: The records.
     records: tuple[RecordView, ...]
     missing: tuple[str, ...]
 

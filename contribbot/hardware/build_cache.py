@@ -21,7 +21,6 @@ from typing import Annotated, Final
 
 from pydantic import Field, JsonValue, ValidationError
 
-import contribbot
 from contribbot import process
 from contribbot.files import Kept, cache_folder, lock, used, write_atomically
 from contribbot.hardware.listing import Listing
@@ -63,11 +62,12 @@ class CompileError(Exception):
 @functools.cache
 def _own_digest() -> str:
     """Return the digest of what reads listings: its results depend on it too."""
-    total = hashlib.sha256()
-    root = Path(contribbot.__file__).parent
-    for path in sorted([*(root / "compiling").glob("*.py"), root / "hardware" / "targets.py"]):
-        total.update(path.read_bytes())
-    return total.hexdigest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in readers())).hexdigest()
+
+
+def readers() -> list[Path]:
+    """Return the files of this room: what reads and judges listings is among them."""
+    return sorted(Path(__file__).parent.glob("*.py"))
 
 
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:

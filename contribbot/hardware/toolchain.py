@@ -1,7 +1,7 @@
 """The compiler for HIP, target by target: ROCm's, else a clang of the PATH, else pip's.
 
 ROCm's own compiler comes with everything. A plain clang takes HIP's headers out of the
-triton wheel, and stand-ins for what those lack (see `contribbot/compiling/headers/README.md`).
+triton wheel, and stand-ins for what those lack (see `contribbot/hardware/headers/README.md`).
 So does zig's clang, which pip installs as `ziglang`; clang's own headers for HIP, which
 zig leaves out, lie in the wheel of clang-tidy.
 """

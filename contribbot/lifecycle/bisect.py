@@ -12,6 +12,7 @@ from contribbot.git.remote import commits_between, out_of_order
 from contribbot.lifecycle.stack import carried_over, git_source, land, like_of, pin_at, tags_of
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.lifecycle import Bisection, Need, Question, Step
+from contribbot.model.lifecycle import Says as Entry
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options, Watcher
@@ -218,10 +219,7 @@ def _unneeded(queue: Queue, name: str, pin: Pin, options: Options, watcher: Watc
     """Say whether a patch's checks pass without it."""
     moved = _moved(queue, name, pin, watcher)
     behaviour = needs_of(queue, [name], pin, moved, options=options, watcher=watcher)[name]
-    says: dict[Need, Says] = {
-        Need.NEEDED: "before",
-        Need.PARTLY: "before",
-        Need.SUPERSEDED: "after",
-        Need.UNCLEAR: "skipped",
-    }
-    return Seen(says[behaviour.verdict], behaviour.why)
+    said = {entry.says for entry in behaviour.entries} - {Entry.CANNOT}
+    if said == {Entry.PASSES}:
+        return Seen("after", behaviour.why)
+    return Seen("skipped" if behaviour.verdict is Need.UNCLEAR else "before", behaviour.why)

@@ -23,15 +23,13 @@ from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import (
     Behaviour,
     Decision,
-    Entry,
     Need,
     PatchPlan,
     RebasePlan,
-    Says,
     Superseded,
     Text,
 )
-from contribbot.model.patch import Patch, PatchFile
+from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.load import Queue, load_queue
@@ -175,36 +173,28 @@ def forget(queue: Queue) -> None:
         process.remove_tree(gone)
 
 
-def keep(queue: Queue, patch: Patch) -> None:
-    """Keep what a patch is in its history, before it is taken out."""
-    history.record(queue, patch.name, before=None, after=patch, why="as it was in the end")
-    folder = history.history_folder(queue.folder, patch.name) / "retired"
-    stated = (patch.folder / "patch.toml").read_bytes()
-    write_atomically(folder / "patch.toml", stated)
-    for file in patch.support:
-        write_atomically(folder / "checks" / file.name, file.content)
-
-
-def take_out(change: Transaction, patch: Patch) -> None:
-    """Delete what contribbot knows of a patch's folder.
+def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
+    """Delete what contribbot knows of a patch's folder, and keep it in the history.
 
     What else lies in it stays, and the folder then with it; `queue.toml` and the
     patches that depend on it are the caller's matter.
     """
-    folder = f"patches/{patch.name}"
+    folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
+    history.record(
+        change, patch.name, patch.files, patch.pin, why="as it was in the end",
+        below=history.digests(history.below_of(queue, patch.name)),
+    )  # fmt: skip
+    change.write(f"{kept}/patch.toml", (patch.folder / "patch.toml").read_bytes())
     change.delete(f"{folder}/patch.toml")
     for file in patch.files:
         change.delete(f"{folder}/{file.name}")
     for file in patch.support:
+        change.write(f"{kept}/checks/{file.name}", file.content)
         change.delete(f"{folder}/checks/{file.name}")
     # `contribbot new` puts it there, so that git keeps the folder.
     change.delete(f"{folder}/checks/.gitkeep")
-
-
-def note(queue: Queue, patch: Patch, why: str) -> None:
-    """Say in the history that a patch left the queue."""
     event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
-    history.append(queue.folder, patch.name, event)
+    history.note(change, patch.name, event)
 
 
 @dataclass(frozen=True)
@@ -348,14 +338,7 @@ def moves(one: PatchPlan) -> bool:
 
 def let_go(one: PatchPlan, superseded: Superseded) -> bool:
     """Say whether a patch is taken out of the queue."""
-    return superseded == "retire" and one.decision is Decision.SUPERSEDED and not unheard(one)
-
-
-def unheard(one: PatchPlan) -> tuple[Entry, ...]:
-    """Return what could not be run here, where only that may say that a patch is still needed."""
-    if one.behaviour is None or one.text is Text.UPSTREAM:
-        return ()
-    return tuple(entry for entry in one.behaviour.entries if entry.says is Says.CANNOT)
+    return superseded == "retire" and one.decision is Decision.SUPERSEDED
 
 
 def conflicted(plan: RebasePlan) -> list[str]:
@@ -406,25 +389,19 @@ def carry_out(queue: Queue, prepared: Prepared) -> RebasePlan:
     why = f"rebase from {move.old.tag} to {move.new.tag}"
     with transaction(queue.folder) as change:
         _same(queue, before)
-        # What goes is kept first: after the change it can be read nowhere any more.
-        for name in gone:
-            keep(queue, before[name])
-        for name in going:
-            if before[name].files:
-                history.record(queue, name, before=None, after=before[name], why=f"before {why}")
         for name in going:
             _write(change, queue, prepared, before[name], gone)
-        for name in gone:
-            take_out(change, before[name])
-        _write_queue(change, queue, move, gone)
-        change.commit()
-        now = load_queue(queue.folder)
-        for name in going:
-            if before[name].files:
-                history.record(now, name, before=None, after=now.patch(name), why=why)
+            was = history.digests([queue.patch(low) for low in queue.below(name)])
+            now = {low: digest_of(prepared.moved[low].files) for low in was if low in going}
+            for files, pin, what, below in (
+                (before[name].files, move.old, f"before {why}", was),
+                (prepared.moved[name].files, move.new, why, now),
+            ):
+                history.record(change, name, files, pin, why=what, below=below)
         for name in gone:
             reason = next(one.why for one in plan.patches if one.patch == name)
-            note(queue, before[name], f"superseded by {move.new.title}: {reason}")
+            take_out(change, queue, before[name], f"superseded by {move.new.title}: {reason}")
+        _write_queue(change, queue, move, gone)
     forget(queue)
     return plan.model_copy(update={"done": True})
 
@@ -616,15 +593,8 @@ def closing(plan: RebasePlan, wanted: Wanted) -> list[str]:
         lines.append(f"resolve conflicts: {again}{keep} --resolve")
     superseded = [one for one in blocking if one.decision is Decision.SUPERSEDED]
     keep = " (or keep: move them all the same)" if all(map(moves, superseded)) else ""
-    if any(not unheard(one) for one in superseded) and plan.superseded != "retire":
+    if superseded and plan.superseded != "retire":
         lines.append(f"take out what is superseded: --superseded retire{keep}")
-    for one in superseded:
-        if unheard(one) and plan.superseded != "keep":
-            what = ", ".join(f"{entry.label} ({entry.reason})" for entry in unheard(one))
-            lines.append(
-                f"{one.patch} is not taken out, for it may be needed: not run here: {what}"
-            )
-            lines.append("take it out where that can run; or move it: --superseded keep")
     return lines
 
 

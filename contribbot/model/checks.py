@@ -260,7 +260,7 @@ class Bench(Needy):
         at_least: What the base's time divided by the patched tree's must reach, in every case.
         memory_at_most: What the patched tree's peak memory divided by the base's may
             reach; only on a GPU.
-        rounds: Measurements of each side at first, over six pairs of processes; three times
+        rounds: Measurements of each side at first, over three pairs of processes; up to six times
             as many when they do not decide.
         timeout: Seconds that the whole may take.
         env: Environment variables for it.

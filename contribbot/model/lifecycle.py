@@ -26,9 +26,9 @@ class Says(enum.StrEnum):
 class Need(enum.StrEnum):
     """Whether a release still needs a patch, by what it does."""
 
-    #: Something that failed without the patch passes without it, and nothing fails as stated.
+    #: Every entry passes without it.
     SUPERSEDED = "superseded"
-    #: Something passes without it, and something else still fails as stated.
+    #: Something passes without it, and something else does not, or cannot be run here.
     PARTLY = "partly superseded"
     #: Something still fails as stated, and nothing passes.
     NEEDED = "needed"
@@ -88,9 +88,9 @@ class Behaviour(Model):
     def verdict(self) -> Need:
         """Whether the release still needs the patch."""
         said = {entry.says for entry in self.entries}
-        if Says.FAILS in said:
-            return Need.PARTLY if Says.PASSES in said else Need.NEEDED
-        return Need.SUPERSEDED if Says.PASSES in said else Need.UNCLEAR
+        if Says.PASSES in said:
+            return Need.SUPERSEDED if said == {Says.PASSES} else Need.PARTLY
+        return Need.NEEDED if Says.FAILS in said else Need.UNCLEAR
 
     @computed_field  # type: ignore[prop-decorator]  # the same
     @property

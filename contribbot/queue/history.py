@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import lock, write_atomically
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, VersionFile
 from contribbot.model.patch import Patch, PatchFile, digest_of
+from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
-from contribbot.queue.transaction import sync
+from contribbot.queue.transaction import Transaction, append_line, held_history
 
 #: From what decides to what does not.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
@@ -48,64 +47,32 @@ def now() -> datetime:
 
 
 def append(queue_folder: Path, name: str, event: Event) -> None:
-    """Add an event to the journal of a patch, down to the disk.
-
-    One write, so that a kill leaves the line or a torn part of it, which is passed over
-    by `read` and taken away by the next `append`.
-    """
-    with held(queue_folder):
+    """Add an event to the journal of a patch, down to the disk."""
+    with held_history(queue_folder):
         append_held(queue_folder, name, event)
 
 
-@contextlib.contextmanager
-def held(queue_folder: Path) -> Iterator[None]:
+def held(queue_folder: Path) -> AbstractContextManager[None]:
     """Hold the history of a queue: nobody else adds to it meanwhile."""
-    with lock(queue_folder / ".contribbot" / "history.lock", f"the history of {queue_folder}"):
-        yield
+    return held_history(queue_folder)
 
 
 def append_held(queue_folder: Path, name: str, event: Event) -> None:
     """Do what `append` does, inside `held`."""
-    path = journal_file(queue_folder, name)
-    line = EVENT.dump_json(event, exclude_none=True) + b"\n"
-    fresh = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        start = _mend(handle)
-        try:
-            _write(handle, line)
-            os.fsync(handle)
-        except OSError:
-            # A full disk: no part of the line stays.
-            with contextlib.suppress(OSError):
-                os.ftruncate(handle, start)
-            raise
-    finally:
-        os.close(handle)
-    if fresh:
-        for folder in (path.parent, path.parent.parent, queue_folder):
-            sync(folder)
+    append_line(journal_file(queue_folder, name), _line(event))
 
 
-def _mend(handle: int) -> int:
-    """Take away a last line that was cut short, or end one that only lacks its end."""
-    size = os.fstat(handle).st_size
-    content = os.pread(handle, size, 0)
-    torn = content[content.rfind(b"\n") + 1 :]
-    if not torn:
-        return size
-    if _parse(torn) is None:
-        os.ftruncate(handle, size - len(torn))
-        return size - len(torn)
-    _write(handle, b"\n")
-    return size + 1
+def note(change: Transaction, name: str, event: Event) -> None:
+    """Add an event to the journal of a patch, together with what else changes."""
+    change.append(_journal(name), _line(event))
 
 
-def _write(handle: int, content: bytes) -> None:
-    written = os.write(handle, content)
-    while written < len(content):
-        written += os.write(handle, content[written:])
+def _journal(name: str) -> str:
+    return f"history/{name}/journal.jsonl"
+
+
+def _line(event: Event) -> bytes:
+    return EVENT.dump_json(event, exclude_none=True) + b"\n"
 
 
 def _parse(line: bytes) -> Event | None:
@@ -122,9 +89,12 @@ def read(queue_folder: Path, name: str) -> list[Event]:
     """
     path = journal_file(queue_folder, name)
     try:
-        content = path.read_bytes()
+        return _events(path, path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _events(path: Path, content: bytes) -> list[Event]:
     rows = content.split(b"\n")
     events: list[Event] = []
     for number, row in enumerate(rows, start=1):
@@ -255,52 +225,41 @@ def version(queue_folder: Path, name: str, number: int) -> Version:
 
 
 def record(
-    queue: Queue,
+    change: Transaction,
     name: str,
+    files: Sequence[PatchFile],
+    pin: Pin,
     *,
-    before: Patch | None,
-    after: Patch,
     why: str,
-    earlier: Queue | None = None,
+    below: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Record what a patch has become, and what it was where that is not recorded yet.
+    """Record, with a change, what a patch is then, unless that is its last version already.
 
-    Call it after the change is on the disk: a version is never recorded that was not there.
-    A kill between the two is made good by the next call, to which it is `before`.
+    `below` are the digests of the patches that it stands on, by name, lowest first.
     """
-    with held(queue.folder):
-        # One that was only just begun has nothing to compare with.
-        if before is not None and before.files:
-            _note(earlier or queue, name, before, f"before {why}")
-        return _note(queue, name, after, why)
-
-
-def _note(queue: Queue, name: str, patch: Patch, why: str) -> int | None:
-    """Record a version, unless it is the last one."""
-    known = versions(queue.folder, name)
-    last = known[-1].event if known else None
-    if last is not None and (last.digest, last.base) == (patch.digest, patch.pin):
+    digest = digest_of(tuple(files))
+    journal = change.read(_journal(name)) or b""
+    known = [one for one in _events(Path(_journal(name)), journal)
+             if isinstance(one, VersionEvent)]  # fmt: skip
+    last = max(known, key=lambda one: one.version, default=None)
+    if not files or (last and (last.digest, last.base) == (digest, pin)):
         return None
     number = last.version + 1 if last else 1
-    path = history_folder(queue.folder, name) / f"v{number}.mbox"
-    write_atomically(path, b"".join(file.content for file in patch.files))
-    sync(path.parent)
-    count = len(patch.files)
+    count = len(files)
+    change.write(f"history/{name}/v{number}.mbox", b"".join(file.content for file in files))
     event = VersionEvent(
         time=now(),
-        summary=(
-            f"v{number}: {count} commit{'s' if count > 1 else ''} on {patch.pin.title}, {why}"
-        ),
+        summary=(f"v{number}: {count} commit{'s' if count > 1 else ''} on {pin.title}, {why}"),
         version=number,
-        digest=patch.digest,
-        upstream=patch.upstream.name,
-        pin=patch.pin.tag,
+        digest=digest,
+        upstream=pin.upstream,
+        pin=pin.tag,
         why=why,
-        files=tuple(VersionFile(name=one.name, size=len(one.content)) for one in patch.files),
-        base=patch.pin,
-        below=digests(below_of(queue, name)),
+        files=tuple(VersionFile(name=one.name, size=len(one.content)) for one in files),
+        base=pin,
+        below=dict(below or {}),
     )
-    append_held(queue.folder, name, event)
+    note(change, name, event)
     return number
 
 

@@ -621,10 +621,9 @@ def import_patch(
         if not wish.title:
             draft = replace(draft, title=made.title)
         add(change, draft, patches=made.files, touched=made.outcome.touched)
-        change.commit()
-        after = load_queue(queue.folder)
+        below = {name: there.patch(name).digest for name in _below(there, draft)}
         number = history.record(
-            after, draft.name, before=None, after=after.patch(draft.name), why="import"
+            change, draft.name, made.files, draft.pin, why="import", below=below
         )
     return Imported(**{**vars(made.outcome), "version": number})
 

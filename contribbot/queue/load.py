@@ -19,7 +19,7 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.git.patch_format import check_form
 from contribbot.model.patch import Patch, PatchFile, PatchSpec, QueueSpec
 from contribbot.model.pin import SOURCE_KINDS, Pin, Upstream
-from contribbot.queue.transaction import recover
+from contribbot.queue.transaction import consistent
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -196,8 +196,9 @@ class Queue:
         folder = self.folder / "patches" / name
         pin = self.pin(spec.upstream, spec.pin)
         assert pin is not None  # noqa: S101  load_queue has checked it
-        files = _patch_files(folder)
-        support = _check_files(folder / "checks")
+        files, support = consistent(
+            self.folder, lambda: (_patch_files(folder), _check_files(folder / "checks"))
+        )
         present = {file.name for file in support}
         for what, file in spec.needed_files():
             if file not in present:
@@ -228,7 +229,6 @@ class Queue:
 def find_queue(start: Path) -> Path:
     """Return the folder of the queue that a place belongs to."""
     for folder in (start, *start.parents):
-        recover(folder)
         if (folder / "patches" / "queue.toml").is_file():
             return folder
     raise UsageError(
@@ -238,7 +238,12 @@ def find_queue(start: Path) -> Path:
 
 def load_queue(folder: Path) -> Queue:
     """Read `queue.toml` and every `patch.toml`, and check them against each other."""
-    recover(folder)
+    # Paths of it go to git, which is run elsewhere.
+    folder = folder.absolute()
+    return consistent(folder, lambda: _load(folder))
+
+
+def _load(folder: Path) -> Queue:
     queue_file = folder / "patches" / "queue.toml"
     spec = read_model(queue_file, QueueSpec)
     known = upstreams.files(folder)

@@ -246,15 +246,10 @@ def _write(queue: Queue, patch: Patch, new: _New, *, why: str) -> int | None:
         if set(new.paths) != set(patch.spec.files):
             stated = (patch.folder / "patch.toml").read_bytes()
             changing.write(f"{folder}/patch.toml", set_patch(stated, files=new.paths))
-        if patch.files:
-            # What goes is kept first: killed after the change, nobody would have it any more.
-            history.record(queue, patch.name, before=None, after=patch, why=f"before {why}")
-        changing.commit()
-        # Inside the queue's lock: versions are numbered in the order of the changes.
-        after = load_queue(queue.folder)
-        return history.record(
-            after, patch.name, before=None, after=after.patch(patch.name), why=why
-        )
+        below = history.digests(history.below_of(queue, patch.name))
+        for files, what in ((patch.files, f"before {why}"), (new.files, why)):
+            number = history.record(changing, patch.name, files, patch.pin, why=what, below=below)
+        return number
 
 
 def _know(tree: Tree, digest: str, commits: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
   happen, so that a crash leaves what came before it.
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
-- `CONTRIBBOT_KERNELS`: the device whose kernels are counted (`kernelwatch`), or nothing.
+- `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
   is gone.
 """
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from contribbot.lifeline import guard_group, limit_files
-from contribbot.verify.run_result import IMPORTING, TESTING
+from contribbot.verify.broken import machine_fault, why_broken
 
 if TYPE_CHECKING:
     import coverage
@@ -238,27 +238,6 @@ class KernelWatch:
 
 #: An error message may hold a tensor; a report need not.
 _LONGEST_MESSAGE = 4000
-_NO_MEMORY = re.compile(
-    r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
-    r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
-    r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
-    r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
-)
-#: A shell's status for a program that is not there.
-_NOT_FOUND = 127
-#: What Python and the loader of shared libraries say.
-_NOT_LOADED = re.compile(
-    r"^(?:ModuleNotFoundError|ImportError|SyntaxError): |cannot open shared object file"
-    r"|undefined symbol: |invalid ELF header|version `\S+' not found",
-    re.MULTILINE,
-)
-#: What the CUDA and HIP runtimes say of a GPU that is not there (any more), or is broken.
-_NO_DEVICE = re.compile(
-    r"no (?:CUDA|ROCm)-capable device|[Nn]o (?:CUDA|HIP) GPUs are available"
-    r"|device\(s\) is/are busy or unavailable|device is unavailable"
-    r"|uncorrectable ECC error|GPU is lost|(?:cuda|hip)ErrorNoDevice"
-    r"|(?:CUDA|HIP) driver (?:initialization failed|version is insufficient)"
-)
 
 
 class Reporter:
@@ -269,6 +248,7 @@ class Reporter:
 
     def __init__(self, path: Path, folders: Sequence[str]) -> None:
         self.folders = folders
+        self._checks = str(Path.cwd())
         self._file = path.open("a", encoding="utf-8")
         self._coverage: coverage.Coverage | None = None
         self._testing = False
@@ -279,7 +259,7 @@ class Reporter:
         self._file.flush()
 
     def measure(self, configuration: str) -> None:
-        """Start to see which lines run, here and in processes that the check starts."""
+        """See which lines run under tests, here and in processes that the check starts."""
         import coverage  # noqa: PLC0415  only where lines are wanted
 
         self._coverage = coverage.Coverage(config_file=configuration, messages=False)
@@ -296,18 +276,16 @@ class Reporter:
                 self.write("line", file=file, line=line)
 
         watch(saw)
-        self._coverage.start()
-        self._coverage.switch_context(IMPORTING)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
         self.write("collected", tests=[_short(item.nodeid) for item in session.items])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test starts, so that a crash has a name."""
+        """Say which test starts, so that a crash has a name; from the first one on lines count."""
+        if self._coverage is not None and not self._testing:
+            self._coverage.start()
         self._testing = True
-        if self._coverage is not None:
-            self._coverage.switch_context(TESTING)
         self.write("start", test=_short(nodeid))
 
     @pytest.hookimpl(wrapper=True)
@@ -324,22 +302,30 @@ class Reporter:
                 "seconds": round(call.duration, 6),
             }
             if call.excinfo is not None:
-                fields |= _failure(call.excinfo.value)
+                fields |= self._told(call.excinfo.value)
             self.write("phase", **fields)
         return report
+
+    def pytest_exception_interact(
+        self, call: pytest.CallInfo[None], report: pytest.CollectReport | pytest.TestReport
+    ) -> None:
+        """Report a file that cannot be collected."""
+        if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
+            error = call.excinfo.value
+            # pytest puts an error of its own around what it quotes.
+            origin = error.__cause__ if isinstance(error, pytest.Collector.CollectError) else None
+            self.write("uncollected", test=_short(report.nodeid), **self._told(origin or error))
+
+    def _told(self, error: BaseException) -> dict[str, object]:
+        return {
+            "message": _plain(f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]),
+            "broken": why_broken(error, self._checks, self.folders),
+            "fault": machine_fault(error),
+        }
 
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None:
         """Take what a cell of a grid came to; `contribbot.numerics` calls it."""
         self.write("cell", **{**record, "test": _short(nodeid)})
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Report a file that cannot be collected."""
-        if report.failed:
-            self.write(
-                "uncollected",
-                test=_short(report.nodeid),
-                message=_plain(str(report.longrepr)[-_LONGEST_MESSAGE:]),
-            )
 
     def pytest_keyboard_interrupt(self) -> None:
         """Say that the session was stopped (Ctrl-C, `pytest.exit`), whatever its status will be."""
@@ -347,7 +333,7 @@ class Reporter:
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write down which lines ran, then that the end was reached."""
-        if self._coverage is not None:
+        if self._coverage is not None and self._testing:
             self._coverage.stop()
             try:
                 self._coverage.save()
@@ -381,54 +367,6 @@ def _short(nodeid: str) -> str:
 def _plain(text: str) -> str:
     """Spell out lone surrogates, which JSON readers refuse."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _failure(error: BaseException) -> dict[str, object]:
-    text = f"{type(error).__name__}: {error}"
-    return {
-        "message": _plain(text[:_LONGEST_MESSAGE]),
-        "broken": _is_broken(error),
-        "fault": _machine_fault(error),
-    }
-
-
-def _machine_fault(error: BaseException) -> str:
-    """Say what the machine, not the code, could not do: `memory`, `device`; or nothing.
-
-    torch names the one by a type and by words, the other by the words of the runtime
-    below (CUDA, HIP) alone.
-    """
-    names = {one.__name__ for one in type(error).__mro__}
-    if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
-        return "memory"
-    return "device" if _NO_DEVICE.search(str(error)) else ""
-
-
-def _is_broken(error: BaseException | None) -> bool:
-    """Say whether the tree or the machine is broken, which is never the stated reason.
-
-    What cannot be imported or found (a module, a tool) is not wrong, it is missing.
-    """
-    if error is None:
-        return False
-    if isinstance(error, ImportError | SyntaxError | FileNotFoundError) or _not_loaded(error):
-        return True
-    if getattr(error, "contribbot_broken", False) is True:
-        return True  # a library for checks says so of its own errors
-    if isinstance(error, BaseExceptionGroup) and any(map(_is_broken, error.exceptions)):
-        return True
-    return _is_broken(
-        error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    )
-
-
-def _not_loaded(error: BaseException) -> bool:
-    """Say whether a program was not found, or something is not there for it to import or load."""
-    if type(error).__name__ == "CalledProcessError":
-        said = getattr(error, "stderr", None) or getattr(error, "output", None) or b""
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-        return getattr(error, "returncode", 0) == _NOT_FOUND or bool(_NOT_LOADED.search(text))
-    return isinstance(error, OSError) and bool(_NOT_LOADED.search(str(error)))
 
 
 def main() -> None:

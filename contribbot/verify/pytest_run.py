@@ -23,10 +23,10 @@ from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.broken import Broken
 from contribbot.verify.missing import missing_modules
 from contribbot.verify.placement import Place
 from contribbot.verify.run_result import (
-    IMPORTING,
     CheckRun,
     Failure,
     Kernels,
@@ -92,7 +92,6 @@ def executed_lines(
         with contextlib.suppress(CoverageException, sqlite3.Error):
             data = CoverageData(str(path))
             data.read()
-            data.set_query_contexts([rf"^(?!{IMPORTING}$)"])
             for runs, file in witnessed.items():
                 ran = set(data.lines(runs) or ())
                 found[file.path] |= {line for there, line in file.lines.items() if there in ran}
@@ -107,7 +106,7 @@ class _Told:
         collected: The tests that there are.
         outcomes: What became of each test that has ended.
         current: The test that started last.
-        uncollected: Why a file could not be collected, or empty.
+        uncollected: Why a file could not be collected.
         stopped: Whether the session was stopped from inside.
         compiled: Lines that a compiler took over, by the file that runs.
         status: pytest's exit status, when the end was reached.
@@ -116,7 +115,7 @@ class _Told:
     collected: list[str] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
     current: str = ""
-    uncollected: str = ""
+    uncollected: Failure | None = None
     stopped: bool = False
     compiled: set[tuple[str, int]] = field(default_factory=set)
     status: int | None = None
@@ -136,8 +135,7 @@ def _take(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: Scrub)
     elif kind == "phase":
         _take_phase(run, told, event, scrub)
     elif kind == "uncollected":
-        last = scrub(str(event["message"])).strip().splitlines()[-1]
-        told.uncollected = last.removeprefix("E ").strip()
+        told.uncollected = _failure(test, event, "collect", scrub)
     elif kind in {"cell", "kernels"}:
         _take_seen(run, {name: value for name, value in event.items() if name != "event"}, scrub)
     elif kind == "line":
@@ -152,14 +150,18 @@ def _take_phase(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: 
     """Take over what became of a phase of a test, or of a part of it (a subtest)."""
     test, outcome = str(event.get("test", "")), str(event["outcome"])
     if outcome == "failed":
-        message = scrub(str(event.get("message", "")))
-        broken, fault = event.get("broken") is True, str(event.get("fault", ""))
-        run.failed.append(Failure(test, str(event["when"]), message, broken, fault))
+        run.failed.append(_failure(test, event, str(event["when"]), scrub))
     if told.outcomes.get(test) == "skipped" and outcome == "passed":
         run.partly.append(test)
     # A failing teardown outweighs a passed call; nothing outweighs a failure.
     if told.outcomes.get(test) != "failed":
         told.outcomes[test] = outcome
+
+
+def _failure(test: str, event: dict[str, JsonValue], when: str, scrub: Scrub) -> Failure:
+    broken = Broken(str(event["broken"])) if event.get("broken") else None
+    message = scrub(str(event.get("message", "")))
+    return Failure(test, when, message, broken, str(event.get("fault", "")))
 
 
 def _take_seen(run: CheckRun, seen: dict[str, JsonValue], scrub: Scrub) -> None:
@@ -180,8 +182,9 @@ def _filled(run: CheckRun, done: process.Supervised, told: _Told, folder: Path) 
     """Say whether a run met a full disk: a check may print such words and mean nothing by it."""
     if _NO_SPACE.encode() not in done.output:
         return False
-    said = (told.uncollected, *(one.message for one in run.failed))
-    return not told.ended(done) or any(_NO_SPACE in one for one in said) or is_full(folder)
+    failed = [*run.failed, *filter(None, [told.uncollected])]
+    said = any(_NO_SPACE in failure.message for failure in failed)
+    return said or not told.ended(done) or is_full(folder)
 
 
 def _trouble(
@@ -210,14 +213,15 @@ def _trouble(
 def _unusable(run: CheckRun, told: _Told) -> tuple[Trouble, str] | None:
     """Say why a run that reached its end shows nothing, or None."""
     if told.uncollected:
-        return Trouble.UNCOLLECTED, f"could not be collected: {told.uncollected}"
+        run.broken = told.uncollected.broken
+        return Trouble.UNCOLLECTED, f"could not be collected: {told.uncollected.first}"
     missed = [test for test in told.collected if test not in told.outcomes]
     if missed:
         return Trouble.STOPPED, f"stopped before {missed[0]} had run"
     if told.stopped or told.status == _INTERRUPTED:
         return Trouble.STOPPED, "its session was stopped"
     for failure in run.failed:
-        if failure.when != "call" and not failure.fault:
+        if failure.when != "call" and not failure.fault and not failure.broken:
             return Trouble.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
     if not run.ran:
         skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""

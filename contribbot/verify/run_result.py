@@ -17,6 +17,7 @@ from contribbot.files import cache_folder
 from contribbot.model.base import Model
 from contribbot.model.evidence import RunnerFault
 from contribbot.numerics.records import CellRecord
+from contribbot.verify.broken import Broken
 
 _Count = Annotated[int, Field(ge=1)]
 
@@ -70,11 +71,6 @@ class Scrub:
         return "\n".join(lines)
 
 
-#: What coverage calls the lines that run under a test, and those that run before one.
-TESTING: Final = "test"
-IMPORTING: Final = "import"
-
-
 @dataclass(frozen=True)
 class Witnessed:
     """A file of which the executed lines are wanted.
@@ -103,6 +99,8 @@ def find_again(wanted: Sequence[int], file: Path, runs: Path) -> dict[int, int]:
 #: Failures of one run that a record holds in full, and characters of the others.
 _IN_FULL: Final = 20
 _SHORT: Final = 200
+#: Characters of a message that a reason quotes.
+_LINE: Final = 300
 
 
 class Trouble(enum.StrEnum):
@@ -137,20 +135,21 @@ PASSING: Final = frozenset({
 class Failure:
     """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
 
-    `broken`: something could not be imported, loaded or found. `fault`: what this machine
-    could not do (`memory`, `device`), or empty.
+    `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
+    or empty.
     """
 
     test: str
     when: str
     message: str
-    broken: bool
+    broken: Broken | None = None
     fault: str = ""
 
     @property
     def first(self) -> str:
-        """The first line of the message."""
-        return self.message.partition("\n")[0]
+        """The first line of the message; the log has all of it."""
+        line = self.message.partition("\n")[0]
+        return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
 
 @dataclass
@@ -158,7 +157,8 @@ class CheckRun:
     """What one run of one check on one tree came to.
 
     `partly` are tests of which a part was skipped. `trouble` says why the run as a whole shows
-    nothing, `told` puts it into words. `executed` are the lines that ran under tests, by tree
+    nothing, `told` puts it into words, `broken` says what its file could not be collected for.
+    `executed` are the lines that ran under tests, by tree
     path, of those that the patch adds. `missing` are the modules that a broken check lacks.
     `suspicion` is what could be the runner's doing; `cleared`: a known-good kernel ran well after
     that, so that it is not.
@@ -171,6 +171,7 @@ class CheckRun:
     status: int | None = None
     trouble: Trouble | None = None
     told: str = ""
+    broken: Broken | None = None
     command: str = ""
     seconds: float = 0.0
     limit: float = 0.0

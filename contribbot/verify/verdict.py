@@ -10,6 +10,7 @@ from typing import Final
 
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
+from contribbot.verify.broken import Broken
 from contribbot.verify.run_result import CheckRun, Failure, Trouble
 from contribbot.verify.runner_fault import lacked
 
@@ -45,9 +46,7 @@ _REFUTES: Final = frozenset({
     Cause.PASSES_BASE, Cause.OTHER_REASON,
 })  # fmt: skip
 #: Troubles by which a patched tree refutes itself where the base ends well.
-_DIES: Final = frozenset(
-    {Trouble.FLOODED, Trouble.CRASHED, Trouble.ENDED_EARLY, Trouble.FIXTURE, Trouble.MEDDLED}
-)
+_DIES: Final = frozenset({Trouble.FLOODED, Trouble.CRASHED, Trouble.ENDED_EARLY, Trouble.FIXTURE})
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Judgement:
     """What a check came to: the cause, the side and test that it was seen in, and the words.
 
     `more` counts further tests of the same kind; `words` say more than the cause does; `trouble`
-    is how a run died.
+    is how a run died, `broken` why nothing could be tested.
     """
 
     cause: Cause
@@ -64,6 +63,7 @@ class Judgement:
     more: int = 0
     words: str = ""
     trouble: Trouble | None = None
+    broken: Broken | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -130,10 +130,11 @@ def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
         return Judgement(cause, side, run.told)
     if side != "base" and other.trouble is None:
         hangs = run.trouble is Trouble.TIMED_OUT and other.seconds * _HANGS < run.limit
-        if hangs or run.trouble in _DIES:
+        if hangs or run.trouble in _DIES or run.broken is Broken.OWN_IMPORT:
             return Judgement(Cause.DIES_PATCHED, side, run.told, trouble=run.trouble)
-    died = run.trouble in {*_DIES, Trouble.TIMED_OUT} - {Trouble.FIXTURE}
-    return Judgement(Cause.DIED if died else Cause.BROKEN, side, run.told)
+    died = run.trouble in {*_DIES, Trouble.TIMED_OUT, Trouble.MEDDLED} - {Trouble.FIXTURE}
+    cause = Cause.DIED if died else Cause.BROKEN
+    return Judgement(cause, side, run.told, broken=run.broken)
 
 
 def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> Judgement | None:
@@ -178,7 +179,7 @@ def unlike_stated(check: Check, failed: Sequence[Failure], where: str = "base") 
     """Judge failures by the one that is another than a fail-to-pass check states; None: none is."""
     for failure in failed:
         if failure.broken:
-            return Judgement(Cause.BROKEN, where, _name(failure))
+            return Judgement(Cause.BROKEN, where, _name(failure), broken=failure.broken)
         if not re.search(check.reason, failure.message):
             return Judgement(Cause.OTHER_REASON, where, _name(failure))
     return None
@@ -201,9 +202,10 @@ def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
 
 
 def _failed(cause: Cause, side: str, failed: Sequence[Failure]) -> Judgement:
-    broken = next((one for one in failed if one.broken), None)
-    if broken is not None:
-        return Judgement(Cause.BROKEN, side, _name(broken))
+    for failure in failed:
+        # That the patched tree imports from itself what it has not is the patch's doing.
+        if failure.broken and (failure.broken is not Broken.OWN_IMPORT or side == "base"):
+            return Judgement(Cause.BROKEN, side, _name(failure), broken=failure.broken)
     return Judgement(cause, side, _name(failed[0]), len(failed) - 1)
 
 
@@ -230,12 +232,18 @@ _SENTENCES: Final = {
     Cause.REFERENCES_DIFFER: (
         "the check is broken: inputs and references must be the same on both trees: {told}"
     ),
-    Cause.BROKEN: "the check is broken on the {side}: {told}",
     Cause.DIED: "the check did not end well on the {side}: {told}",
     Cause.SKIPPED: "skipped on the {side}, so it shows nothing: {told}",
     Cause.DIFFERENT_TESTS: "the check is broken: runs on the {side} only: {told}",
     Cause.FLAKY: "flaky: two runs on the {side} differ: {told}",
     Cause.MACHINE: "on the {side}, {told}",
+}
+_BROKEN: Final = {
+    Broken.IMPORTS: "the {side} imports what is not installed here: {told}",
+    Broken.OWN_IMPORT: "the {side} imports what it does not have: {told}",
+    Broken.NETWORK: "it needs the network on the {side}: {told}",
+    Broken.READ_ONLY: "it writes where no check may on the {side}: {told}",
+    Broken.CHECK: "the check is broken on the {side}: {told}",
 }
 
 
@@ -243,5 +251,7 @@ def sentence(judgement: Judgement) -> str:
     """Return one line for people; nothing reads it back."""
     if judgement.words:
         return judgement.words
-    said = _SENTENCES[judgement.cause].format(side=judgement.side, told=judgement.told)
+    broken = judgement.cause is Cause.BROKEN
+    words = _BROKEN[judgement.broken or Broken.CHECK] if broken else _SENTENCES[judgement.cause]
+    said = words.format(side=judgement.side, told=judgement.told)
     return f"{said} (and {judgement.more} more)" if judgement.more else said

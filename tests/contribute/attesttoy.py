@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from contribbot.contribute.asking import ask_all, conclude, prepare
-from contribbot.contribute.attested import attestation_file, read
-from contribbot.contribute.opening.updating import Text
-from contribbot.contribute.text.body import make_body
-from contribbot.model.attestation import Attestation, Attester
+from contribbot.contribute.attest import ask_all, attestation_file, conclude, prepare, read
+from contribbot.contribute.body import make_body
+from contribbot.contribute.model import Attestation, Attester
+from contribbot.contribute.publication import Text
 from tests.contribute.gatetoy import Table
 
 ANSWERS = ("yes", "It drafted the change.", "lint --all, on my desk", "yes")

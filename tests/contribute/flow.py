@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from contribbot.model.follow import Followed, FollowReport
+from contribbot.contribute.model import Followed, FollowReport
 from tests.conftest import Program, Ran
 from tests.contribute.bodytoy import TEMPLATE
 from tests.contribute.gatetoy import RULES, Table, make_table

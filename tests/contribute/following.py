@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contribbot.contribute.following.follow import Following, follow
+from contribbot.contribute.follow import Following, follow
+from contribbot.contribute.model import Followed
 from contribbot.github.client import GitHub as Client
-from contribbot.model.follow import Followed
 from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue

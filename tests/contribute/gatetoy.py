@@ -17,11 +17,11 @@ from typer.testing import CliRunner, Result
 from contribbot.cli import contribute
 from contribbot.cli.options import Settings
 from contribbot.contribute.gate import judge
+from contribbot.contribute.model import Gate, Row
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
 from contribbot.github.waits import Waits
-from contribbot.model.gate import Gate, Row
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.contribute.bodytoy import TEMPLATE

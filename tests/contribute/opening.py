@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contribbot.contribute.opening.branch import branch_of
-from contribbot.contribute.opening.opened import Opened, Tools, Wanted
-from contribbot.contribute.opening.opening import open_all
-from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.branch import branch_of
+from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
+from contribbot.contribute.publication import Text
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from contribbot.contribute.opening.branch import branch_of
-from contribbot.contribute.opening.opened import Opened, Tools, Wanted
-from contribbot.contribute.opening.opening import open_all
-from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.branch import branch_of
+from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
+from contribbot.contribute.publication import Text
 from contribbot.github.client import connect
 from contribbot.github.waits import Waits
 from contribbot.queue.load import load_queue

@@ -15,9 +15,8 @@ from typer.testing import Result
 
 from contribbot.cli import contribute
 from contribbot.cli.show_contribute import visible
-from contribbot.contribute.attest import require
-from contribbot.contribute.attested import read
-from contribbot.model.attestation import Attestation
+from contribbot.contribute.attest import read, require
+from contribbot.contribute.model import Attestation
 from tests.contribute.attesttoy import ANSWERS, attested, file, posted
 from tests.contribute.gatetoy import CHANGES, Proved, Table, edit, make_proved, make_table
 from tests.contribute.terminal import LATE, Terminal, sitting

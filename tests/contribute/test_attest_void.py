@@ -8,16 +8,12 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.contribute.asking import ask_all, questions_of
-from contribbot.contribute.attest import changes, differences, require
-from contribbot.contribute.attested import read
-from contribbot.contribute.opening.updating import Text
-from contribbot.contribute.text.templates import rules_of
+from contribbot.contribute.attest import ask_all, changes, differences, questions_of, read, require
+from contribbot.contribute.body import rules_of
+from contribbot.contribute.model import Basis, Question, RowState
+from contribbot.contribute.publication import Text
 from contribbot.errors import AttestationError
 from contribbot.files import write_atomically
-from contribbot.model.attestation import Basis
-from contribbot.model.gate import RowState
-from contribbot.model.rules import Question
 from tests.conftest import Program
 from tests.contribute.attesttoy import attested, file, posted
 from tests.contribute.gatetoy import Proved, Table, edit, make_table

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from contribbot.cli import contribute as contribute_module
 from contribbot.cli.options import Settings
-from contribbot.contribute.text.body import Body, make_body
-from contribbot.contribute.text.templates import headings, rules_of, template_of
+from contribbot.contribute.body import Body, headings, make_body, rules_of, template_of
 from contribbot.errors import NotProvedError, QueueError, UsageError
 from contribbot.model.patch import Contribution
 from contribbot.queue.load import Queue, load_queue

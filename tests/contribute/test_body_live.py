@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.text.body import Body, make_body
+from contribbot.contribute.body import Body, make_body
 from tests.contribute.gatetoy import LIVE, Proved, Table, make_table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.attest import changes, require
-from contribbot.contribute.attested import read, searched
-from contribbot.contribute.gate.looks import look_file
-from contribbot.contribute.opening.updating import Text
-from contribbot.contribute.text.body import make_body
-from contribbot.model.gate import Look
+from contribbot.contribute.attest import changes, read, require, searched
+from contribbot.contribute.body import make_body
+from contribbot.contribute.duplicates import look_file
+from contribbot.contribute.model import Look
+from contribbot.contribute.publication import Text
 from tests.contribute.attesttoy import attested
 from tests.contribute.gatetoy import CHANGES, Proved, Table, edit, make_table
 from tests.github.handle import GitHub

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.gate import duplicates, samechange
-from contribbot.contribute.gate.differing import with_reasons
-from contribbot.contribute.gate.looks import look_file
-from contribbot.model.gate import Candidate, Gate
+from contribbot.contribute import duplicates
+from contribbot.contribute.duplicates import look_file
+from contribbot.contribute.model import Candidate, Gate
+from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import (
     CHANGES,
     NOW,
@@ -120,7 +120,7 @@ def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(with_pin: Tabl
 def test_what_was_not_compared_whole_is_said(
     with_pin: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samechange, "SERIES", 1)
+    monkeypatch.setattr(duplicates, "SERIES", 1)
     with_pin.pull("beside", {"src/toy/area.py": BESIDE})
     with_pin.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=with_pin.github.add_user("eve"))
     assert "the commits of 1 of 2 pull requests were compared" in with_pin.gate().limits
@@ -304,7 +304,7 @@ def test_what_is_no_reason_is_refused_and_nothing_is_written(
     ],
 )
 def test_a_reason_is_added_to_any_layout(toml: str) -> None:
-    changed = with_reasons(toml.encode(), {"o/n#7": 'Because of "that".'}).decode()
+    changed = set_different(toml.encode(), {"o/n#7": 'Because of "that".'}).decode()
     wanted = tomllib.loads(toml)
     wanted.setdefault("contribution", {}).setdefault("different", {})["o/n#7"] = (
         'Because of "that".'

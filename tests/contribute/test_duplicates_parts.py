@@ -2,10 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.gate.candidates import terms
-from contribbot.contribute.gate.ours import ours_of
-from contribbot.contribute.gate.patchids import patch_id, patch_ids
-from contribbot.contribute.gate.touching import functions, read_diff, read_hunks, shared_functions
+from contribbot.contribute.duplicates import (
+    functions,
+    ours_of,
+    patch_id,
+    patch_ids,
+    read_diff,
+    read_hunks,
+    shared_functions,
+    terms,
+)
 from contribbot.queue.load import load_queue
 from tests.contribute.tracked import tracked_queue
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from contribbot.contribute.text.body import make_body, render
-from contribbot.contribute.text.figures import gather
-from contribbot.contribute.text.grid import grid_of, not_run
-from contribbot.contribute.text.reproducer import make_reproducer
-from contribbot.contribute.text.templates import rules_of, template_of
+from contribbot.contribute.body import make_body, render, rules_of, template_of
+from contribbot.contribute.figures import gather, grid_of, not_run
+from contribbot.contribute.reproducer import make_reproducer
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
 from tests.conftest import dig

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from contribbot.cli.show_contribute import follow_lines
-from contribbot.contribute.following import lastlook
-from contribbot.contribute.following.threads import short_id
+from contribbot.contribute import follow
+from contribbot.contribute.model import FollowReport, ThreadCount
+from contribbot.contribute.reviews import short_id
 from contribbot.errors import ExitCode
 from contribbot.github.auth import Secret
-from contribbot.model.follow import FollowReport, ThreadCount
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.toml_edit import remove_from_order
@@ -42,7 +42,7 @@ from tests.github.state_social import (
     set_labels,
 )
 from tests.github.wire import Answer, Request
-from tests.toy import Toy
+from tests.toy import Toy, record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
 
@@ -120,10 +120,10 @@ def test_how_far_it_is_behind_is_told_with_the_time_of_the_comparison(post: Post
     post.pass_ci()
     first = post.one()
     assert first.compared is not None
-    kept = lastlook.load(post.queue, "area")
+    kept = follow.load(post.queue, "area")
     assert kept is not None
     earlier = first.model_copy(update={"compared": first.compared - timedelta(days=3)})
-    lastlook.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
+    follow.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
     found = post.look()
     said = f"; up to date with it on {earlier.compared:%Y-%m-%d %H:%M} UTC"
     assert any(one.endswith(said) for one in follow_lines(found.report))
@@ -517,10 +517,10 @@ def test_how_old_the_count_of_threads_is_is_said(post: Post) -> None:
     assert first.looked is not None
     # GitHub does not say by the pull request that a thread was resolved.
     pull.resolved.add(said.id)
-    kept = lastlook.load(post.queue, "area")
+    kept = follow.load(post.queue, "area")
     assert kept is not None
     earlier = first.model_copy(update={"looked": first.looked - timedelta(days=3)})
-    lastlook.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
+    follow.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
     assert f"0 resolved on {earlier.looked:%Y-%m-%d %H:%M} UTC" in text_of(post)
 
 
@@ -574,7 +574,7 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
 ) -> None:
     pull = post.open()
     queue = post.queue
-    history.record(queue, "area", before=None, after=queue.patch("area"), why="test")
+    record(queue, queue.patch("area"), why="test")
     assert any(isinstance(one, VersionEvent) for one in post.events())
     folder = post.toy.queue / "patches"
     stated = (folder / "queue.toml").read_bytes()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from contribbot.contribute.gate import RULES, judge
+from contribbot.contribute.model import Gate, RowState
 from contribbot.github import client
 from contribbot.github.waits import Waits
-from contribbot.model.gate import Gate, RowState
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import history
 from tests.contribute.gatetoy import (

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.gate.looks import look_file
+from contribbot.contribute.duplicates import look_file
+from contribbot.contribute.model import Gate, RowState
 from contribbot.github.waits import Waits
-from contribbot.model.gate import Gate, RowState
 from tests.contribute.gatetoy import Proved, Table, make_table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
 from tests.github.handle import GitHub

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.contribute.gate import judge
-from contribbot.model.gate import Row
+from contribbot.contribute.model import Row
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import history
 from tests.contribute.gatetoy import CHANGES, NOW, Proved, Table, edit, make_table

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from contribbot.contribute.following.landing import Fate, Landing, landing
+from contribbot.contribute.landing import Fate, Landing, landing
 from tests.contribute.following import AREA, Post, make_post
 from tests.github.handle import GitHub
 from tests.github.state_social import add_event

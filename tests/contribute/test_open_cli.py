@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
 from contribbot.cli.options import Settings
-from contribbot.contribute import asking
-from contribbot.contribute.text.body import make_body
+from contribbot.contribute import attest as attest_module
+from contribbot.contribute.body import make_body
 from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
 from tests.contribute.opening import WRITES
 from tests.github.handle import GitHub
@@ -35,13 +35,13 @@ def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
 def attest(table: Table) -> None:
     """Let a person attest the patch as it is."""
     queue = table.queue
-    shown = asking.prepare(queue, "area", table.gate(now=datetime.now(UTC)))
-    answers = asking.ask_all(
+    shown = attest_module.prepare(queue, "area", table.gate(now=datetime.now(UTC)))
+    answers = attest_module.ask_all(
         shown.questions, lambda one: "yes" if one.answer == "yes" else "on a machine of mine"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CONFIG_GLOBAL", table.env()["GIT_CONFIG_GLOBAL"])
-        asking.conclude(queue, shown, answers, asking.person_of(queue))
+        attest_module.conclude(queue, shown, answers, attest_module.person_of(queue))
 
 
 def run(table: Table, *args: str, **env: str) -> Result:

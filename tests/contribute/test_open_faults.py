@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.state import state
+from contribbot.contribute.publication import state
 from contribbot.errors import GitHubError, OpeningError
 from tests.contribute.opening import make_desk
 from tests.github.faults import KILL_AFTER, KILL_BEFORE, WIRE_FAULTS, Fault, Faults, each

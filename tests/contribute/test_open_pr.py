@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.state import state
+from contribbot.contribute.publication import state
 from contribbot.model.history import PullRequestEvent
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.handle import GitHub

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from contribbot.contribute.opening.opened import Opened, Wanted
-from contribbot.contribute.opening.opening import open_all
-from contribbot.contribute.opening.updating import Text
+from contribbot.contribute.open_pr import Opened, Wanted, open_all
+from contribbot.contribute.publication import Text
 from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
 from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.model.patch import Patch

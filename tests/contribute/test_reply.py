@@ -4,13 +4,12 @@ import contextlib
 
 import pytest
 
-from contribbot.contribute.following import reply as replying
-from contribbot.contribute.following.reply import Replied, reply, text_from
-from contribbot.contribute.following.threads import short_id
-from contribbot.contribute.state import state
+from contribbot.contribute import reviews
+from contribbot.contribute.model import GITHUB_LIMIT
+from contribbot.contribute.publication import state
+from contribbot.contribute.reviews import Replied, reply, short_id, text_from
 from contribbot.errors import GitHubError, UncertainError, UsageError
 from contribbot.model.history import DoneEvent, IntentEvent
-from contribbot.model.rules import GITHUB_LIMIT
 from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
@@ -215,7 +214,7 @@ def test_the_key_names_no_text_and_a_crash_before_another_answer_is_no_hindrance
     keys = [one.key for one in post.events() if isinstance(one, IntentEvent)]
     assert len(set(keys)) == 2
     assert all("areas" not in key for key in keys)
-    assert replying.REPLY == "reply"
+    assert reviews.REPLY == "reply"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from contribbot.contribute.following.reply import reply
-from contribbot.contribute.following.threads import short_id
-from contribbot.contribute.state import state
+from contribbot.contribute.publication import state
+from contribbot.contribute.reviews import reply, short_id
 from contribbot.errors import GitHubError, MovedError
 from tests.contribute.following import AREA, LINE, make_post
 from tests.github.faults import FORBIDDEN, UNAUTHORIZED, Fault, Faults, primary_limit

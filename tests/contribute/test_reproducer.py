@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from contribbot.cli import contribute
 from contribbot.cli.options import Settings
-from contribbot.contribute.text.reproducer import Reproducer, make_reproducer, write_reproducer
+from contribbot.contribute.reproducer import Reproducer, make_reproducer, write_reproducer
 from contribbot.errors import NotProvedError, UsageError
 from contribbot.queue.load import load_queue
 from tests.conftest import Program

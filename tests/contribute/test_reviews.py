@@ -6,11 +6,11 @@ import pytest
 from github.PullRequestComment import PullRequestComment
 
 from contribbot.cli.show_contribute import reviews_lines
-from contribbot.contribute.following.threads import reviews, rows_of, short_id, threads_of
+from contribbot.contribute.model import ReviewsReport
+from contribbot.contribute.reviews import reviews, rows_of, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.requester import Requester
 from contribbot.github.waits import Waits
-from contribbot.model.follow import ReviewsReport
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.contribute.test_follow import HOSTILE
 from tests.github.faults import FORBIDDEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.stack import waits_for
+from contribbot.contribute.publication import waits_for
 from contribbot.errors import OpeningError
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from contribbot import upstreams
-from contribbot.contribute.text.sections import BLOCKS
-from contribbot.contribute.text.templates import compare_with_live, headings, rules_of, template_of
+from contribbot.contribute.body import BLOCKS, compare_with_live, headings, rules_of, template_of
+from contribbot.contribute.model import Rules, Template
 from contribbot.errors import QueueError
-from contribbot.model.rules import Rules, Template
 from contribbot.queue.load import load_queue, read_model
 from tests.contribute.bodytoy import describe
 from tests.toy import Toy

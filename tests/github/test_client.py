@@ -8,9 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from contribbot.contribute.opening.base import Tip
-from contribbot.contribute.opening.branch import Place, make_commits, put_ref
-from contribbot.contribute.opening.carryover import Carried, Made
+from contribbot.contribute.branch import Carried, Made, Place, Tip, make_commits, put_ref
 from contribbot.errors import GitHubError, NotFoundError, RefusedError
 from contribbot.github.client import GitHub as Client
 from contribbot.github.dry_run import UNKNOWN, planned

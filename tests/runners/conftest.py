@@ -35,8 +35,8 @@ from contribbot.model.evidence import (
     seal_of,
 )
 from contribbot.model.patch import units_of
-from contribbot.model.runners import Plan
 from contribbot.queue.load import Queue, load_queue
+from contribbot.runners.model import Plan
 from contribbot.runners.plan import make_plan
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import _no_pause, github, proved

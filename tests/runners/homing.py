@@ -21,9 +21,8 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from contribbot.cli import main, runners
-from contribbot.model.actions import Again, CellState, Collected
 from contribbot.model.evidence import Outcome, seal_of
-from contribbot.model.runners import Job, Plan
+from contribbot.runners.model import Again, CellState, Collected, Job, Plan
 from tests.conftest import dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.jobdone import JobDone
-from contribbot.model.runners import Plan
+from contribbot.runners.model import JobDone, Plan
 from tests.hiptoy import LONG, QUICK, entry, put_kernel, seen_once
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
 from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, git

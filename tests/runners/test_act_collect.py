@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.actions import CellState, Collected
-from contribbot.model.runners import Plan
+from contribbot.runners.model import CellState, Collected, Plan
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import seen_once
 from tests.runners.conftest import Ranged

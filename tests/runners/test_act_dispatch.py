@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.model.actions import CellState, Collected
-from contribbot.model.runners import Plan
+from contribbot.runners.model import CellState, Collected, Plan
 from tests.github.state_actions import Storage, actions_of, add_job, end_job, upload
 from tests.runners.conftest import Ranged
 from tests.runners.homing import REPOSITORY, Home
@@ -66,7 +65,7 @@ def test_dispatch_verify_collect(
             if run.status != "completed":
                 work(act, home, run)
 
-        monkeypatch.setattr("contribbot.runners.sending.sleep", sleep)
+        monkeypatch.setattr("contribbot.runners.dispatch.sleep", sleep)
         sent = home.command("dispatch", "area")
         (run,) = actions_of(repository).runs.values()
         # The selection reached the plan: of the other patch nothing was compiled.

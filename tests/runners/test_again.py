@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.model.actions import CellState
+from contribbot.runners.model import CellState
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged

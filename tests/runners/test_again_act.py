@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.model.actions import CellState
 from contribbot.model.evidence import RESULTS, Verdict
-from contribbot.model.jobdone import JobDone
-from contribbot.model.runners import Plan
+from contribbot.runners.model import CellState, JobDone, Plan
 from tests.conftest import dig
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import seen_once

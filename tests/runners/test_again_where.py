@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.model.actions import CellState
 from contribbot.runners.config import load_fleet
+from contribbot.runners.model import CellState
 from contribbot.runners.plan import again
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contribbot.github.auth import Server
-from contribbot.model.actions import CellState
-from contribbot.runners.attested import NO_PROGRAM, VERIFIED, attested, is_denied
+from contribbot.runners.artifacts import NO_PROGRAM, VERIFIED, Attestation, attested
+from contribbot.runners.model import CellState
 from tests.runners.homing import RAN, Home, states, why
 from tests.runners.homing import home as home  # noqa: PLC0414  pytest finds it by this name
 
@@ -24,7 +24,7 @@ def stand_in(folder: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}:/usr/bin:/bin", "GITHUB_TOKEN": "ghs_x", "AWS_SECRET": "y"}
 
 
-def ask(folder: Path, environment: dict[str, str]) -> str:
+def ask(folder: Path, environment: dict[str, str]) -> Attestation:
     """Ask about a zip."""
     return attested(folder / "a.zip", COMMIT, repository="ada/queue", server=Server(),
                     environment=environment)  # fmt: skip
@@ -32,14 +32,13 @@ def ask(folder: Path, environment: dict[str, str]) -> str:
 
 def test_no_gh(tmp_path: Path) -> None:
     said = ask(tmp_path, {"PATH": str(tmp_path)})
-    assert said == NO_PROGRAM == "attestation not verified: gh is not installed"
-    assert not is_denied(said)
+    assert said == (NO_PROGRAM, False) == ("attestation not verified: gh is not installed", False)
 
 
 def test_verified_by_the_queues_own_workflow(tmp_path: Path) -> None:
     told = tmp_path / "told"
     env = stand_in(tmp_path / "bin", f'echo "$@" > {told}; env >> {told}')
-    assert ask(tmp_path, env) == VERIFIED
+    assert ask(tmp_path, env) == (VERIFIED, False)
     arguments, *variables = told.read_text().splitlines()
     assert arguments == (
         f"attestation verify {tmp_path}/a.zip --repo ada/queue --signer-workflow "
@@ -66,30 +65,30 @@ def test_verified_by_the_queues_own_workflow(tmp_path: Path) -> None:
 def test_not_verified(tmp_path: Path, said: str, *, denied: bool) -> None:
     env = stand_in(tmp_path / "bin", f"printf '%s\\n' '{said}' >&2; exit 1")
     told = ask(tmp_path, env)
-    assert told.startswith("attestation not verified: ")
-    assert told.isprintable()
-    assert is_denied(told) is denied
+    assert told.said.startswith("attestation not verified: ")
+    assert told.said.isprintable()
+    assert told.denied is denied
 
 
 def test_gh_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("contribbot.runners.attested._SECONDS", 0.5)
+    monkeypatch.setattr("contribbot.runners.artifacts._SECONDS", 0.5)
     env = stand_in(tmp_path / "bin", "sleep 60")
     said = ask(tmp_path, env)
-    assert said == "attestation not verified: gh gave no answer in 0.5 s"
+    assert said == ("attestation not verified: gh gave no answer in 0.5 s", False)
 
 
 @pytest.mark.parametrize("signed", [False, True])
 def test_where_a_run_attests_what_is_not_attested_is_refused(
     home: Home, monkeypatch: pytest.MonkeyPatch, *, signed: bool
 ) -> None:
-    def deny(path: Path, commit: str, *, repository: str, server: Server) -> str:
+    def deny(path: Path, commit: str, *, repository: str, server: Server) -> Attestation:
         del repository, server
         assert commit == home.run.head_sha
         assert path.is_file()
         kept = path.stat().st_size == home.run.artifacts[0].size
-        return VERIFIED if kept else "attestation not verified: Error: no attestations found"
+        return Attestation(VERIFIED) if kept else Attestation("no attestations found", denied=True)
 
-    monkeypatch.setattr("contribbot.runners.gather.attested", deny)
+    monkeypatch.setattr("contribbot.runners.artifacts.attested", deny)
     home.send(RAN)
     home.add_job("attest", "success" if signed else "skipped")
     found = home.collected()

@@ -9,9 +9,9 @@ import pytest
 from contribbot.errors import ExitCode
 from contribbot.github.waits import Waits
 from contribbot.lifecycle.status import target_states
-from contribbot.model.actions import CellState, Collected
 from contribbot.model.evidence import Outcome
-from contribbot.runners.attested import NO_PROGRAM
+from contribbot.runners.artifacts import NO_PROGRAM, Attestation
+from contribbot.runners.model import CellState, Collected
 from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
@@ -120,7 +120,9 @@ def test_a_job_that_never_began(home: Home) -> None:
 
 def test_one_artifact_is_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without gh: whether it is installed here must not decide what is printed.
-    monkeypatch.setattr("contribbot.runners.gather.attested", lambda *_, **__: NO_PROGRAM)
+    monkeypatch.setattr(
+        "contribbot.runners.artifacts.attested", lambda *_, **__: Attestation(NO_PROGRAM)
+    )
     assert f"{NO_PROGRAM} (1 artifact)" in home.collect().out.splitlines()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import stat
 import struct
 import time
 import zipfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.model.actions import CellState, Collected
+from contribbot.runners.model import CellState, Collected
 from tests.github.server import Hook
 from tests.github.state_actions import upload
 from tests.github.wire import Request
@@ -128,7 +127,7 @@ def test_another_job_put_it_there(home: Home, created: str, reason: str) -> None
 
 def test_more_than_can_be_held(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is within its limits, and all of them together are not."""
-    monkeypatch.setattr("contribbot.runners.fetching._MOST_BYTES", 8 * MIB)
+    monkeypatch.setattr("contribbot.runners.artifacts._MOST_BYTES", 8 * MIB)
     home.send(COMPILED)
     home.send(RAN, {**home.files(RAN), "records/other/x.json": b" " * (8 * MIB)})
     found = assert_only_compiled(home)
@@ -157,20 +156,13 @@ def test_more_comes_than_was_announced(home: Home) -> None:
     assert_refused(home, "more than 67108864 bytes came")
 
 
-def zipped(*entries: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
+def zipped(*entries: tuple[str, bytes]) -> bytes:
     """Return a zip of odd entries."""
     place = io.BytesIO()
     with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in entries:
             archive.writestr(name, content)
     return place.getvalue()
-
-
-def odd(name: str, mode: int = 0) -> zipfile.ZipInfo:
-    """Return an entry with a mode."""
-    info = zipfile.ZipInfo(name)
-    info.external_attr = mode << 16
-    return info
 
 
 def claiming(size: int) -> bytes:
@@ -180,11 +172,6 @@ def claiming(size: int) -> bytes:
     return content[:place] + struct.pack("<L", size) + content[place + 4 :]
 
 
-def zip64(content: bytes) -> bytes:
-    """Return a zip with the end of a larger one before its own."""
-    return content[:-22] + b"PK\x06\x07" + bytes(16) + content[-22:]
-
-
 HOSTILE = {
     "many": (zipped(*((f"records/a/{number}.json", b"") for number in range(5000))),
              "5000 files; at most 4096"),
@@ -192,48 +179,23 @@ HOSTILE = {
     "bombs": (zipped(*((f"records/a/{number}.json", bytes(15 * MIB)) for number in range(20))),
               "unpacks to more than 256 MiB"),
     "header": (claiming(2 * 1024 * MIB), "2,048 MiB; at most 16"),
-    "liar": (claiming(1), "not a sound zip|its size is not"),
-    "absolute": (zipped(("/etc/passwd", b"")), "'/etc/passwd' is an absolute path"),
-    "drive": (zipped(("C:/x", b"")), "is an absolute path"),
-    "up": (zipped(("records/../../x.json", b"")), "leads elsewhere"),
-    "here": (zipped(("records/./a/x.json", b"")), "leads elsewhere"),
-    "backslash": (zipped(("records\\..\\x", b"")), "is no plain name"),
-    "escape": (zipped(("records/a/\x1b[2J.json", b"")), "is no plain name"),
-    "nul": (zipped(("job.json", b"{}")).replace(b"job.json", b"job\0json"), "is no plain name"),
-    "device name": (zipped(("records/a/CON.json", b"")), "is the name of a device"),
-    "link": (zipped((odd("job.json", stat.S_IFLNK | 0o777), b"/etc/passwd")), "a link or a device"),
-    "device": (zipped((odd("job.json", stat.S_IFCHR | 0o666), b"")), "a link or a device"),
+    "liar": (claiming(1), "not a sound zip"),
+    "absolute": (zipped(("/etc/passwd", b"")), "'/etc/passwd', which no job leaves"),
+    "up": (zipped(("records/../../x.json", b"")), "which no job leaves"),
+    "backslash": (zipped(("records\\..\\x", b"")), "which no job leaves"),
+    "escape": (zipped(("records/a/\x1b[2J.json", b"")), r"\\x1b\[2J.json', which no job leaves"),
+    "nul": (zipped(("job.json", b"{}")).replace(b"job.json", b"job\0json"), "no job leaves"),
     "program": (zipped(("job.json", b"{}"), ("run.sh", b"")), "'run.sh', which no job leaves"),
     "hidden": (zipped((".git/config", b"")), "which no job leaves"),
-    "no zip": (b"hello", "not a zip"),
-    "comment": (zipped(("job.json", b"{}"))[:-2] + b"\x01\0x", "with something after its end"),
-    "zip64": (zip64(zipped(("job.json", b"{}"))), "65535 files or more"),
-    "lzma": (b"", "packed in an unusual way"),
-    "twice": (b"", "'job.json' twice"),
-    "100,000 files": (b"", "65535 files or more; at most 4096"),
+    "no zip": (b"hello", "not a sound zip"),
+    "twice": (zipped(("job.json", b"{}"), ("jobxjson", b"{}")).replace(b"jobxjson", b"job.json"),
+              "'job.json' twice"),
 }  # fmt: skip
-
-
-def hostile(which: str) -> bytes:
-    """Return a hostile zip."""
-    place = io.BytesIO()
-    if which == "lzma":
-        with zipfile.ZipFile(place, "w", zipfile.ZIP_LZMA) as archive:
-            archive.writestr("job.json", b"{}")
-    elif which == "twice":
-        return zipped(("job.json", b"{}"), ("jobxjson", b"{}")).replace(b"jobxjson", b"job.json")
-    elif which == "100,000 files":
-        with zipfile.ZipFile(place, "w") as archive:
-            for number in range(100_000):
-                archive.writestr(str(number), b"")
-    else:
-        return HOSTILE[which][0]
-    return place.getvalue()
 
 
 @pytest.mark.parametrize("which", HOSTILE)
 def test_a_hostile_zip(home: Home, which: str) -> None:
-    upload(home.github.state, home.run, f"contribbot-{RAN}", hostile(which))
+    upload(home.github.state, home.run, f"contribbot-{RAN}", HOSTILE[which][0])
     home.end(RAN, "success")
     started = time.monotonic()
     assert_refused(home, HOSTILE[which][1])

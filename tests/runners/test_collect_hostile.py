@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 
-from contribbot.model.actions import CellState
+from contribbot.runners.model import CellState
 from tests.runners.homing import (
     COMPILED,
     RAN,
@@ -149,9 +149,8 @@ def test_the_seal_is_not_made_anew(home: Home) -> None:
     [
         (b"", "not a record"),
         (b"\xff\xfe", "not a record"),
-        (b"[" * 100_000, "nested too deeply|not a record"),
-        (b'{"predicate": NaN}', "NaN is no number of JSON"),
-        (b'{"a": 1, "a": 2}', "a key is there twice"),
+        (b"[" * 100_000, "recursion limit exceeded"),
+        (b'{"predicate": NaN}', "not a record"),
         (b'{"a": "\\ud800"}', "not a record"),
         (b"1" * 5000, "not a record"),
     ],

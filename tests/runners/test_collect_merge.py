@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from contribbot.model.actions import CellState
 from contribbot.model.evidence import Outcome
+from contribbot.runners.model import CellState
 from tests.runners.homing import (
     COMPILED,
     FAILED,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.model.actions import CellState
-from contribbot.model.runners import FreshCell, OpenCell, Plan
+from contribbot.runners.model import CellState, FreshCell, OpenCell, Plan
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged

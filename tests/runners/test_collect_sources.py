@@ -11,9 +11,9 @@ import pytest
 from contribbot.errors import ExitCode
 from contribbot.github.client import GitHub as Client
 from contribbot.github.waits import Waits
-from contribbot.model.actions import CellState, Collected, Run
 from contribbot.model.evidence import Outcome
-from contribbot.runners import actions
+from contribbot.runners import artifacts
+from contribbot.runners.model import CellState, Collected, Run
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -68,12 +68,12 @@ def test_a_repository_that_is_gone_is_not_this_one(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub names no repository where a fork was deleted; its description does not say so."""
-    ask = actions.run
+    ask = artifacts.read_run
 
     def gone(github: Client, repository: str, run_id: int) -> Run:
         return ask(github, repository, run_id).model_copy(update={"head_repository": None})
 
-    monkeypatch.setattr(actions, "run", gone)
+    monkeypatch.setattr(artifacts, "read_run", gone)
     said = home.collect()
     assert said.code == ExitCode.USAGE
     assert "from a repository that is gone, not by this queue" in said.err
@@ -159,7 +159,10 @@ def test_a_link_in_a_folder_is_not_followed_and_said(home: Home, tmp_path: Path)
     here.symlink_to(tmp_path / "elsewhere.zip")
     said = home.command("collect", "--from", folder, "--json")
     found = Collected.model_validate_json(said.out)
-    assert (states(found)["gpu area gfx942"], why(found)) == (CellState.REFUSED, "it is a link")
+    assert (states(found)["gpu area gfx942"], why(found)) == (
+        CellState.REFUSED,
+        f"contribbot-{RAN}.zip is a link",
+    )
 
 
 def test_the_zips_are_here_and_checked_against_github(home: Home, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.runners.dispatching import Selection
-from contribbot.runners.fetching import RUNNERS_STEP
+from contribbot.runners.artifacts import RUNNERS_STEP
+from contribbot.runners.dispatch import Selection
 from tests.github.handle import GitHub
 from tests.github.server import Hook
 from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job, upload

@@ -32,8 +32,8 @@ LATE = 60.0
 QUICK = """\
 import time
 from contribbot.cli.main import main
-from contribbot.runners import sending
-sending.sleep = lambda seconds: time.sleep(seconds * {pace})
+from contribbot.runners import dispatch
+dispatch.sleep = lambda seconds: time.sleep(seconds * {pace})
 main()
 """
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import re
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.install import is_untouched, sealed, templates_folder
+from contribbot.runners.workflows import is_untouched, sealed, templates_folder
 from tests.conftest import dig
 from tests.runners import lint
 from tests.runners.acting import RUNNERS, build_wheel
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tests.conftest import Program, Ran
     from tests.toy import Toy
 
+ROOT = Path(__file__).parents[2]
 VERSION = importlib.metadata.version("contribbot")
 PINNED = f"contribbot==0.1.0 \\\n    --hash=sha256:{'a' * 64}\n"
 #: Where pip looks for its configuration, before a test takes HOME away.
@@ -276,6 +278,55 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
             env={**os.environ, "HOME": HOME}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stderr
+
+
+def test_pin_from_a_checkout_puts_a_wheel_beside_the_workflows(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("contribbot.runners.workflows.digests", lambda *_: ["a" * 64])
+    monkeypatch.setattr("contribbot.runners.workflows._installed_from", lambda: ROOT)
+    wheel = f".github/contribbot-{VERSION}-py3-none-any.whl"
+    old = "contribbot-0.0.1-py3-none-any.whl"
+    toy.put(f".github/{old}", "an older one")
+    path = toy.put(
+        ".github/contribbot-requirements.txt", f"./.github/{old} --hash=sha256:{'0' * 64}\n"
+    )
+
+    # Without isolation: what builds it is installed here, and no index is asked.
+    ran = program("workflows", "pin", PIP_NO_BUILD_ISOLATION="0", PIP_NO_INDEX="1", HOME=HOME)
+
+    assert ran.code == 0, ran.err
+    assert f"{wheel}: contribbot as it is installed here; commit it, too\n" in ran.out
+    assert not (toy.queue / ".github" / old).exists()
+    text = path.read_text()
+    digest = hashlib.sha256((toy.queue / wheel).read_bytes()).hexdigest()
+    row = f"./{wheel} \\\n    --hash=sha256:{digest}\n"
+    assert row in text
+    assert "contribbot==" not in text
+    assert program("workflows", "install").code == 0
+    # As a job does it: at the top of the queue.
+    path.write_text(row)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps",
+         "--only-binary", ":all:", "--require-hashes", "-r", path],
+        cwd=toy.queue, env={**os.environ, "HOME": HOME}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert f"Would install contribbot-{VERSION}" in done.stdout, done.stderr
+
+    (toy.queue / wheel).write_bytes(b"another")
+    assert "not the wheel that" in program("workflows", "install").err
+    (toy.queue / wheel).unlink()
+    assert "no such file, and runners install it" in program("workflows", "install").err
+
+
+def test_pin_from_a_folder_that_makes_no_wheel(
+    toy: Toy, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("contribbot.runners.workflows.digests", lambda *_: ["a" * 64])
+    monkeypatch.setattr("contribbot.runners.workflows._installed_from", lambda: toy.root)
+    ran = program("workflows", "pin", PIP_NO_INDEX="1", HOME=HOME)
+    assert_refused(ran, toy, "no wheel can be made of it", "name a wheel with --contribbot", code=3)
 
 
 @pytest.mark.slow

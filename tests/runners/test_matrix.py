@@ -11,10 +11,10 @@ import pytest
 from contribbot.cli.show_runners import append_again, append_outputs, matrix
 from contribbot.errors import ExitCode, QueueError
 from contribbot.model.evidence import Outcome
-from contribbot.model.runners import Plan
 from contribbot.runners.config import load_fleet
-from contribbot.runners.install import templates_folder
+from contribbot.runners.model import Plan
 from contribbot.runners.plan import again
+from contribbot.runners.workflows import templates_folder
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 
 COMPILED, RAN = "compile/area/gfx942/rocm7.1", "gpu/area/gfx942/rocm7.1"
@@ -235,6 +235,55 @@ def test_what_is_shown(ranged: Ranged) -> None:
     out = run_matrix(ranged.folder, "area").out.splitlines()
     assert out[-2].startswith("mi300: 1 job on 1 runner, ")
     assert out[-1] == "1 job for 1 cell; times: 1 by default, as no record tells"
+
+
+def test_without_runners_it_shows_what_waits_for_which_target(ranged: Ranged) -> None:
+    (ranged.folder / "runners.toml").unlink()
+    ranged.patch("wide", CHECKS.replace("gfx942", "gfx950"))
+    ranged.patch("host", CHECKS[CHECKS.index("[[checks]]") :].replace("gfx942", "cpu"))
+    done = run_matrix(ranged.folder)
+    assert (done.code, done.err) == (ExitCode.OK, "")
+    assert done.out.splitlines() == [
+        "waits for compile:gfx942: area", "waits for gfx942: area",
+        "waits for compile:gfx950: wide", "waits for gfx950: wide",
+        "no AMD target asked for: host",
+        ("no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
+         "machine with the GPU: contribbot verify NAME --require TARGET"),
+    ]  # fmt: skip
+    # What a machine showed under any ROCm version waits no more, until it is to be shown again.
+    ranged.record("area")
+    assert [(cell.key, cell.says) for cell in ranged.plan().fresh] == [
+        ("compile/area/gfx942/rocm7.1.0", "passed"), ("gpu/area/gfx942/rocm7.1.0", "passed"),
+    ]  # fmt: skip
+    assert {cell.patch for cell in ranged.plan().open} == {"wide"}
+    assert {cell.patch for cell in ranged.plan(everything=True).open} == {"area", "wide"}
+
+
+def test_a_run_needs_runners(ranged: Ranged, tmp_path: Path) -> None:
+    (ranged.folder / "runners.toml").unlink()
+    for args, env in (
+        ((), {"GITHUB_OUTPUT": str(tmp_path / "outputs")}),
+        (("--output", str(tmp_path / "plan.json")), {}),
+        (("--on", "mi300"), {}),
+    ):
+        done = run_matrix(ranged.folder, *args, **env)
+        assert (done.code, done.out) == (ExitCode.USAGE, "")
+        assert "runners.toml: no such file" in done.err
+    assert list(tmp_path.glob("[op]*")) == []
+
+
+def test_the_example_of_one_machine_with_one_gpu(ranged: Ranged) -> None:
+    """The first block of docs/runners.md is a whole file."""
+    text = (Path(__file__).parents[2] / "docs" / "runners.md").read_text(encoding="utf-8")
+    block = re.search(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert (
+        text.index("## One machine with one GPU") < block.start() < text.index("## Setting it up")
+    )
+    ranged.put(block[1])
+    (job,) = ranged.plan().jobs
+    assert (job.id, job.minutes) == ("gfx942-rocm7.1-1", 120)
+    assert [cell.reason for cell in ranged.plan().open] == ["no [hosted] runner compiles"]
 
 
 def test_no_such_patch(ranged: Ranged) -> None:

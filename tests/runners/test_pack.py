@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.model.runners import Cell
-from contribbot.runners.pack import MOST_JOBS, START, Piece, Pool, bound, makespan, pack
+from contribbot.runners.model import Cell
+from contribbot.runners.plan import MOST_JOBS, START, Piece, Pool, bound, makespan, pack
 
 
 def piece(name: str, seconds: float, *, tree: str = "a v1", rocm: str = "7.1",

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from ruamel.yaml import YAML
 
-from contribbot.runners.install import templates_folder
+from contribbot.runners.workflows import templates_folder
 from tests.github.world import make_source
 
 if TYPE_CHECKING:

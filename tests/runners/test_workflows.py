@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from ruamel.yaml import YAML
 
-from contribbot.runners.install import templates_folder
+from contribbot.runners.workflows import templates_folder
 from tests.runners import lint
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""What becomes of a pull request, what is said there, and the answer."""

@@ -1,1 +1,0 @@
-"""Branch and pull request: made, brought up to date, handed off."""

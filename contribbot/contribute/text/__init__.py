@@ -1,1 +1,0 @@
-"""The text of a pull request and of an issue, from prose and evidence."""

@@ -1,0 +1,666 @@
+"""What runners are, what a plan gives them, what a job says of itself, and what became of it.
+
+A cell is a patch on a target under a ROCm version; a job is cells that run one after the
+other on one set of runners in one container image.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Annotated, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasPath,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    model_validator,
+)
+
+from contribbot.model.base import Model, Name, Names, ObjectId, Sha256, Time
+from contribbot.model.checks import GfxTarget
+from contribbot.model.evidence import Container, RunnerFault, RunOf
+
+#: The file, in the queue's folder.
+RUNNERS_FILE: Final = "runners.toml"
+#: The set that compiles.
+HOSTED: Final = "hosted"
+#: What a container is given that is to reach a GPU.
+GPU_FLAGS: Final = ("--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "video")
+#: GitHub's own runners have labels that start so.
+_GITHUBS: Final = re.compile(r"^(?:ubuntu|windows|macos)-", re.IGNORECASE)
+_SIZE: Final = (r"[0-9]{1,15}(?:[bkmgBKMG])?", "bytes, or a number with k, m or g")
+_NUMBERS: Final = (r"[0-9,-]{1,100}", "numbers, as in 0-7,16")
+#: Options of a container that Actions takes and that open nothing of the host but its GPUs: what
+#: each value may be, and how that is said; None: it has none. All others are refused, not only
+#: those known to be bad: a word that is no option takes the place of the image, and short options
+#: can be written together.
+_OPTIONS: Final[Mapping[str, tuple[str, str] | None]] = {
+    "--cap-add": ("SYS_PTRACE", "SYS_PTRACE"),
+    "--cpus": (r"[0-9]{1,4}(?:\.[0-9]{1,3})?", "a number"),
+    "--cpuset-cpus": _NUMBERS,
+    "--cpuset-mems": _NUMBERS,
+    "--device": (
+        r"/dev/(?:kfd|dri(?:/(?:card|renderD)[0-9]{1,4})?)",
+        "/dev/kfd, /dev/dri, /dev/dri/cardN or /dev/dri/renderDN",
+    ),
+    "--group-add": (r"video|render|[1-9][0-9]{0,9}", "video, render, or the number of a group"),
+    "--init": None,
+    "--ipc": (
+        "none|private|shareable",
+        "none, private or shareable; for more shared memory there is --shm-size",
+    ),
+    "--memory": _SIZE,
+    "--security-opt": (
+        "seccomp=unconfined|no-new-privileges",
+        "seccomp=unconfined or no-new-privileges",
+    ),
+    "--shm-size": _SIZE,
+    "--ulimit": (r"[a-z]{1,20}=-?[0-9]{1,19}(?::-?[0-9]{1,19})?", "NAME=SOFT or NAME=SOFT:HARD"),
+    "--user": (r"root|[0-9]{1,10}(?::[0-9]{1,10})?", "root, or numbers as in 1000:1000"),
+}
+
+#: A release of ROCm, such as `7.1` or `7.1.1`.
+RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
+#: A label of runners.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
+Minutes = Annotated[int, Field(ge=5, le=7200)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
+Count = Annotated[int, Field(ge=1, le=1000)]
+
+
+def _by_digest(image: str) -> str:
+    """Refuse an image that another may take the place of."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}", image):
+        raise ValueError(
+            "name the image by its digest, as REGISTRY/NAME@sha256:…; "
+            "`docker buildx imagetools inspect IMAGE` shows it"
+        )
+    return image
+
+
+#: A container image by its digest.
+Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
+
+
+def _harmless(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse all but the options that a container may be given, each with a value that it may have.
+
+    A value may be the next word, so one word says nothing without the others.
+    """
+    words = iter(flags)
+    for word in words:
+        option, joined, value = word.partition("=")
+        if option not in _OPTIONS:
+            raise ValueError(f"{option} is not one of {', '.join(_OPTIONS)}: no other is taken")
+        takes = _OPTIONS[option]
+        if takes is None:
+            if joined:
+                raise ValueError(f"{option} takes no value")
+            continue
+        value = value if joined else next(words, "")
+        pattern, meant = takes
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{option} {value or 'without a value'}: it takes {meant}")
+    return flags
+
+
+def _in_names_of_jobs(name: str) -> str:
+    """Refuse a name that the name of a job, and of its artifact, cannot hold."""
+    if "_" in name:
+        raise ValueError("no underscore: the name becomes part of names of jobs; write a dash")
+    return name
+
+
+Flags = Annotated[tuple[str, ...], Field(strict=False, max_length=40), AfterValidator(_harmless)]
+
+
+class RocmImage(Model):
+    """A ROCm version that runners of a set offer."""
+
+    version: RocmVersion
+    image: Image
+    #: Options of the container, of a short list.
+    flags: Flags = GPU_FLAGS
+
+
+class RunnerSet(Model):
+    """Runners with the same labels and the same GPU."""
+
+    name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
+    target: GfxTarget
+    labels: Labels
+    #: How many runners there are.
+    count: Count = 1
+    #: Minutes that one job may take.
+    minutes_limit: Minutes = 120
+    #: Jobs that one runner gets in one run.
+    jobs_limit: Annotated[int, Field(ge=1, le=256)] = 32
+    #: What an hour costs, in any unit; where several sets can run a cell, the cheapest gets it.
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
+    rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _sound(self) -> RunnerSet:
+        if self.name == HOSTED:
+            raise ValueError(f"name: {HOSTED} is the set that compiles")
+        for label in self.labels:
+            if _GITHUBS.match(label):
+                raise ValueError(
+                    f"labels: {label} is a label of GitHub's runners, which have no GPU"
+                )
+        differ("rocm", [one.version for one in self.rocm])
+        return self
+
+
+class HostedImage(Model):
+    """A ROCm version that hosted runners compile with."""
+
+    version: RocmVersion
+    image: Image
+    targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _targetsdiffer(self) -> HostedImage:
+        differ("targets", self.targets)
+        return self
+
+
+class Hosted(Model):
+    """The runners that compile; they have no GPU."""
+
+    labels: Labels
+    #: Jobs that run at the same time (GitHub's free plan: 20).
+    count: Count = 20
+    #: Minutes that one job may take (GitHub's own runners: at most 360).
+    minutes_limit: Annotated[int, Field(ge=5, le=360)] = 120
+    rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _labelsmeet(self) -> Hosted:
+        githubs = {label.casefold() for label in self.labels if _GITHUBS.match(label)}
+        if len(githubs) > 1:
+            raise ValueError(
+                f"labels: no runner has all of {', '.join(sorted(githubs))}: each is another of "
+                "GitHub's"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _versionsdiffer(self) -> Hosted:
+        differ("rocm", [one.version for one in self.rocm])
+        return self
+
+
+class Runners(Model):
+    """The content of `runners.toml`."""
+
+    runners: Annotated[tuple[RunnerSet, ...], Field(strict=False, max_length=100)] = ()
+    hosted: Hosted | None = None
+
+    @model_validator(mode="after")
+    def _setsdiffer(self) -> Runners:
+        differ("runners", [one.name for one in self.runners])
+        for one, other in combinations(self.runners, 2):
+            both = [{label.casefold() for label in which.labels} for which in (one, other)]
+            if both[0] == both[1]:
+                raise ValueError(f"runners: {one.name} and {other.name} have the same labels")
+            # A runner takes every job whose labels it has all of.
+            inside = both[0] < both[1] or both[1] < both[0]
+            if inside and one.target != other.target:
+                raise ValueError(
+                    f"runners: all labels of one of {one.name} and {other.name} are among those "
+                    f"of the other, so that a job for {one.target} could land on {other.target}: "
+                    "give each a label of its own"
+                )
+        hosted = {label.casefold() for label in self.hosted.labels} if self.hosted else {""}
+        for one in self.runners:
+            labels = {label.casefold() for label in one.labels}
+            if hosted <= labels:
+                raise ValueError(
+                    f"hosted.labels: {one.name} has all of them, so that what compiles could land "
+                    "on a machine with a GPU"
+                )
+            if labels < hosted:
+                raise ValueError(
+                    f"hosted.labels: all labels of {one.name} are among them, so that what needs "
+                    "a GPU could land on a machine without one"
+                )
+        return self
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Every ROCm version that is named, oldest first."""
+        named = {one.version for each in self.runners for one in each.rocm}
+        named |= {one.version for one in (self.hosted.rocm if self.hosted else ())}
+        return tuple(sorted(named, key=version_key))
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return what puts versions in order."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def is_version(wanted: str, seen: str) -> bool:
+    """Say whether what a machine calls its ROCm is a version that was asked for."""
+    return seen == wanted or seen.startswith((f"{wanted}.", f"{wanted}-"))
+
+
+def differ(what: str, names: Sequence[str]) -> None:
+    """Refuse a list in which a name stands twice."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    if twice:
+        raise ValueError(f"{what}: {twice[0]} is there twice")
+
+
+class Standing(enum.StrEnum):
+    """How a workflow of a queue compares with what it shall be."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    OUTDATED = "outdated"
+    EDITED = "changed by hand"
+
+
+class Workflow(Model):
+    """One workflow."""
+
+    path: str
+    standing: Standing
+    #: What installing would change, as lines of a unified diff.
+    diff: tuple[str, ...] = ()
+    wanted: str = Field(exclude=True, repr=False)
+
+
+class Workflows(Model):
+    """What `contribbot workflows install --json` says."""
+
+    written: bool
+    workflows: tuple[Workflow, ...]
+
+
+PLAN: Final = "contribbot/plan/v1"
+#: What the ids of jobs that compile begin with; others begin with their target.
+COMPILING: Final = "compile"
+#: A job's name: safe as a file's name and in an expression of Actions.
+JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
+JobIds = Annotated[tuple[JobId, ...], Field(strict=False)]
+#: What a job shows: compiled for a target, or run on it.
+Kind = Literal["compile", "gpu"]
+#: A stage on a target, as `verify --require` takes it.
+Demand = Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")]
+Demands = Annotated[tuple[Demand, ...], Field(strict=False, min_length=1)]
+
+
+class CellName(Model):
+    """A patch on a target under a ROCm version, compiled or run."""
+
+    kind: Kind
+    patch: Name
+    target: GfxTarget
+    #: Empty where there is no runner under any.
+    rocm: RocmVersion | Literal[""] = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in every plan, such as `gpu/rmsnorm/gfx942/rocm7.1`."""
+        return f"{self.kind}/{self.patch}/{self.target}/rocm{self.rocm}"
+
+    def ended(self, state: CellState, why: str, *, job: str = "", fresh: bool = False) -> CellEnd:
+        """Say what became of it."""
+        return CellEnd(kind=self.kind, patch=self.patch, target=self.target, rocm=self.rocm,
+                       state=state, why=why, job=job, fresh=fresh)  # fmt: skip
+
+
+class RequestedCell(CellName):
+    """A cell that some runner can run; `require` is what `verify` must prove, as `STAGE:TARGET`."""
+
+    rocm: RocmVersion
+    require: Demands
+
+
+class Cell(RequestedCell):
+    """A cell of a job; `tree` is the pin that it works on, `estimate` where `seconds` is from."""
+
+    tree: str
+    seconds: Seconds
+    estimate: Literal["records", "other records", "default"]
+
+
+class OpenCell(CellName):
+    """A cell that nothing can run."""
+
+    reason: str
+
+
+class FreshCell(CellName):
+    """A cell that a kept record answers already; that it failed is an answer as well."""
+
+    record: str
+    says: Literal["passed", "failed"]
+
+
+class Job(Model):
+    """Cells that run one after the other on one set of runners in one image."""
+
+    id: JobId
+    kind: Kind
+    runners: Name
+    labels: Labels
+    target: GfxTarget | Literal[""] = ""
+    rocm: RocmVersion
+    image: Image
+    flags: Flags = ()
+    minutes: Minutes
+    seconds: Seconds
+    cells: Annotated[tuple[Cell, ...], Field(strict=False, min_length=1)]
+    #: The jobs that compile what this one runs.
+    after: JobIds = ()
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """Its patches, each once, in the order in which they run."""
+        return tuple(dict.fromkeys(cell.patch for cell in self.cells))
+
+    @property
+    def asks(self) -> dict[str, tuple[str, ...]]:
+        """What `verify` must prove of each patch, in the order in which they run."""
+        asked: dict[str, tuple[str, ...]] = {}
+        for cell in self.cells:
+            asked[cell.patch] = (*asked.get(cell.patch, ()), *cell.require)
+        return asked
+
+    @property
+    def artifact(self) -> str:
+        """The name of the artifact that it leaves."""
+        return f"contribbot-{self.id}"
+
+
+class Subject(Model):
+    """What a patch was when the plan was made."""
+
+    patch: Name
+    patch_sha256: Sha256
+    checks_sha256: Sha256
+
+
+class Load(Model):
+    """How busy a set of runners is."""
+
+    runners: Name
+    count: Count
+    jobs: int
+    seconds: Seconds
+    #: No order of the cells on so many runners ends sooner.
+    bound: Seconds
+
+
+class Plan(Model):
+    """What is run where, what cannot be, and what need not be."""
+
+    type: Literal["contribbot/plan/v1"] = PLAN
+    runners_sha256: Sha256
+    subjects: Annotated[tuple[Subject, ...], Field(strict=False)] = ()
+    jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()
+    open: Annotated[tuple[OpenCell, ...], Field(strict=False)] = ()
+    fresh: Annotated[tuple[FreshCell, ...], Field(strict=False)] = ()
+    without: Names = ()
+    loads: Annotated[tuple[Load, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _idsdiffer(self) -> Plan:
+        differ("jobs", [job.id for job in self.jobs])
+        differ("cells", [cell.key for cell in self.cells])
+        return self
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells that some job runs."""
+        return tuple(cell for job in self.jobs for cell in job.cells)
+
+    def of_kind(self, kind: Kind) -> tuple[Job, ...]:
+        """Return the jobs of one kind, in order."""
+        return tuple(job for job in self.jobs if job.kind == kind)
+
+
+DONE: Final = "contribbot/job/v1"
+#: What `verify --require` takes.
+_Requirement = Annotated[str, StringConstraints(pattern=r"^[a-z]+:(?:gfx[0-9a-f]{3,5}|cpu|cuda)$")]
+_ExitCode = Annotated[int, Field(ge=0, le=255)]
+
+
+class Asked(Model):
+    """What a job is asked to prove of a patch."""
+
+    patch: Name
+    require: Annotated[tuple[_Requirement, ...], Field(strict=False, min_length=1, max_length=100)]
+
+
+#: As the workflow hands it over.
+ASKS: Final = TypeAdapter(Annotated[tuple[Asked, ...], Field(min_length=1, max_length=2000)])
+
+
+class FaultAt(Model):
+    """A fault of the runner, and what it kept from being shown."""
+
+    stage: Annotated[str, StringConstraints(max_length=40)]
+    target: Annotated[str, StringConstraints(max_length=40)]
+    fault: RunnerFault
+
+
+class PatchDone(Model):
+    """How the proof of one patch ended."""
+
+    patch: Name
+    #: What `verify` would tell a shell.
+    exit_code: _ExitCode
+    error: Annotated[str, StringConstraints(max_length=2000)] = ""
+    faults: Annotated[tuple[FaultAt, ...], Field(strict=False, max_length=1000)] = ()
+
+
+class JobDone(Model):
+    """What a job says of itself. Whoever reads it knows no more than that."""
+
+    type: Literal["contribbot/job/v1"] = DONE
+    job: JobId
+    run: RunOf | None
+    container: Container | None
+    asked: Annotated[tuple[Asked, ...], Field(strict=False)]
+    patches: Annotated[tuple[PatchDone, ...], Field(strict=False)] = ()
+    #: What the job told Actions.
+    exit_code: _ExitCode
+
+
+#: The artifact that holds the plan, and the start of the names of all of contribbot's.
+PLAN_ARTIFACT: Final = "contribbot-plan"
+PREFIX: Final = "contribbot-"
+COLLECTED: Final = "contribbot/collected/v1"
+AGAIN: Final = "contribbot/again/v1"
+
+_Number = Annotated[int, Field(ge=1)]
+_Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$", max_length=200)]
+
+
+def _login(value: object) -> object:
+    return value.get("login") if isinstance(value, dict) else value
+
+
+class Said(Model):
+    """What GitHub said: keys that are not named are passed over."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
+
+
+class Run(Said):
+    """A run of a workflow; `path` is the workflow's file, where GitHub may add `@REF`."""
+
+    id: _Number
+    run_attempt: _Number = 1
+    head_branch: str | None = None
+    head_sha: ObjectId
+    path: str
+    event: str
+    status: str | None
+    conclusion: str | None
+    html_url: str
+    #: Its `run-name`.
+    display_title: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    created_at: Time
+    actor: Annotated[str | None, BeforeValidator(_login)] = None
+    repository: Annotated[
+        _Name | None, Field(validation_alias=AliasPath("repository", "full_name"))
+    ] = None
+    #: Where its commit is from; None where that is gone.
+    head_repository: Annotated[
+        _Name | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
+    ] = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status == "completed"
+
+
+class RunStep(Said):
+    """A step of a job."""
+
+    name: str
+    status: str
+    conclusion: str | None = None
+
+
+class RunJob(Said):
+    """A job of a run, which a matrix names; its steps are as its runner told GitHub."""
+
+    id: _Number
+    name: str
+    run_attempt: _Number = 1
+    status: str
+    conclusion: str | None
+    #: When it started, or was queued.
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    runner_name: str | None = None
+    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    steps: Annotated[tuple[RunStep, ...], Field(strict=False)] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status == "completed"
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran; 0 where GitHub does not say."""
+        if self.started_at is None or self.completed_at is None:
+            return 0.0
+        return (self.completed_at - self.started_at).total_seconds()
+
+
+class Artifact(Said):
+    """What a job uploaded."""
+
+    id: _Number
+    name: str
+    #: Bytes of the zip.
+    size_in_bytes: Annotated[int, Field(ge=0)]
+    #: Whether GitHub has let it go.
+    expired: bool
+    #: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
+    digest: str | None = None
+    created_at: Time | None = None
+    run_id: Annotated[int | None, Field(validation_alias=AliasPath("workflow_run", "id"))] = None
+
+
+class CellState(enum.StrEnum):
+    """What became of a cell."""
+
+    PROVED = "proved"
+    REFUTED = "refuted"
+    #: Its record has no answer to all that was asked.
+    INCOMPLETE = "incomplete"
+    #: Its runner, or none that there is, could run it.
+    OPEN = "open"
+    #: Nothing came, and no job says why.
+    MISSING = "missing"
+    #: Its job failed and left no record of it.
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    CANCELLED = "cancelled"
+    #: The machine was at fault: nothing is known of the patch.
+    FAULT = "runner fault"
+    #: Something came that is not what was asked for, or not as it was sent.
+    REFUSED = "refused"
+    RUNNING = "running"
+
+
+class CellEnd(CellName):
+    """What became of a cell; `why` holds text that a job sent."""
+
+    state: Annotated[CellState, Field(strict=False)]
+    why: str
+    #: Empty: no job had it.
+    job: str = ""
+    #: Whether a record that was there before answers it.
+    fresh: bool = False
+
+
+#: What happened to the record that had the place.
+Merged = Literal["new", "replaced", "unchanged", "kept", "refused"]
+
+
+class RecordEnd(Model):
+    """What became of a record that came."""
+
+    path: str
+    job: str
+    #: `new` and `replaced` were written; `kept`: the one that is there stays.
+    merged: Merged
+    why: str
+
+
+class ArtifactEnd(Model):
+    """An artifact, and what is to be said of it."""
+
+    name: str
+    sha256: Annotated[str, StringConstraints(pattern=r"^(?:[0-9a-f]{64})?$")] = ""
+    #: Why nothing of it was taken; empty: it was.
+    refused: str = ""
+    attested: str = ""
+
+
+class Collected(Model):
+    """What `collect --json` prints."""
+
+    type: Literal["contribbot/collected/v1"] = COLLECTED
+    repository: str = ""
+    run: int = 0
+    commit: str = ""
+    cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
+    #: What became of each record.
+    records: Annotated[tuple[RecordEnd, ...], Field(strict=False)] = ()
+    artifacts: Annotated[tuple[ArtifactEnd, ...], Field(strict=False)] = ()
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    #: Whether all that was planned came and passed.
+    complete: bool
+    #: Whether runners alone kept it from that: nothing failed or is in doubt, and nothing is
+    #: known of the cells that they had.
+    runners_failed: bool = False
+
+
+class Again(Model):
+    """What `collect --again` prints."""
+
+    type: Literal["contribbot/again/v1"] = AGAIN
+    run: int = 0
+    cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
+    jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
