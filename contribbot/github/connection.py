@@ -1,27 +1,26 @@
 """What carries PyGithub's requests: bounded, patient, scrubbed of the token, cached.
 
-PyGithub's own connection reads answers of any size, and follows redirects without their query,
-writes too. What is repeated, and after which pause, is for PyGithub's `GithubRetry`.
+PyGithub's own connection reads answers of any size, follows redirects without their query, writes
+too, and repeats what would make another one each time that it is sent.
 """
 
 from __future__ import annotations
 
 import logging
+import random
+import re
 import time
+from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 import requests
 import urllib3
-from github import GithubRetry
 from github.Requester import HTTPRequestsConnectionClass, Requester, RequestsResponse
-from requests.adapters import HTTPAdapter
-from urllib3.connectionpool import ConnectionPool
 
 from contribbot import process
-from contribbot.errors import GitHubError, MovedError
+from contribbot.errors import GitHubError, MovedError, RateLimitError, UncertainError
 from contribbot.github.auth import Secret, Server
 from contribbot.github.cache import Cache, Kept
 from contribbot.github.waits import MINUTE, Waits
@@ -36,86 +35,49 @@ TIMEOUT: Final = (10.0, 60.0)
 DEADLINE: Final = 180.0
 #: Bytes between two looks at the clock: a chunk is waited for until it is whole.
 _CHUNK: Final = 1024
+#: Seconds of the longest pause between attempts.
+_LONGEST_PAUSE: Final = 20.0
 #: They write headers, or whole bodies.
-_TALKATIVE: Final = ("github", "github.Requester", "github.GithubRetry", "urllib3.connectionpool")
+_TALKATIVE: Final = ("github", "github.Requester", "urllib3.connectionpool")
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 #: Redirects that are followed: a renamed repository makes one.
 _HOPS: Final = 3
-#: The request cannot have come: it may be sent again, whatever it is.
-_UNSENT: Final = (
-    urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
-    urllib3.exceptions.NameResolutionError, urllib3.exceptions.ProxyError,
-)  # fmt: skip
+#: What GitHub says in a 403 that is a limit, and no refusal.
+_LIMIT: Final = re.compile(rb"rate limit|abuse detection", re.IGNORECASE)
+_LOOK: Final = "run it again: it looks first whether that happened"
+_LATER: Final = "check the network and https://www.githubstatus.com, and run it again"
+_CHECK: Final = "check the network, the certificates, and GITHUB_API_URL"
 
 
 class OversizeError(Exception):
     """An answer that is read no further."""
 
 
-class Patience(GithubRetry):
-    """PyGithub's judgement of what to send again; the waits are ours.
+@dataclass(frozen=True)
+class _Fault:
+    """What came between: whether GitHub may have acted, and whether another attempt may help."""
 
-    With `once`, only what GitHub cannot have acted upon is sent again.
-    """
+    words: str
+    acted: bool = False
+    passes: bool = True
 
-    def __init__(
-        self, waits: Waits, *, once: bool, spent: float = 0.0, what: str = "", **kwargs: object
-    ) -> None:
-        self._waits, self._once, self._spent, self._what = waits, once, spent, what
-        given = kwargs or {
-            "total": waits.attempts - 1, "redirect": 0, "allowed_methods": None,
-            "status_forcelist": [429] if once else [429, *range(500, 600)],
-            "raise_on_status": False, "backoff_factor": waits.first,
-            "backoff_jitter": waits.first, "backoff_max": 20.0,
-        }  # fmt: skip
-        super().__init__(**given)  # type: ignore[arg-type]  # as urllib3 handed them out
-        if once:
-            self.RETRY_AFTER_STATUS_CODES = frozenset({HTTPStatus.TOO_MANY_REQUESTS})
 
-    def new(self, **kw: object) -> Self:
-        """Return what is left after an attempt."""
-        ours = {"waits": self._waits, "once": self._once, "spent": self._spent, "what": self._what}
-        return super().new(**ours, **kw)
-
-    def increment(
-        self, method: str | None = None, url: str | None = None,
-        response: urllib3.BaseHTTPResponse | None = None, error: Exception | None = None,
-        _pool: ConnectionPool | None = None, _stacktrace: TracebackType | None = None,
-    ) -> Self:  # fmt: skip
-        """Count an attempt; raise where there is to be no other."""
-        if self._once and error is not None and not isinstance(error, _UNSENT):
-            raise error
-        self._what = f"{method} {(url or '').partition('?')[0]}"
-        found = super().increment(method, url, response, error, _pool, _stacktrace)  # type: ignore[arg-type]  # PyGithub annotates urllib3 1
-        assert isinstance(found, type(self))  # noqa: S101  `new` makes it
-        return found
-
-    def sleep(self, response: urllib3.BaseHTTPResponse | None = None) -> None:
-        """Wait before the next attempt."""
-        process.check_stopping()
-        if response is None or response.status not in {403, 429}:
-            fault = f"HTTP {response.status}" if response else "no whole answer"
-            log.warning("%s: %s; trying again", self._what, fault)
-            self._waits.sleep(self.get_backoff_time())
-            return
-        pause = max(self._asked(response), 1.0)
-        self._waits.for_limit(pause, self._spent, self._what)
-        self._spent += pause
-
-    def _asked(self, response: urllib3.BaseHTTPResponse) -> float:
-        """Return the seconds that GitHub asks for."""
-        if "Retry-After" in response.headers:
-            try:
-                return self.get_retry_after(response) or 0.0
-            except (urllib3.exceptions.InvalidHeader, OverflowError):
-                return MINUTE
-        if response.status == HTTPStatus.FORBIDDEN:
-            return self.get_backoff_time()  # which PyGithub set, by what the answer says
-        reset = response.headers.get("X-RateLimit-Reset", "")
-        if response.headers.get("X-RateLimit-Remaining") == "0" and reset.isdigit():
-            # One more second: GitHub's clock has whole ones.
-            return float(reset) - time.time() + 1.0
-        return MINUTE * 2.0 ** len(self.history[:10])
+_UNSENDABLE: Final = _Fault("the request cannot be sent", passes=False)
+#: What the libraries' exceptions mean in our words (theirs quote URLs and proxies), the
+#: particular before the general.
+_FAULTS: Final[tuple[tuple[type[BaseException], _Fault], ...]] = (
+    (requests.exceptions.ProxyError, _Fault("the proxy does not let it through")),
+    (requests.exceptions.ConnectTimeout, _Fault("no connection to {server} in time")),
+    (requests.exceptions.ChunkedEncodingError, _Fault("the answer is cut short", acted=True)),
+    (requests.exceptions.ContentDecodingError, _Fault("the answer is garbled", acted=True)),
+    (requests.exceptions.InvalidURL, _UNSENDABLE),
+    (requests.exceptions.InvalidHeader, _UNSENDABLE),
+    (urllib3.exceptions.NameResolutionError, _Fault("the name of {server} is not known here")),
+    (urllib3.exceptions.NewConnectionError, _Fault("{server} cannot be reached")),
+    (requests.exceptions.Timeout, _Fault("no answer in time", acted=True)),
+    (OversizeError, _Fault("an answer of more than {most} MiB", acted=True, passes=False)),
+    (Exception, _Fault("the connection broke", acted=True)),
+)
 
 
 class Answer(RequestsResponse):
@@ -134,44 +96,38 @@ class Answer(RequestsResponse):
 
 
 class Wire:
-    """The sessions with one server; for any thread."""
+    """The session with one server; for any thread."""
 
     def __init__(self, server: Server, secret: Secret, waits: Waits, cache: Cache) -> None:
         for name in _TALKATIVE:
             logging.getLogger(name).setLevel(logging.ERROR)
         parts = urlsplit(server.api)
-        self._base, self._waits = f"{parts.scheme}://{parts.netloc}", waits
-        self._secret, self._cache = secret, cache
-        self._sessions: dict[bool, requests.Session] = {}
-        for once in (False, True):
-            session = self._sessions[once] = requests.Session()
-            session.auth = Requester.noopAuth  # else .netrc would be asked
-            session.trust_env = not server.local  # a proxy has no business on this machine
-            adapter = HTTPAdapter(max_retries=Patience(waits, once=once))
-            session.mount("https://", adapter)
-            session.mount("http://", adapter)
+        self._server, self._base = server, f"{parts.scheme}://{parts.netloc}"
+        self._secret, self._waits, self._cache = secret, waits, cache
+        self._session = requests.Session()
+        self._session.auth = Requester.noopAuth  # else .netrc would be asked
+        self._session.trust_env = not server.local  # a proxy has no business on this machine
 
     def close(self) -> None:
         """Close the connections."""
-        for session in self._sessions.values():
-            session.close()
+        self._session.close()
 
     def send(
-        self, verb: str, path: str, body: str | None, headers: dict[str, str],
+        self, what: str, verb: str, path: str, body: str | None, headers: dict[str, str],
         *, once: bool, follow: bool,
     ) -> Answer:  # fmt: skip
         """Send a request, and follow it to where it leads on this server."""
         url = f"{headers.get('Accept', '')} {self._base}{path}"
         kept = self._cache.find(url) if verb == "GET" else None
         asked = {**headers, "If-None-Match": kept.etag} if kept else headers
-        answer = self._patiently(verb, path, body, asked, once=once)
+        answer = self._patiently(what, verb, path, body, asked, once=once)
         for _ in range(_HOPS):
             if answer.status not in _REDIRECTS or not follow:
                 break
-            target = self._target(answer, f"{verb} {path.partition('?')[0]}", read=verb == "GET")
-            answer = self._patiently(verb, target, None, asked, once=once)
+            target = self._target(answer, what, read=verb == "GET")
+            answer = self._patiently(what, verb, target, None, asked, once=once)
         else:
-            raise GitHubError(f"{verb} {path.partition('?')[0]}: GitHub redirects in a circle")
+            raise GitHubError(f"{what}: GitHub redirects in a circle")
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
             link = {"link": kept.link} if kept.link else {}
             return Answer(HTTPStatus.OK, {**answer.said, **link}, kept.body)
@@ -181,29 +137,69 @@ class Wire:
         return answer
 
     def _patiently(
-        self, verb: str, path: str, body: str | None, headers: dict[str, str], *, once: bool
-    ) -> Answer:
-        """Send a request again where its answer was cut short, as urllib3 does before that."""
-        for attempt in range(1, self._waits.attempts + 1):
+        self, what: str, verb: str, path: str, body: str | None, headers: dict[str, str],
+        *, once: bool,
+    ) -> Answer:  # fmt: skip
+        """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
+        spent, waits = 0.0, self._waits
+        for attempt in range(1, waits.attempts + 1):
             process.check_stopping()
-            response = self._sessions[once].request(
-                verb, f"{self._base}{path}", data=body.encode() if body is not None else None,
-                headers=headers, timeout=TIMEOUT, allow_redirects=False, stream=True,
-            )  # fmt: skip
+            came: Answer | _Fault
             try:
-                return self._read(response)
-            except requests.RequestException:
-                if once or attempt == self._waits.attempts:
-                    raise
-                self._waits.sleep(self._waits.first * (attempt - 1))
+                came = self._exchange(verb, path, body, headers)
+            except (requests.RequestException, urllib3.exceptions.HTTPError, OSError,
+                    OversizeError) as error:  # fmt: skip
+                came = self._fault(error)
+            # Outside of the block: the libraries' exceptions hold the request, and that the token.
+            last = attempt == waits.attempts
+            if isinstance(came, Answer):
+                log.debug("%s: %s", what, came.status)
+                if (pause := _asked_pause(came, attempt)) is not None:
+                    if last:
+                        raise RateLimitError(
+                            f"{what}: GitHub goes on asking for pauses, {attempt} times",
+                            hint="run it again later; what is done stays done",
+                        )
+                    waits.for_limit(pause, spent, what)
+                    spent += pause
+                    continue
+                if came.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    return came
+                came = _Fault(f"HTTP {came.status}", acted=True)
+            if once and came.acted:
+                raise UncertainError(
+                    f"{what}: {came.words}: nobody knows whether it happened", hint=_LOOK
+                )
+            if not came.passes:
+                raise GitHubError(f"{what}: {came.words}", hint=f"{_CHECK} ({self._server.api})")
+            if last:
+                raise GitHubError(f"{what}: {came.words}, {attempt} times", hint=_LATER)
+            log.warning("%s: %s; trying again", what, came.words)
+            # The first is tried again at once.
+            pause = waits.first * (2.0 ** (attempt - 1) + random.random()) if attempt > 1 else 0.0  # noqa: S311  no secret
+            waits.sleep(min(pause, _LONGEST_PAUSE))
         raise AssertionError("a loop that ends otherwise")
 
-    def _read(self, response: requests.Response) -> Answer:
+    def _exchange(self, verb: str, path: str, body: str | None, headers: dict[str, str]) -> Answer:
+        response = self._session.request(
+            verb, f"{self._base}{path}", data=body.encode() if body is not None else None,
+            headers=headers, timeout=TIMEOUT, allow_redirects=False, stream=True,
+        )  # fmt: skip
         with response:
-            body = read_body(response, MOST)
+            content = read_body(response, MOST)
         # A server that quotes the token must not get it into a message or a file.
-        said = {name.lower(): self._secret.scrub(one) for name, one in response.headers.items()}
-        return Answer(response.status_code, said, _without(body, self._secret))
+        said = {name.lower(): self._secret.scrub(text) for name, text in response.headers.items()}
+        token = self._secret.get_secret_value().encode()
+        return Answer(response.status_code, said, content.replace(token, b"***"))
+
+    def _fault(self, error: BaseException) -> _Fault:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return _Fault("its certificate is not trusted", passes=False)
+        below = error.args[0] if error.args else None
+        inside = (error, below, getattr(below, "reason", None))
+        fault = next(fault for kind, fault in _FAULTS if any(isinstance(it, kind) for it in inside))
+        words = fault.words.format(server=urlsplit(self._base).netloc, most=MOST >> 20)
+        return _Fault(words, fault.acted, fault.passes)
 
     def _target(self, answer: Answer, what: str, *, read: bool) -> str:
         """Return path and query of where an answer leads, which must be on this server."""
@@ -225,6 +221,20 @@ class Wire:
         return parts._replace(scheme="", netloc="", fragment="").geturl()
 
 
+def _asked_pause(answer: Answer, attempt: int) -> float | None:
+    """Return the seconds that GitHub wants to be left alone; None where it does not say so."""
+    told = "retry-after" in answer.said or _LIMIT.search(answer.body[:4096])
+    if answer.status != HTTPStatus.TOO_MANY_REQUESTS and not (answer.status == 403 and told):  # noqa: PLR2004  Forbidden
+        return None
+    after, reset = answer.said.get("retry-after"), answer.said.get("x-ratelimit-reset", "")
+    if after is not None:
+        return max(float(after), 1.0) if after.isdigit() else MINUTE
+    if answer.said.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+        # One more second: GitHub's clock has whole ones.
+        return max(float(reset) - time.time(), 0.0) + 1.0
+    return MINUTE * 2.0**attempt
+
+
 def elsewhere(what: str, url: str) -> GitHubError:
     """Return the error for an answer that leads to another server."""
     return GitHubError(
@@ -240,24 +250,21 @@ def read_body(response: requests.Response, most: int) -> bytes:
         process.check_stopping()
         body += chunk
         if len(body) > most:
-            raise OversizeError(f"an answer of more than {most >> 20} MiB")
+            raise OversizeError
         if time.monotonic() - started > DEADLINE:
-            raise requests.Timeout(f"no whole answer after {DEADLINE:g} s")
+            raise requests.Timeout
     return bytes(body)
-
-
-def _without(content: bytes, secret: Secret) -> bytes:
-    return content.replace(secret.get_secret_value().encode(), b"***")
 
 
 class Exchange(HTTPRequestsConnectionClass):
     """One request, as PyGithub makes it: what it is handed as a connection."""
 
-    def __init__(self, wire: Wire, *, once: bool, follow: bool) -> None:
-        self._wire, self._once, self._follow = wire, once, follow
+    def __init__(self, wire: Wire, what: str, *, once: bool, follow: bool) -> None:
+        self._wire, self._what, self._once, self._follow = wire, what, once, follow
 
     def getresponse(self) -> Answer:
         """Send it, and return the answer."""
         return self._wire.send(
-            self.verb, self.url, self.input, self.headers, once=self._once, follow=self._follow
-        )
+            self._what, self.verb, self.url, self.input, self.headers, once=self._once,
+            follow=self._follow,
+        )  # fmt: skip

@@ -10,11 +10,8 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final, cast
-from urllib.parse import urlsplit
 
 import github.Requester
-import requests
-import urllib3
 from github import Auth, BadAttributeException, GithubException
 from pydantic import JsonValue
 
@@ -22,14 +19,12 @@ from contribbot import __version__
 from contribbot.errors import (
     GitHubError,
     NotFoundError,
-    RateLimitError,
     RefusedError,
     TokenError,
-    UncertainError,
 )
 from contribbot.github.auth import Server, Token
 from contribbot.github.cache import Cache
-from contribbot.github.connection import Exchange, OversizeError, Wire, elsewhere
+from contribbot.github.connection import Exchange, Wire, elsewhere
 from contribbot.github.refusals import clean_line, refusal, words_of
 from contribbot.github.waits import MINUTE, Waits
 
@@ -59,24 +54,6 @@ _SHAPES: Final[tuple[tuple[str, Mapping[str, type]], ...]] = (
 _LISTS: Final = re.compile(r"^GET .*/(pulls|comments)$")
 #: What says no; where GraphQL does, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
-_UNSENDABLE: Final = "the request cannot be sent"
-_LOOK: Final = "run it again: it looks first whether that happened"
-_LATER: Final = "check the network and https://www.githubstatus.com, and run it again"
-_CHECK: Final = "check the network, the certificates, and GITHUB_API_URL"
-#: What the libraries' exceptions mean in our words (theirs quote URLs and proxies), the
-#: particular before the general; and whether the server may have got the request.
-_FAULTS: Final[tuple[tuple[type[BaseException], str, bool], ...]] = (
-    (requests.exceptions.ProxyError, "the proxy does not let it through", False),
-    (requests.exceptions.ConnectTimeout, "no connection to {server} in time", False),
-    (requests.exceptions.ChunkedEncodingError, "the answer is cut short", True),
-    (requests.exceptions.ContentDecodingError, "the answer is garbled", True),
-    (requests.exceptions.InvalidURL, _UNSENDABLE, False),
-    (requests.exceptions.InvalidHeader, _UNSENDABLE, False),
-    (urllib3.exceptions.NameResolutionError, "the name of {server} is not known here", False),
-    (urllib3.exceptions.NewConnectionError, "{server} cannot be reached", False),
-    (requests.exceptions.Timeout, "no answer in time", True),
-    (urllib3.exceptions.TimeoutError, "no answer in time", True),
-)
 
 
 class Requester(github.Requester.Requester):
@@ -135,41 +112,15 @@ class Requester(github.Requester.Requester):
     ) -> tuple[int, dict[str, str], str]:  # fmt: skip
         """Send a request; the answer is a success."""
         what = f"{verb} {self.path_of(url)}"
-        once, scrub = bool(_ONCE.match(what)), self._token.secret.scrub
         log.debug("%s", what)
-        fault, acted, again, status, said, text = "", True, True, 0, dict[str, str](), ""
-        exchange = Exchange(self._wire, once=once, follow=follow)
-        write = self.waits.write() if is_write(what, content) else contextlib.nullcontext()
-        try:
-            with write:
-                status, said, text = super().requestJson(
-                    verb, url, parameters, headers, content, exchange
-                )
-        except GithubException as error:  # GithubRetry's: a 403 that is no limit
-            status, text = error.status, scrub(json.dumps(error.data))
-            said = {name.lower(): scrub(one) for name, one in (error.headers or {}).items()}
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            fault, acted, again = _fault(error, urlsplit(self.server.api).netloc)
-        except OversizeError as error:
-            fault, again = str(error), False
-        log.debug("%s: %s", what, fault or status)
-        # Outside of the block: the libraries' exceptions hold the request, and that the token.
-        if not fault and status < HTTPStatus.BAD_REQUEST:
-            return status, said, text
-        limited = status == HTTPStatus.FORBIDDEN and "retry-after" in said
-        if limited or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise RateLimitError(
-                f"{what}: GitHub goes on asking for pauses, {self.waits.attempts} times",
-                hint="run it again later; what is done stays done",
+        exchange = Exchange(self._wire, what, once=bool(_ONCE.match(what)), follow=follow)
+        with self.waits.write() if is_write(what, content) else contextlib.nullcontext():
+            status, said, text = super().requestJson(
+                verb, url, parameters, headers, content, exchange
             )
-        if not fault and status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        if status >= HTTPStatus.BAD_REQUEST:
             raise refusal(what, status, said, text, self._token.source)
-        fault = fault or f"HTTP {status}"
-        if once and acted:
-            raise UncertainError(f"{what}: {fault}: nobody knows whether it happened", hint=_LOOK)
-        times = f", {self.waits.attempts} times" if again else ""
-        hint = _LATER if again else f"{_CHECK} ({self.server.api})"
-        raise GitHubError(f"{what}: {fault}{times}", hint=hint)
+        return status, said, text
 
     def location(self, path: str) -> str:
         """Return where GitHub redirects to, which may be another server: nothing is sent there."""
@@ -233,20 +184,3 @@ def odd_answer(what: str, where: str) -> GitHubError:
         f"{what}: an answer of another shape: {clean_line(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",
     )
-
-
-def _fault(error: BaseException, server: str) -> tuple[str, bool, bool]:
-    """Say what came between; whether the server may have acted; and whether it was tried again."""
-    inside: list[BaseException] = []
-    waiting: list[BaseException] = [error]
-    while waiting and len(inside) < 50:  # noqa: PLR2004  more than any chain has; it may be a ring
-        one = waiting.pop()
-        inside.append(one)
-        below = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
-        waiting += [it for it in below if isinstance(it, BaseException) and it not in inside]
-    if any("CERTIFICATE_VERIFY_FAILED" in str(one) for one in inside):
-        return "its certificate is not trusted", False, False
-    for kind, why, acted in _FAULTS:
-        if any(isinstance(one, kind) for one in inside):
-            return why.format(server=server), acted, why != _UNSENDABLE
-    return "the connection broke", True, True
