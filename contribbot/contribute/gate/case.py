@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot.contribute.gate.touching import Touch, read_files
@@ -15,9 +13,7 @@ from contribbot.contribute.state import Contribution, state
 from contribbot.contribute.text.body import Body, make_body
 from contribbot.contribute.text.escape import clean, shortened
 from contribbot.errors import ContribbotError, GitHubError, NotFoundError, RefusedError
-from contribbot.files import stores_folder
-from contribbot.git.patch_format import Mail, ask_mailinfo, plain_mail
-from contribbot.git.repository import open_store
+from contribbot.git.patch_format import Mail, read_mail
 from contribbot.model.gate import Look, RowState, Searched
 from contribbot.model.patch import Patch
 from contribbot.model.rules import Rules
@@ -147,12 +143,4 @@ class Case:
     @cached_property
     def mails(self) -> list[tuple[str, Mail]]:
         """The patch files' names, and what they say."""
-        found = []
-        with tempfile.TemporaryDirectory(prefix="contribbot-") as scratch:
-            for file in self.patch.files:
-                mail = plain_mail(file.content)
-                if mail is None:
-                    store = open_store(stores_folder(), self.patch.upstream.name)
-                    mail = ask_mailinfo(store, file, Path(scratch))
-                found.append((file.name, mail))
-        return found
+        return [(file.name, read_mail(file)) for file in self.patch.files]

@@ -6,12 +6,11 @@ has something else at a path that is to be changed, that takes the pin's place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contribbot.git.apply import FOLDER, Change, Commit, Entry, Overlay, write_commits
-from contribbot.git.repository import Store, read_objects
+from contribbot.git.repository import GONE, NOTHING, NewCommit, Store, find, write_commits
 from contribbot.github import git_data
 from contribbot.github import git_objects as remote
 
@@ -58,72 +57,56 @@ class Target:
 
 def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> Base | Blocked:
     """Bring the branch's content at some paths into the store."""
-    above = {folder for path in paths for folder in _parents(path)}
-    wanted = sorted({*paths, *above})
+    wanted = sorted({*paths, *(folder for path in paths for folder in _parents(path))})
     upstream = target.github.repository(target.repository)
     there = git_data.read_tree(upstream, target.tip.tree, wanted)
-    tree = Overlay(store, pin)
-    tree.prefetch(paths)
-    blocked = _blocked(paths, there, tree)
+    with store.open() as repo:
+        tree = repo.commit(pin).tree
+        known = {
+            path: remote.Entry(path, f"{entry.mode:06o}", entry.hexsha)
+            for path in wanted
+            if (entry := find(tree, path)) is not None
+        }
+    blocked = _blocked(paths, there, known)
     if blocked is not None:
         return blocked
+    there = {path: there[path] for path in paths if path in there}
     there = {path: entry for path, entry in there.items() if entry.mode != remote.FOLDER}
-    different = {
-        path: there[path]
+    entries = {
+        path: (GONE, NOTHING)
         for path in paths
-        if path in there and tree.entry(path) != Entry(there[path].mode, there[path].sha)
+        if path not in there and path in known and known[path].mode != remote.FOLDER
     }
-    contents = _contents(store, different, target)
-    made: list[Change] = []
-    for path in paths:
-        entry = there.get(path)
-        if entry is None:
-            known = tree.entry(path)
-            if known is not None and known.mode != FOLDER:
-                made.append(tree.set(path, None))
-        elif path in different:
-            content = contents.get(entry.sha)
-            made.append(
-                tree.set(path, Entry(entry.mode, entry.sha))
-                if content is None
-                else tree.put(path, entry.mode, content)
-            )
-    commit = Commit(tree.tree(), pin, _IDENTITY, _IDENTITY, b"base\n", tuple(made))
+    different = {path: entry for path, entry in there.items() if known.get(path) != entry}
+    entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
     with store.exclusive():
-        write_commits(store, [commit])
-    return Base(commit.id, frozenset(there[path].sha for path in paths if path in there))
+        _bring(store, different.values(), target)
+        commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
+        ((made, _),) = write_commits(store, [commit], dates="raw")
+    return Base(made, frozenset(entry.sha for entry in there.values()))
 
 
-def _contents(store: Store, wanted: Mapping[str, remote.Entry], target: Target) -> dict[str, bytes]:
-    """Return the bytes of what the branch has, from the store where it knows them."""
-    ids = list(dict.fromkeys(one.sha for one in wanted.values() if one.mode != remote.SUBMODULE))
-    known = {
-        blob: object_.content
-        for blob, object_ in zip(ids, read_objects(store, ids), strict=True)
-        if object_ is not None and object_.kind == "blob"
-    }
-    missing = [blob for blob in ids if blob not in known]
-    return known | git_data.read_blobs(target.github, target.repository, missing)
+def _bring(store: Store, entries: Iterable[remote.Entry], target: Target) -> None:
+    """Write what the branch has into the store, where it lacks it."""
+    wanted = dict.fromkeys(entry.sha for entry in entries if entry.mode != remote.SUBMODULE)
+    missing = [blob for blob in wanted if not store.has(blob)]
+    for content in git_data.read_blobs(target.github, target.repository, missing).values():
+        store.git("hash-object", "-w", "--stdin", stdin=content)
 
 
 def _blocked(
-    paths: Sequence[str], there: Mapping[str, remote.Entry], pin: Overlay
+    paths: Sequence[str], there: Mapping[str, remote.Entry], pin: Mapping[str, remote.Entry]
 ) -> Blocked | None:
     """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
     for path in paths:
         entry = there.get(path)
         # Where a patch replaces a whole folder, no other file may be in it.
-        if (
-            entry is not None
-            and entry.mode == FOLDER
-            and pin.entry(path) != Entry(FOLDER, entry.sha)
-        ):
+        if entry is not None and entry.mode == remote.FOLDER and pin.get(path) != entry:
             return Blocked(path, "the branch has a folder there")
         for folder in _parents(path):
             if folder not in there or there[folder].mode == remote.FOLDER:
                 continue
-            known = pin.entry(folder)
-            if known is None or known.mode == FOLDER:
+            if folder not in pin or pin[folder].mode == remote.FOLDER:
                 return Blocked(path, f"the branch has a file where the folder {folder} must be")
     return None
 
