@@ -9,9 +9,9 @@ from contribbot.contribute.gate.case import Case, Finding, NotAskedError, failed
 from contribbot.contribute.opening.branch import branch_of
 from contribbot.contribute.state import Contribution, state
 from contribbot.errors import NotFoundError
-from contribbot.lifecycle.stack import own_pin
 from contribbot.lifecycle.status import due
 from contribbot.queue import history
+from contribbot.queue.stack import own_pin
 
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub

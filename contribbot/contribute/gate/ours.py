@@ -12,10 +12,10 @@ from contribbot.errors import MachineError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.repository import Store, open_store
 from contribbot.git.sources import find
-from contribbot.lifecycle.stack import Landed, own_pin, series_of, with_dependencies
 from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import Landed, own_pin, series_of, with_dependencies
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from contribbot.git.patch_format import changes, raw_changes
 from contribbot.git.repository import Store, read_objects
 from contribbot.git.source import Progress
 from contribbot.github.git_objects import SUBMODULE, Author, Entry
-from contribbot.lifecycle.stack import Landed, land, own_pin, series_of, with_dependencies
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import Landed, land, own_pin, series_of, with_dependencies
 
 _AUTHOR: Final = re.compile(
     rb"(?P<name>.*?) ?<(?P<email>[^>]*)> (?P<seconds>-?[0-9]+) (?P<sign>[+-])(?P<zone>[0-9]{4})",
