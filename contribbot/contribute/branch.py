@@ -35,9 +35,9 @@ from contribbot.github.fields import may_push
 from contribbot.github.git_data import head_of
 from contribbot.github.git_objects import SUBMODULE, Author, Entry, commit_id
 from contribbot.github.refusals import WORKFLOW_HINT
-from contribbot.lifecycle.stack import land, own_pin, series_of, with_dependencies
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import land, own_pin, series_of, with_dependencies
 
 if TYPE_CHECKING:
     from github.Repository import Repository

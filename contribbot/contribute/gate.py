@@ -40,11 +40,11 @@ from contribbot.git.repository import git_environment
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file
-from contribbot.lifecycle.stack import own_pin
 from contribbot.lifecycle.status import asked, due, target_states
 from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, no_such_patch
+from contribbot.queue.stack import own_pin
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
