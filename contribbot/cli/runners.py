@@ -24,7 +24,7 @@ from contribbot.files import write_atomically
 from contribbot.queue.load import select
 from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.collect import exit_code, gather, gather_again
-from contribbot.runners.dispatch import Order, Sender, sending
+from contribbot.runners.dispatch import Selection, Sender, sending
 from contribbot.runners.job import work
 from contribbot.runners.model import Standing, Workflows
 from contribbot.runners.plan import make_plan
@@ -196,7 +196,7 @@ def dispatch(
     if resume is not None and (patches or target or ref):
         raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
     queue = open_queue(context, *(patches or ()))
-    asked = resume or Order.of(queue, patches or (), target or (), ref)
+    asked = resume or Selection.of(queue, patches or (), target or (), ref)
 
     def say(lines: list[str]) -> None:
         for line in lines:
@@ -204,7 +204,7 @@ def dispatch(
 
     with sending(queue, repo) as sender:
         try:
-            run_id = _start(sender, asked, say) if isinstance(asked, Order) else asked
+            run_id = _start(sender, asked, say) if isinstance(asked, Selection) else asked
             with show.telling(say, stderr=as_json) as told:
                 ended = sender.watch(run_id, every=every, told=told)
         except KeyboardInterrupt:
@@ -215,7 +215,7 @@ def dispatch(
             raise
     say(show.over_lines(ended, sender.named))
     if as_json:
-        print_json(show.Dispatched.of(sender.repository, ended))
+        print_json(ended)
     return ended.exit_code
 
 
@@ -224,13 +224,13 @@ def _tell_left(lines: list[str]) -> None:
         typer.echo(line, err=True)
 
 
-def _start(sender: Sender, order: Order, say: Callable[[list[str]], None]) -> int:
+def _start(sender: Sender, wanted: Selection, say: Callable[[list[str]], None]) -> int:
     """Start a run, say which, and end those that it makes pointless."""
-    selection = sender.select(order)
-    standing = sender.standing(selection)
-    say(show.standing_lines(standing))
+    selection = sender.on_branch(wanted)
+    state = sender.state(selection)
+    say(show.state_lines(state))
     run = sender.start(selection)
-    say(show.started_lines(run, standing))
+    say(show.started_lines(run, state))
     ended = sender.supersede(selection, run)
     say([f"ended run {one.id}, which this one replaces" for one in ended])
     return run.id
