@@ -44,6 +44,10 @@ _ALLOWED: Final = frozenset(
 _ALLOWED_PREFIXES: Final = ("CUDA_", "HIP_", "HSA_", "ROCM_", "ROCR_", "PYTORCH_ROCM_")
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
+#: What `start` is told of a program's streams.
+PIPE: Final = subprocess.PIPE
+DEVNULL: Final = subprocess.DEVNULL
+
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment with what programs need, and nothing personal."""

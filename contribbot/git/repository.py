@@ -6,7 +6,6 @@ import contextlib
 import enum
 import functools
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,9 +177,9 @@ def _repo_type() -> type[Repo]:
             env = git_environment({"GIT_DIR": str(folder)})
             if not as_process:
                 return process.run(command, cwd=folder, env=env).stdout.decode().rstrip("\n")
-            pipe = subprocess.PIPE
+            pipe = process.PIPE
             child = process.start(
-                command, cwd=folder, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+                command, cwd=folder, env=env, stdin=pipe, stdout=pipe, stderr=process.DEVNULL
             )
             return self.AutoInterrupt(child, command)
 
