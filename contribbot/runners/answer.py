@@ -23,7 +23,6 @@ from contribbot.model.runners import Job, is_version
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import JOB_FILE, LIMITS, RefusedArtifactError
 from contribbot.runners.bases import Bases
-from contribbot.runners.stated import unstated
 from contribbot.runners.strictjson import parse, written
 from contribbot.verify.evidence import State, judge_record
 
@@ -174,7 +173,6 @@ def _judge(content: bytes, place: tuple[str, str], question: Question) -> Answer
             _odd(details)
             or _elsewhere(details, question.job, question.source)
             or _not_of_queue(bases.queue, content, question.scratch / patch / file)
-            or unstated(bases.queue.patch(patch), details, question.job.asks[patch])
             or bases.problem(patch, details.base_commit, _tree(statement))
         )
     except ContribbotError as error:
