@@ -30,7 +30,7 @@ from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.package_index import obtain
 from contribbot.git.repository import Mode, import_tree
 from contribbot.git.source import Job
-from contribbot.model.pin import InstalledSource, SdistSource, WheelSource
+from contribbot.model.pin import InstalledSource, ReleaseSource, SdistSource, WheelSource
 
 #: How much content is handed on at a time.
 PIECE: Final = 2**20
@@ -561,6 +561,9 @@ _GENERATED: Final = re.compile(r"PKG-INFO|(?:src/)?[^/]+\.egg-info/.*", re.DOTAL
 #: repository has one, setuptools adds these lines to it and it is kept as it is.
 _SETUP_CFG: Final = re.compile(rb"\s*\[egg_info\]\s*(?:tag_\w+ *=[^\n]*\s*)*")
 _SETUP_CFG_MAX: Final = 500
+_PKG_INFO: Final = re.compile("PKG-INFO")
+_METADATA: Final = re.compile(r"[^/]+\.dist-info/METADATA")
+_METADATA_MAX: Final = 2**20
 
 
 class SourceArchive:
@@ -604,10 +607,50 @@ def import_archive(job: Job, archive: Path) -> None:
         job.progress.done()
 
 
+def _of_its_release(
+    members: Iterator[Member], archive: str, spec: ReleaseSource, metadata: re.Pattern[str]
+) -> Iterator[Member]:
+    """Pass members on; refuse an archive whose metadata names another release than its pin.
+
+    A pin's version decides which file is asked for, and is quoted (PyPA, "Core metadata").
+    """
+    for member in members:
+        if metadata.fullmatch(member.path) and member.size <= _METADATA_MAX:
+            content = b"".join(member.pieces)
+            if other := _other_release(content, spec):
+                raise IntegrityError(
+                    f"{archive}: says that it is {other}, and the pin names"
+                    f" {spec.distribution} {spec.version}",
+                    hint="correct the pin's tag and version, or its sha256",
+                )
+            yield replace(member, pieces=iter((content,)))
+        else:
+            yield member
+
+
+def _other_release(metadata: bytes, spec: ReleaseSource) -> str:
+    """Return which other release some metadata is of, or nothing."""
+    from email.parser import BytesHeaderParser  # noqa: PLC0415  start-up time
+
+    from packaging.utils import canonicalize_name  # noqa: PLC0415  start-up time
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  start-up time
+
+    fields = BytesHeaderParser().parsebytes(metadata)
+    name, version = (str(fields.get(key, "without a name")) for key in ("Name", "Version"))
+    try:
+        same = Version(version) == Version(spec.version)
+    except InvalidVersion:
+        same = version == spec.version
+    same = same and canonicalize_name(name) == canonicalize_name(spec.distribution)
+    return "" if same else f"{name} {version}"
+
+
 def _upstream_files(archive: Path, job: Job) -> Iterator[Member]:
     """Yield the members that the upstream's repository has too."""
     left_out: set[str] = set()
-    for member in read_members(archive, advance=job.progress.advance):
+    members = read_members(archive, advance=job.progress.advance)
+    spec = job.spec_as(SdistSource)
+    for member in _of_its_release(members, archive.name, spec, _PKG_INFO):
         if member.copy_of in left_out:
             raise IntegrityError(f"{archive.name}: {member.path!a}: hard link to a generated file")
         kept: Member | None = member
@@ -655,6 +698,7 @@ class WheelFiles:
                 tree = stack.enter_context(import_tree(job.store, ref=job.ref, message=message))
                 empty = True
                 members = read_members(wheel, advance=job.progress.advance, topless=True)
+                members = _of_its_release(members, wheel.name, spec, _METADATA)
                 for member in _python_files(spec, members):
                     empty = False
                     tree.add(prefix + member.path, member.mode, member.size, member.pieces)
@@ -663,7 +707,7 @@ class WheelFiles:
                         f"{wheel.name}: holds no Python files under {', '.join(spec.packages)}",
                         hint="correct the packages of the pin's source",
                     )
-        return True
+            return True
 
 
 def _python_files(spec: WheelSource, members: Iterator[Member]) -> Iterator[Member]:

@@ -36,7 +36,7 @@ from contribbot.queue.load import Queue
 from contribbot.verify.builds import Plan, build_side
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
 from contribbot.verify.job import Job, Memo, Slots, is_source, obstacle, sources_of
-from contribbot.verify.overlay import OverlayError
+from contribbot.verify.overlay import OverlayError, release_of
 from contribbot.verify.pipeline import Options, OutcomeCache, Watcher
 from contribbot.verify.placement import overlay_note, unplaceable
 from contribbot.verify.run_result import CheckRun
@@ -390,7 +390,9 @@ def _unready(bare: Bare, check: Check) -> Seen | None:
     job = bare.job
     if missing := missing_here(job, check):
         return Seen(Says.CANNOT, missing)
-    if job.patch.upstream.overlay and (note := overlay_note(job)):
+    if job.patch.upstream.overlay and (
+        note := overlay_note(release_of(job.patch.upstream.overlay), job.patch.pin)
+    ):
         # What runs is the installed package, which is another release.
         return Seen(Says.CANNOT, f"it would run {note}: install that release")
     if absent := lost(bare, tuple(check.env.values())):

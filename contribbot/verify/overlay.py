@@ -51,6 +51,11 @@ def missing_package(packages: Iterable[str]) -> str:
     return ""
 
 
+def release_of(packages: Iterable[str]) -> str:
+    """Return the installed releases behind some packages as text."""
+    return ", ".join(f"{name} {version}" for name, version in releases(packages).items())
+
+
 def releases(packages: Iterable[str]) -> dict[str, str]:
     """Return the installed release of the distribution behind each package."""
     return {
@@ -90,8 +95,7 @@ def lay_over(
             source = root.parent / path
             if _place(store, source, folder / path, path, pin=pin, change=now.get(path)):
                 merged.append(path)
-    release = ", ".join(f"{name} {version}" for name, version in releases(packages).items())
-    return Overlay(folder, release, tuple(merged))
+    return Overlay(folder, release_of(packages), tuple(merged))
 
 
 def _installed(package: str) -> Path | None:

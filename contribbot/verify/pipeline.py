@@ -245,7 +245,7 @@ class _Walk:
         )
 
     def _begin(self, stage: Stage) -> list[Future[StageResult]]:
-        obstacle = _obstacle(self._job, stage)
+        obstacle = obstacle_of(stage, self._job.results)
         if obstacle:
             result = StageResult(
                 stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
@@ -300,10 +300,10 @@ def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageRe
     )
 
 
-def _obstacle(job: Job, stage: Stage) -> str:
-    """Say what keeps a stage from making sense, or nothing."""
+def obstacle_of(stage: Stage, results: Mapping[str, Sequence[StageResult]]) -> str:
+    """Say what in earlier results keeps a stage from making sense, or nothing."""
     for name in stage.after:
-        outcomes = {result.outcome for result in job.results[name]}
+        outcomes = {result.outcome for result in results[name]}
         for bad in (Outcome.FAILED, Outcome.SKIPPED):
             if bad in outcomes:
                 return f"{name} {'failed' if bad is Outcome.FAILED else 'was skipped'}"

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.overlay import Overlay, lay_over, missing_package, releases
+from contribbot.verify.overlay import Overlay, lay_over, missing_package
 from contribbot.verify.run_result import Witnessed, find_again
 
 
@@ -116,12 +117,11 @@ def overlay_details(job: Job) -> dict[str, JsonValue]:
     return {"over": made.release, "merged": list(made.merged)} if made is not None else {}
 
 
-def overlay_note(job: Job) -> str:
-    """Say what a tree is run over, where that is not the pin's own release; or nothing."""
-    over = {
-        name: version
-        for name, version in releases(job.patch.upstream.overlay).items()
+def overlay_note(over: str, pin: Pin) -> str:
+    """Say which releases a tree is run over that are not the pin's own, or nothing."""
+    return ", ".join(
+        f"over {release}, not the pin's"
+        for release in filter(None, over.split(", "))
         # A local label names a build of the release: `+cpu`, `+rocm6.4`.
-        if version.partition("+")[0] != job.patch.pin.tag.removeprefix("v")
-    }
-    return ", ".join(f"over {name} {version}, not the pin's" for name, version in over.items())
+        if release.rpartition(" ")[2].partition("+")[0] != pin.tag.removeprefix("v")
+    )

@@ -118,7 +118,6 @@ class Home:
         told = details(document)
         told["run"] = self.about(job)
         told["container"] = {"image": self.job(job).image, "flags": list(self.job(job).flags)}
-        told["base_commit"] = self.ranged.toy.commit
         return f"records/{name}/{path.name}", document
 
     def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:

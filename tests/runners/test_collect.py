@@ -83,7 +83,7 @@ def test_what_failed_is_refuted_and_kept(home: Home) -> None:
     home.send(RAN, {**home.files(RAN, outcomes=FAILED), "job.json": home.done(RAN, 1)}, "failure")
     found = home.collected()
     assert states(found)["gpu area gfx942"] is CellState.REFUTED
-    assert why(found) == "reproduce: made up"
+    assert why(found) == "reproduce: on-gpu: fails on the patched tree: it: made up"
     assert {one.merged for one in found.records} == {"new"}
 
 
@@ -197,11 +197,6 @@ def test_a_machine_that_names_no_rocm_says_nothing_of_one(home: Home, outcome: O
     found = home.collected()
     assert states(found)["compile area gfx942"] is CellState.OPEN
     assert why(found, "compile") == "its machine names no ROCm, and 7.1 was asked"
-
-
-def test_what_was_skipped_is_incomplete(home: Home) -> None:
-    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.SKIPPED}))
-    assert states(home.collected())["gpu area gfx942"] is CellState.INCOMPLETE
 
 
 def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pydantic import JsonValue
 
 from contribbot.model.evidence import Outcome, StageResult
@@ -37,14 +39,22 @@ class WitnessStage:
             "tests": list(job.patch.upstream.tests),
             "witness": here,
         }
-        return Unit(target, inputs, lambda: _look(job, here))
+        return Unit(target, inputs, lambda: add_up(_added(job), here))
 
 
-def _look(job: Job, witnessed: list[JsonValue]) -> Finding:
+def _added(job: Job) -> dict[str, list[int]]:
+    """Return where the statements begin that the patch adds, by path."""
+    return {
+        path: [one.lines.start for one in statements]
+        for path, statements in job.added_statements().items()
+    }
+
+
+def add_up(added: Mapping[str, Sequence[int]], witnessed: Sequence[JsonValue]) -> Finding:
+    """Say how many of the statements that a patch adds were witnessed by any check."""
     files: dict[str, JsonValue] = {}
     total = seen = 0
-    for path, statements in job.added_statements().items():
-        lines = [one.lines.start for one in statements]
+    for path, lines in added.items():
         ran = {line for one in witnessed if isinstance(one, dict) for line in _lines(one.get(path))}
         files[path] = {
             "executed": [line for line in lines if line in ran],
