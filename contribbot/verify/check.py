@@ -119,16 +119,11 @@ More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
 
 @dataclass(frozen=True)
 class Way:
-    """How a stage runs its checks.
+    """How a stage runs its checks."""
 
-    Attributes:
-        judge: Says what two runs, on the base and on the patched tree, come to.
-        env: Variables for the check, beside its own.
-        details: What the record keeps beside what it keeps of every check.
-    """
-
-    judge: Judge = judge_check
-    env: Mapping[str, str] = field(default_factory=dict)
+    judge: Judge = judge_check  # says what two runs, on the base and on the patched tree, come to
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
+    #: What the record keeps beside what it keeps of every check.
     details: More = lambda _base, _patched: {}
 
 

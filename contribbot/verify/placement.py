@@ -30,19 +30,13 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tree runs.
+    """Where a tree runs."""
 
-    Attributes:
-        tree: The exported tree.
-        python: Folders that go on Python's path.
-        witnessed: The Python files that the patch changes, by where each lies.
-        env: Variables for what runs there.
-    """
-
-    tree: Path
-    python: tuple[Path, ...]
+    tree: Path  # the exported tree
+    python: tuple[Path, ...]  # folders that go on Python's path
+    #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # variables for what runs there
 
     @property
     def python_path(self) -> str:
