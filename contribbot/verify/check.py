@@ -224,7 +224,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "patched": patched.summary(),
         **({"again": again[0].summary()} if again else {}),
         "executed": {path: list(lines) for path, lines in patched.executed.items()},
-        "witness": _witness(job, patched),
+        "witness": _witness(job, base, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
         **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
@@ -240,11 +240,12 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     )
 
 
-def _witness(job: Job, patched: CheckRun) -> dict[str, JsonValue]:
+def _witness(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
     """Return the lines of the patch's own statements that ran, by file; not of its tests."""
     found: dict[str, JsonValue] = {}
-    for path, statements in job.added_statements().items():
-        ran = set(patched.executed.get(path, ()))
+    by, own = job.witnesses()
+    for path, statements in own.items():
+        ran = set((patched if by == job.trees.patched else base).executed.get(path, ()))
         lines: list[JsonValue] = [
             one.lines.start for one in statements if not ran.isdisjoint(one.lines)
         ]

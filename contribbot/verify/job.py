@@ -419,21 +419,33 @@ class Job:
         trees = self.trees
         return self._added.get("", lambda: added_lines(self.store, trees.base, trees.patched))
 
-    def added_statements(self) -> dict[str, list[Statement]]:
-        """Return what the patch adds to Python files and does something; not in its tests."""
-        return self._statements.get("", self._new_statements)
+    def witnesses(self) -> tuple[str, dict[str, list[Statement]]]:
+        """Return the tree whose statements must run in a test, and these by file; none of tests.
 
-    def _new_statements(self) -> dict[str, list[Statement]]:
-        trees = self.trees
-        added = self.added_lines()
-        found = {}
-        for path in sorted(added):
-            if path.endswith(".py") and not self.patch.upstream.is_test(path):
-                before, after = (
-                    self.store.file(f"{tree}:{path}") for tree in (trees.base, trees.patched)
+        They are what the patch adds; where it adds none, what it deletes from the base.
+        """
+        base, patched = self.trees.base, self.trees.patched
+        sides = [(patched, self._statements_of(base, patched))]
+        if not any(sides[0][1].values()):
+            sides.append((base, self._statements_of(patched, base)))
+        return next((side for side in sides if any(side[1].values())), sides[0])
+
+    def _statements_of(self, old: str, new: str) -> dict[str, list[Statement]]:
+        """Return what a tree has in its Python files, and another has not."""
+
+        def find() -> dict[str, list[Statement]]:
+            lines = added_lines(self.store, old, new)
+            return {
+                path: new_statements(
+                    self.store.file(f"{old}:{path}") or b"",
+                    self.store.file(f"{new}:{path}") or b"",
+                    lines[path],
                 )
-                found[path] = new_statements(before or b"", after or b"", added[path])
-        return found
+                for path in sorted(lines)
+                if path.endswith(".py") and not self.patch.upstream.is_test(path)
+            }
+
+        return self._statements.get(new, find)
 
     def _exported(self, tree: str) -> _Export:
         content = self.trees.tested if tree == self.trees.base else tree

@@ -43,7 +43,8 @@ class WitnessStage:
 def _look(job: Job, witnessed: list[JsonValue]) -> Finding:
     files: dict[str, JsonValue] = {}
     total = seen = 0
-    for path, statements in job.added_statements().items():
+    by, own = job.witnesses()
+    for path, statements in own.items():
         lines = [one.lines.start for one in statements]
         ran = {line for one in witnessed if isinstance(one, dict) for line in _lines(one.get(path))}
         files[path] = {
@@ -54,9 +55,10 @@ def _look(job: Job, witnessed: list[JsonValue]) -> Finding:
         seen += len(ran.intersection(lines))
     details: dict[str, JsonValue] = {"files": files, "added": total, "executed": seen}
     if not total:
-        said = "the patch adds no Python statement that could be witnessed"
+        said = "the patch adds or deletes no Python statement that could be witnessed"
         return Finding(Outcome.SKIPPED, said, details)
-    share = f"{seen} of {total} added statements ran ({seen / total:.0%})"
+    kind = "added" if by == job.trees.patched else "deleted"
+    share = f"{seen} of {total} {kind} statements ran ({seen / total:.0%})"
     if not seen:
         said = f"{share}: no check here reaches the change in a test"
         return Finding(Outcome.SKIPPED, said, details)
