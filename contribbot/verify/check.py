@@ -123,16 +123,11 @@ More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
 
 @dataclass(frozen=True)
 class Way:
-    """How a stage runs its checks.
+    """How a stage runs its checks."""
 
-    Attributes:
-        judge: Says what two runs, on the base and on the patched tree, come to.
-        env: Variables for the check, beside its own.
-        details: What the record keeps beside what it keeps of every check.
-    """
-
-    judge: Judge = judge_check
-    env: Mapping[str, str] = field(default_factory=dict)
+    judge: Judge = judge_check  # says what two runs, on the base and on the patched tree, come to
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
+    #: What the record keeps beside what it keeps of every check.
     details: More = lambda _base, _patched: {}
 
 
@@ -258,8 +253,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "base": base.summary(check.reason),
         "patched": patched.summary(check.reason),
         **({"again": again[0].summary(check.reason)} if again else {}),
-        "executed": {path: list(lines) for path, lines in patched.executed.items()},
-        "witness": _witness(job, patched),
+        **_witness(job, base, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
         **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
@@ -286,17 +280,20 @@ def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, ove
     return f"{reason} ({note})" if note else reason
 
 
-def _witness(job: Job, patched: CheckRun) -> dict[str, JsonValue]:
-    """Return the lines of the patch's own statements that ran, by file; not of its tests."""
-    found: dict[str, JsonValue] = {}
-    for path, statements in job.added_statements().items():
-        ran = set(patched.executed.get(path, ()))
-        lines: list[JsonValue] = [
-            one.lines.start for one in statements if not ran.isdisjoint(one.lines)
-        ]
-        if lines:
-            found[path] = lines
-    return found
+def _witness(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+    """Return the lines that ran, and of them the patch's own statements that are not of tests."""
+    side, own = job.witnesses()
+    run = patched if side == job.trees.patched else base
+    ran = {path: set(lines) for path, lines in run.executed.items()}
+    starts = {
+        path: [one.lines.start for one in own[path] if not lines.isdisjoint(one.lines)]
+        for path, lines in ran.items()
+        if path in own
+    }
+    return {
+        "executed": {path: list(lines) for path, lines in run.executed.items()},
+        "witness": {path: [*lines] for path, lines in starts.items() if lines},
+    }
 
 
 def _judged(

@@ -25,17 +25,11 @@ _CONFLICTS: Final = range(128)
 
 @dataclass(frozen=True)
 class Overlay:
-    """A folder for Python's path.
-
-    Attributes:
-        folder: The folder.
-        release: What lies below, such as `torch 2.13.0+cpu`.
-        merged: Files of the tree whose change was merged onto an installed file that
-            is not the pin's.
-    """
+    """A folder for Python's path."""
 
     folder: Path
-    release: str
+    release: str  # what lies below, such as `torch 2.13.0+cpu`
+    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
     merged: tuple[str, ...]
 
 

@@ -119,31 +119,20 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to verify.
+    """How to verify."""
 
-    Attributes:
-        jobs: Checks that run at the same time.
-        force: Whether to repeat what is remembered.
-    """
-
-    jobs: int
-    force: bool = False
+    jobs: int  # checks that run at the same time
+    force: bool = False  # whether to repeat what is remembered
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A report, and exactly what it is about.
+    """A report, and exactly what it is about."""
 
-    Attributes:
-        report: What was seen.
-        patch: The patch as it was read before the first stage; the files may have
-            changed since.
-        below: The patches that it was put on, lowest first.
-    """
-
-    report: PatchReport
+    report: PatchReport  # what was seen
+    #: The patch as it was read before the first stage; the files may have changed since.
     patch: Patch
-    below: tuple[Patch, ...]
+    below: tuple[Patch, ...]  # the patches that it was put on, lowest first
 
 
 def verify(

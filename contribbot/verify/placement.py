@@ -31,19 +31,13 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tree runs.
+    """Where a tree runs."""
 
-    Attributes:
-        tree: The exported tree.
-        python: Folders that go on Python's path.
-        witnessed: The Python files that the patch changes, by where each lies.
-        env: Variables for what runs there.
-    """
-
-    tree: Path
-    python: tuple[Path, ...]
+    tree: Path  # the exported tree
+    python: tuple[Path, ...]  # folders that go on Python's path
+    #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # variables for what runs there
 
     @property
     def python_path(self) -> str:
@@ -83,10 +77,10 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
     built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
     python = roots if overlay is None else (overlay.folder,)
-    # The base has none of them; it is watched all the same, as that could make a difference.
-    is_patched = tree == job.trees.patched
-    added = job.added_lines() if is_patched else {}
-    acting = job.added_statements() if is_patched else {}
+    # One tree has none of them; it is watched all the same, as that could make a difference.
+    added = job.added_lines() if tree == job.trees.patched else {}
+    by, statements = job.witnesses()
+    acting = statements if tree == by else {}
     witnessed = {}
     for change in job.changes():
         if change.path.endswith(".py") and change.mode.startswith("100"):

@@ -23,15 +23,10 @@ _Count = Annotated[int, Field(ge=1)]
 
 
 class Kernels(Model):
-    """The kernels that ran under one check on one tree.
+    """The kernels that ran under one check on one tree."""
 
-    Attributes:
-        seen: How often each ran, by name.
-        blind: Why none, or not all, could be seen; or empty.
-    """
-
-    seen: dict[str, _Count] = Field(default_factory=dict)
-    blind: str = ""
+    seen: dict[str, _Count] = Field(default_factory=dict)  # how often each ran, by name
+    blind: str = ""  # why none, or not all, could be seen; or empty
 
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
@@ -73,16 +68,11 @@ class Scrub:
 
 @dataclass(frozen=True)
 class Witnessed:
-    """A file of which the executed lines are wanted.
+    """A file of which the executed lines are wanted."""
 
-    Attributes:
-        path: Its path in the tree.
-        lines: The lines that the patch adds to it: the number of each in the file that
-            runs, and in the tree's. They differ where the change was merged onto
-            another release's file.
-    """
-
-    path: str
+    path: str  # its path in the tree
+    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
+    #: tree's. They differ where the change was merged onto another release's file.
     lines: Mapping[int, int]
 
 

@@ -31,15 +31,10 @@ _PLAIN: Final = Hipify(expect="pass-to-pass")
 
 @dataclass(frozen=True)
 class Side:
-    """One tree, hipified and looked at.
+    """One tree, hipified and looked at."""
 
-    Attributes:
-        made: What the step made.
-        left: CUDA-only includes that the outputs and what they reach still have.
-    """
-
-    made: Hipified
-    left: tuple[Left, ...]
+    made: Hipified  # what the step made
+    left: tuple[Left, ...]  # CUDA-only includes that the outputs and what they reach still have
 
     @property
     def problems(self) -> list[str]:
