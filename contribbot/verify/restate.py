@@ -145,7 +145,7 @@ def _contradictions(patch: Patch, details: Details) -> Iterator[str]:
 def _problem(told: Told) -> str:
     """Say what of a result cannot be, or nothing."""
     try:
-        return _impossible(told) or _difference(told.result, restate(told), older=told.older)
+        return _impossible(told) or _difference(told.result, restate(told))
     except ValidationError as error:
         first = error.errors()[0]
         return f"not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -232,17 +232,15 @@ def _threads(told: Told) -> int:
     return next((int(one) for one in asked if one.isdecimal()), 0)
 
 
-def _difference(told: StageResult, made: StageResult, *, older: bool) -> str:
+def _difference(told: StageResult, made: StageResult) -> str:
     """Say where a result differs from what its facts come to, or nothing."""
     if not math.isclose(told.seconds, made.seconds, abs_tol=_ROUNDED):
         return f"its parts took {made.seconds:g} s, and it {told.seconds:g} s"
     if told.outcome is not made.outcome:
         return f"it says {told.outcome}, and its facts say {made.outcome}: {made.reason}"
-    if told.reason != made.reason and not older:
+    if told.reason != made.reason:
         return f"it says {told.reason!r}, and its facts say {made.reason!r}"
-    # Another contribbot may have said it in other words, and kept less.
-    kept = {key: value for key, value in made.details.items() if key in told.details or not older}
-    key = _unlike(told.details, kept)
+    key = _unlike(told.details, made.details)
     return f"{key} is not what its facts say" if key else ""
 
 

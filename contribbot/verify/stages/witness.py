@@ -63,7 +63,7 @@ def add_up(
     if deleted:
         details["deleted"] = True
     if not total:
-        said = "the patch adds or deletes no Python statement that could be witnessed"
+        said = "the patch adds no Python statement that could be witnessed"
         return Finding(Outcome.SKIPPED, said, details)
     kind = "deleted" if deleted else "added"
     share = f"{seen} of {total} {kind} statements ran ({seen / total:.0%})"
