@@ -100,6 +100,8 @@ class OutcomeCache:
         write_atomically(self._folder / f"{key}.json", result.model_dump_json().encode())
 
 
+#: Characters of a reason; the log has all of it.
+_LONGEST: Final = 1000
 #: Units at the same time. They wait for git and for children more than they compute.
 _UNITS: Final = 16
 
@@ -277,11 +279,12 @@ def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageRe
         details["check"] = unit.label
     if finding.outcome is not Outcome.UNAVAILABLE:
         details["seen"] = datetime.now(UTC).isoformat(timespec="seconds")
+    reason = f"{unit.label}: {finding.reason}" if unit.label else finding.reason
     return StageResult(
         stage=stage,
         target=unit.target,
         outcome=finding.outcome,
-        reason=f"{unit.label}: {finding.reason}" if unit.label else finding.reason,
+        reason=reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…",
         seconds=round(seconds, 3),
         # `source` has no remembered outcome: the store itself is the memory.
         cached=details.get("already_there") is True,

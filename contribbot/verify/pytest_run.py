@@ -265,6 +265,7 @@ def run_check(
                 "CONTRIBBOT_PATH": place.python_path,
                 "PYTHONPATH": process.own_path(),
                 "CONTRIBBOT_REPORT": str(folder / _REPORT),
+                "CONTRIBBOT_REASON": check.reason,
                 "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
                 "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
                 # Only what contribbot depends on may take part, not what else is installed.
