@@ -29,7 +29,7 @@ from typing import IO, Final, Protocol
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.package_index import obtain
-from contribbot.git.repository import Mode, import_tree
+from contribbot.git.repository import Mode, TreeWriter, import_tree
 from contribbot.git.source import Job
 from contribbot.model.pin import InstalledSource, SdistSource, WheelSource
 
@@ -104,17 +104,23 @@ class InstalledFiles:
         with job.store.exclusive():
             if job.landed():
                 return False
-            job.progress.start(f"importing {self.detail(job)}", total)
-            try:
-                message = job.message(summary.hexdigest())
-                with import_tree(job.store, ref=job.ref, message=message) as tree:
-                    for file in files:
-                        content = _checked(spec, root, file)
-                        tree.add(file.path, Mode.FILE, len(content), (content,))
-                        job.progress.advance(len(content))
-            finally:
-                job.progress.done()
+            with _importing(job, self.detail(job), total, summary.hexdigest()) as tree:
+                for file in files:
+                    content = _checked(spec, root, file)
+                    tree.add(file.path, Mode.FILE, len(content), (content,))
+                    job.progress.advance(len(content))
         return True
+
+
+@contextlib.contextmanager
+def _importing(job: Job, label: str, total: int, digest: str) -> Iterator[TreeWriter]:
+    """Write the tree of a pin, and show how far it is."""
+    job.progress.start(f"importing {label}", total)
+    try:
+        with import_tree(job.store, ref=job.ref, message=job.message(digest)) as tree:
+            yield tree
+    finally:
+        job.progress.done()
 
 
 def is_installed(spec: InstalledSource) -> bool:
@@ -249,21 +255,16 @@ _ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive, checked.
+    """A file of an archive, checked."""
 
-    Attributes:
-        path: Relative to the archive's one top folder, where it has one.
-        mode: What it is.
-        size: Bytes of content (of a link: of its target).
-        pieces: The content; to be read before the next member is asked for.
-        copy_of: The path of the earlier member that it is a hard link to, or empty;
-            then it has no content of its own.
-    """
-
+    #: Relative to the archive's one top folder, where it has one.
     path: str
     mode: Mode
+    #: Bytes of content (of a link: of its target).
     size: int
+    #: The content; to be read before the next member is asked for.
     pieces: Iterator[bytes]
+    #: The path of the earlier member that it is a hard link to, or empty; then it has no content.
     copy_of: str = ""
 
 
@@ -509,19 +510,15 @@ def import_archive(job: Job, archive: Path) -> None:
     spec = job.spec_as(SdistSource)
     prefix = f"{spec.root}/" if spec.root else ""
     empty = True
-    job.progress.start(f"importing {archive.name}", archive.stat().st_size)
-    try:
-        with import_tree(job.store, ref=job.ref, message=job.message(spec.sha256)) as tree:
-            for member in _upstream_files(archive, job):
-                empty = False
-                if member.copy_of:
-                    tree.copy(prefix + member.copy_of, prefix + member.path)
-                else:
-                    tree.add(prefix + member.path, member.mode, member.size, member.pieces)
-            if empty:
-                raise IntegrityError(f"{archive.name}: holds no files")
-    finally:
-        job.progress.done()
+    with _importing(job, archive.name, archive.stat().st_size, spec.sha256) as tree:
+        for member in _upstream_files(archive, job):
+            empty = False
+            if member.copy_of:
+                tree.copy(prefix + member.copy_of, prefix + member.path)
+            else:
+                tree.add(prefix + member.path, member.mode, member.size, member.pieces)
+        if empty:
+            raise IntegrityError(f"{archive.name}: holds no files")
 
 
 def _upstream_files(archive: Path, job: Job) -> Iterator[Member]:
@@ -568,14 +565,9 @@ class WheelFiles:
         with job.store.exclusive():
             if job.landed():
                 return False
-            job.progress.start(f"importing {wheel.name}", wheel.stat().st_size)
-            with contextlib.ExitStack() as stack:
-                stack.callback(job.progress.done)
-                message = job.message(spec.sha256)
-                tree = stack.enter_context(import_tree(job.store, ref=job.ref, message=message))
+            with _importing(job, wheel.name, wheel.stat().st_size, spec.sha256) as tree:
                 empty = True
-                members = read_members(wheel, advance=job.progress.advance, topless=True)
-                for member in _python_files(spec, members):
+                for member in _python_files(spec, wheel, job):
                     empty = False
                     tree.add(prefix + member.path, member.mode, member.size, member.pieces)
                 if empty:
@@ -586,8 +578,8 @@ class WheelFiles:
         return True
 
 
-def _python_files(spec: WheelSource, members: Iterator[Member]) -> Iterator[Member]:
+def _python_files(spec: WheelSource, wheel: Path, job: Job) -> Iterator[Member]:
     folders = tuple(f"{package}/" for package in spec.packages)
-    for member in members:
+    for member in read_members(wheel, advance=job.progress.advance, topless=True):
         if member.path.endswith(_SUFFIX) and member.path.startswith(folders):
             yield member

@@ -1,4 +1,4 @@
-"""A patch's commits carried onto the newest commit of its upstream's branch, in memory."""
+"""A patch's commits merged onto the newest commit of its upstream's branch."""
 
 from __future__ import annotations
 
