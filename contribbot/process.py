@@ -44,10 +44,6 @@ _ALLOWED: Final = frozenset(
 _ALLOWED_PREFIXES: Final = ("CUDA_", "HIP_", "HSA_", "ROCM_", "ROCR_", "PYTORCH_ROCM_")
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
-#: What `start` is told of a program's streams.
-PIPE: Final = subprocess.PIPE
-DEVNULL: Final = subprocess.DEVNULL
-
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment with what programs need, and nothing personal."""
@@ -217,6 +213,14 @@ def start(
         ) from error
     except PermissionError as error:
         raise MachineError(f"{argv[0]}: not allowed to run it") from error
+
+
+def converse(
+    argv: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program that answers what it is asked, and ends with its input."""
+    pipe = subprocess.PIPE
+    return start(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 
 
 def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandError | NoSpaceError:

@@ -1,4 +1,4 @@
-"""Stage `apply`: the patch applies to its base, in memory."""
+"""Stage `apply`: the patch applies to its base, without a work tree."""
 
 from __future__ import annotations
 
