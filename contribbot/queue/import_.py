@@ -15,11 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import run_folder
-from contribbot.git.apply import Conflict, apply_series
+from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress
-from contribbot.model.base import TreePath
+from contribbot.model.base import Model, TreePath
+from contribbot.model.lifecycle import Side
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
@@ -476,17 +477,19 @@ def read_sources(
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
 
 
-@dataclass(frozen=True)
-class Imported:
-    """What came of an import."""
+class Imported(Model):
+    """What `import --json` prints."""
 
-    name: str
+    patch: str
     pin: str
+    written: bool = True
+    patch_files: tuple[str, ...] = ()
+    #: Every path that it changes.
     files: tuple[str, ...] = ()
-    touched: tuple[str, ...] = ()
+    #: The patch files that are not the bytes that came.
     rewritten: tuple[str, ...] = ()
     adjustments: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[Side, ...] = ()
     version: int | None = None
 
 
@@ -531,12 +534,12 @@ def import_patch(
             )
         if not wish.title:
             draft = replace(draft, title=made.title)
-        add(change, draft, patches=made.files, touched=made.outcome.touched)
+        add(change, draft, patches=made.files, touched=made.outcome.files)
         below = {name: there.patch(name).digest for name in _below(there, draft)}
         number = history.record(
             change, draft.name, made.files, draft.pin, why="import", below=below
         )
-    return Imported(**{**vars(made.outcome), "version": number})
+    return made.outcome.model_copy(update={"version": number})
 
 
 @dataclass(frozen=True)
@@ -573,7 +576,8 @@ def _make(
             raise QueueError(below.why, hint="mend it first: contribbot verify shows the sides")
         series = stack.series(below.tip, files)
         if series.conflicts:
-            return Imported(draft.name, pin, conflicts=series.conflicts)
+            sides = tuple(conflict.side for conflict in series.conflicts)
+            return Imported(patch=draft.name, pin=pin, written=False, conflicts=sides)
         written = format_commits(store, series.base, series.commit)
         touched = sorted({one.path for one in changes(store, series.base, series.commit)})
     if not touched:
@@ -587,10 +591,10 @@ def _make(
     for file in kept:
         check_form(file.name, file.content)
     outcome = Imported(
-        draft.name,
-        pin,
-        files=tuple(file.name for file in kept),
-        touched=tuple(touched),
+        patch=draft.name,
+        pin=pin,
+        patch_files=tuple(file.name for file in kept),
+        files=tuple(touched),
         rewritten=tuple(
             new.name for old, new in zip(files, written, strict=True) if not is_plain(old)
         ),
