@@ -576,7 +576,7 @@ def _announce(job: Job, done: Opened) -> Opened:
     except (QueueError, SourceError) as error:
         note = f"no range-diff was posted: {error.message}"
         return replace(done, notes=(*done.notes, note))
-    comment = range_text(name, known.announced, known.version, said.text)
+    comment = range_text(name, known.announced, known.version, said.range_diff)
     url = post_range(
         job.tools.github, job.book, name, known, comment,
         repository=job.place.upstream, login=job.login,
