@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -18,23 +17,15 @@ from tests.contribute.gatetoy import (
     CHANGES,
     MESSAGE,
     NOW,
-    Proved,
     Table,
     edit,
-    make_table,
 )
-from tests.github.handle import GitHub
 from tests.test_cli import imported
 from tests.toy import FIXED
 
 PATCH = "patches/area/0001-change.patch"
 NO_DOCS = '"none needed: nothing that users see."'
 RULES_FILE = "upstreams/contributing/toy.toml"
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 def states(gate: Gate) -> dict[str, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import typer
@@ -15,21 +13,10 @@ from contribbot.cli import contribute
 from contribbot.cli.options import Settings
 from contribbot.contribute import attest as attest_module
 from contribbot.contribute.body import make_body
-from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
+from tests.contribute.gatetoy import Table, edit
 from tests.contribute.opening import WRITES
-from tests.github.handle import GitHub
 
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
-        yield make_table(proved.copy(tmp_path), github)
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 def attest(table: Table) -> None:

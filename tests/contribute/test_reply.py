@@ -11,7 +11,7 @@ from contribbot.contribute.reviews import Replied, reply, short_id, text_from
 from contribbot.errors import GitHubError, UncertainError, UsageError
 from contribbot.model.history import DoneEvent, IntentEvent
 from contribbot.queue import history
-from tests.contribute.following import AREA, LINE, Post, make_post
+from tests.contribute.following import AREA, LINE, Post
 from tests.github.faults import (
     KILL_AFTER,
     KILL_BEFORE,
@@ -23,19 +23,12 @@ from tests.github.faults import (
     each,
     slow,
 )
-from tests.github.handle import GitHub
 from tests.github.state import ReviewComment
 from tests.github.state_social import add_reply, add_review_comment
-from tests.toy import Toy
+
+pytestmark = pytest.mark.usefixtures("opened")
 
 TEXT = "Because *areas* multiply.\n\n```python\narea = width * height\n```\n"
-
-
-@pytest.fixture
-def post(toy: Toy, github: GitHub) -> Post:
-    made = make_post(toy, github)
-    made.open()
-    return made
 
 
 @pytest.fixture
