@@ -18,7 +18,7 @@ from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import Origin, from_github
-from contribbot.runners.dispatch import Order, Sender
+from contribbot.runners.dispatch import Selection, Sender
 from contribbot.runners.model import Plan
 from tests.github.handle import GitHub
 from tests.github.server import LocalServer
@@ -103,7 +103,7 @@ def told_requests(queue: Queue, plan: Plan, ends: Ends, folder: Path) -> list[st
             play = Play(github, repository, plan, ends)
             token = Token(Secret(user.tokens[0].text), "benchmark")
             with connect(folder / "etags", server=Server(api=github.base), token=token) as client:
-                sender = Sender(queue, client, REPOSITORY, folder, play.sleep)
+                sender = Sender(queue, client, REPOSITORY, play.sleep)
                 return _counted(sender, play)
     finally:
         server.stop()
@@ -116,8 +116,8 @@ def _counted(sender: Sender, play: Play) -> list[str]:
         cheap = sum(one.status == NOT_MODIFIED for one in log[begun:])
         return f"{len(log) - begun} requests, {cheap} of them free (304)"
 
-    selection = sender.select(Order((), (), ""))
-    sender.standing(selection)
+    selection = sender.on_branch(Selection(""))
+    sender.state(selection)
     run = sender.start(selection)
     sender.supersede(selection, run)
     lines = [f"  requests to GitHub: to start the run {since(0)}"]
@@ -125,7 +125,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.watch(run.id, every=EVERY, told=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    origin = Origin(sender.github, REPOSITORY, sender.scratch)
+    origin = Origin(sender.github, REPOSITORY, Path())
     download = from_github(origin, run.id)
     lines.append(f"  to fetch its {len(download.received)} artifacts: {since(begun)}")
     return lines

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.vllm import Base, brought
-from contribbot.git.apply import Applied, Commit, Overlay, Series
+from contribbot.git.apply import Applied, Series
 from contribbot.git.merge import Fate, Moved, Moving, move
-from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.repository import NewCommit, Store, git_environment, open_store
 
 ROUNDS: Final = 5
 WANTED: Final = 0.5
@@ -33,32 +33,27 @@ CONFLICTS: Final = 10
 REFRESH: Final = ["update-index", "-q", "--really-refresh"]
 
 
-def series(base: str, commit: Commit) -> Series:
-    """Return a commit as what came of a patch."""
-    message = commit.message.decode()
-    subject = message.partition("\n")[0]
-    return Series(
-        base, (Applied("0001-x.patch", subject, message, commit.id, commit.tree, ()),), ()
-    )
+def series(base: str, commit: tuple[NewCommit, str, str]) -> Series:
+    """Return a commit as a series of one patch."""
+    described, made, tree = commit
+    message = described.message.decode()
+    applied = Applied("0001-x.patch", message.partition("\n")[0], message, made, tree, ())
+    return Series(base, (applied,), ())
 
 
 def choose(old: Base, new: Base) -> tuple[list[str], list[str]]:
     """Return files whose middle stays, most changed elsewhere, and some whose middle does not."""
     before, after = old.files(), new.files()
-    read = Overlay(old.store, old.commit)
-    read.contents(entry.blob for entries in (before, after) for entry in entries.values())
+    theirs = {path: b"\n".join(lines) for path, lines in new.lines(after).items()}
     stays: list[str] = []
     gone: list[str] = []
-    for path, entry in before.items():
-        lines = read.content(entry.blob).split(b"\n")
+    for path, lines in old.lines(before).items():
         middle = len(lines) // 2
         if len(lines) < PATCHES // 2:
             continue
-        around = b"\n".join(lines[middle - 4 : middle + 4])
-        there = read.content(after[path].blob) if path in after else b""
-        if around in there:
+        if b"\n".join(lines[middle - 4 : middle + 4]) in theirs.get(path, b""):
             stays.append(path)
-        elif path in after and b"\n".join(lines[middle - 1 : middle + 1]) not in there:
+        elif path in after and b"\n".join(lines[middle - 1 : middle + 1]) not in theirs[path]:
             gone.append(path)
     changed = [path for path in stays if after[path] != before[path]]
     same = [path for path in stays if after[path] == before[path]]
@@ -112,13 +107,14 @@ def main() -> int:
         single = [Moving(f"p{n}", (), series(old.commit, one)) for n, one in enumerate(alone)]
         names = [f"p{n}" for n in range(len(row))]
         stack = [
-            Moving(names[n], tuple(names[:n]), series(one.parent, one)) for n, one in enumerate(row)
+            Moving(names[n], tuple(names[:n]), series(row[n - 1][1] if n else old.commit, one))
+            for n, one in enumerate(row)
         ]
         tree = old.work_tree(folder / "tree")
         for turn in range(ROUNDS + 1):
             seconds, moved = ours(old, new.commit, single)
             in_a_row, stacked = ours(old, new.commit, stack)
-            rebased = theirs(old, new.commit, row[-1].id, tree)
+            rebased = theirs(old, new.commit, row[-1][1], tree)
             if turn:
                 taken["all by themselves"].append(seconds)
                 taken["clean in a row"].append(in_a_row)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contribbot.git.apply import Commit, Entry, Overlay, write_commits
 from contribbot.git.patch_format import format_chains
-from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.repository import (
+    NewCommit,
+    Store,
+    content_of,
+    git_environment,
+    open_store,
+    write_commits,
+)
 from contribbot.git.source import Silent
 from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile
@@ -38,54 +44,42 @@ class Base:
     store: Store
     commit: str
 
-    def files(self) -> dict[str, Entry]:
-        """Return every Python file of the package."""
+    def files(self) -> dict[str, str]:
+        """Return every Python file of the package, with its blob."""
         said = self.store.git("ls-tree", "-r", "-z", self.commit, "vllm/").stdout.decode()
-        found: dict[str, Entry] = {}
-        for row in filter(None, said.split("\0")):
-            head, _, path = row.partition("\t")
-            mode, _, blob = head.split(" ")
-            if path.endswith(".py"):
-                found[path] = Entry(mode, blob)
-        return found
+        rows = (row.partition("\t") for row in filter(None, said.split("\0")))
+        return {path: head.split(" ")[2] for head, _, path in rows if path.endswith(".py")}
 
-    def commits(self, paths: Sequence[str], *, in_a_row: bool) -> list[Commit]:
-        """Change a line in the middle of each file: a commit each.
+    def lines(self, paths: Iterable[str]) -> dict[str, list[bytes]]:
+        """Return the lines of files."""
+        files = self.files()
+        with self.store.open() as repo:
+            return {path: content_of(repo, files[path]).split(b"\n") for path in paths}
+
+    def commits(self, paths: Sequence[str], *, in_a_row: bool) -> list[tuple[NewCommit, str, str]]:
+        """Change a line in the middle of each file: a commit each, with its id and its tree.
 
         Args:
             paths: The files.
             in_a_row: Whether each is on top of the one before, or all are on the base.
         """
-        top = Overlay(self.store, self.commit)
-        top.prefetch(paths)
-        parent, made = self.commit, []
-        for number, path in enumerate(paths):
-            tree = top if in_a_row else top.fork()
-            entry = tree.entry(path)
-            if entry is None:
-                raise FileNotFoundError(path)
-            lines = tree.content(entry.blob).split(b"\n")
+        made: list[NewCommit] = []
+        for number, (path, lines) in enumerate(self.lines(paths).items()):
             lines.insert(len(lines) // 2, b"# A line of patch %d." % number)
-            change = tree.put(path, entry.mode, b"\n".join(lines))
+            blob = self.store.git("hash-object", "-w", "--stdin", stdin=b"\n".join(lines)).stdout
             message = b"Change %d of a file\n\nIt gets a line in its middle.\n" % number
-            made.append(Commit(tree.tree(), parent, _WHO, _WHO, message, (change,)))
-            parent = made[-1].id if in_a_row else self.commit
-        write_commits(self.store, made)
-        return made
+            parent = "" if in_a_row and number else self.commit
+            entries = {path: ("100644", blob.decode().strip())}
+            made.append(NewCommit(parent, _WHO, _WHO, message, after=number - 1, entries=entries))
+        written = write_commits(self.store, made, dates="raw")
+        return [(one, *ids) for one, ids in zip(made, written, strict=True)]
 
     def patches(self, count: int) -> list[PatchFile]:
         """Return patches in a row, each of another file, as files."""
-        contents = Overlay(self.store, self.commit)
-        entries = self.files()
-        contents.contents(entry.blob for entry in entries.values())
-        long = [
-            path
-            for path, entry in entries.items()
-            if contents.content(entry.blob).count(b"\n") > _ENOUGH
-        ]
+        long = [path for path, lines in self.lines(self.files()).items() if len(lines) > _ENOUGH]
         step = len(long) // count
         made = self.commits(long[::step][:count], in_a_row=True)
-        return [files[0] for files in format_chains(self.store, [[one.id] for one in made])]
+        return [files[0] for files in format_chains(self.store, [[one[1]] for one in made])]
 
     def work_tree(self, folder: Path) -> Path:
         """Return a work tree at the release, a repository that borrows the store's objects."""

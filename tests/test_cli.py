@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from tests.conftest import Program
     from tests.toy import Toy
 
-HEAVY = ("torch", "github", "git", "unearth", "unidiff", "rich", "pydantic", "coverage", "pytest")
+HEAVY = (
+    "torch",
+    "github",
+    "git",
+    "pypi_simple",
+    "unidiff",
+    "rich",
+    "pydantic",
+    "coverage",
+    "pytest",
+)
 
 
 def imported(toy: Toy, *args: str) -> set[str]:

@@ -56,7 +56,7 @@ def test_it_says_where_it_is_and_what_to_do_next(program: Program, tree: Path) -
 
     assert ran.code == 0, ran.err
     assert str(tree) in ran.out
-    assert "contribbot refresh area" in ran.out
+    assert "contribbot refresh " in ran.out
     assert "contribbot edit --abort area" in ran.out
     assert (tree / "src/toy/area.py").read_text() == FIXED
     assert git(tree, "status", "--porcelain") == b""

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.queue import refresh as refreshing
+from contribbot.queue.history import versions
 from contribbot.queue.load import load_queue
+from contribbot.queue.range_diff import range_diff
 from contribbot.queue.worktree import open_tree
-from tests.conftest import REAL_CACHE, Program
+from tests.conftest import REAL_CACHE, Program, dig
 from tests.hostile import hostile_home, person
 from tests.toy import AREA, FIXED, Toy, git, one_check
 
@@ -267,7 +269,6 @@ def test_a_persons_settings_have_no_effect_on_what_is_written(
         (tree / "crlf.py").write_bytes(b"x = 1\r\n\ty = '$Id$' \n")
         (tree / "crlf.py").chmod(0o755)
         person(tree, "add", "-f", "-A", home=home)
-        assert program("refresh", "area").code == 2
         person(tree, "commit", "-q", "-m", "Straße\n\nSecond.", "--date=@1700000000", home=home)
         refreshed(program)
         files = sorted((toy.queue / "patches/area").glob("*.patch"))
@@ -311,8 +312,6 @@ def put_new_root(tree: Path) -> None:
 
 
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "uncommitted": (lambda tree: (tree / "README").write_text("x"), "not committed: README"),
-    "staged": (lambda tree: git(tree, "rm", "-q", "README"), "not committed: README"),
     "merge": (put_merge, "the commit 'Merge side' is a merge"),
     "empty": (
         lambda tree: git(tree, "commit", "-q", "--allow-empty", "-m", "None"), "'None' changes",
@@ -434,26 +433,118 @@ def put_stack(toy: Toy) -> None:
     toy.put_queue(["area", "cube", "square"])
 
 
-def test_patches_above_that_no_longer_apply_are_listed(program: Program, toy: Toy) -> None:
-    put_stack(toy)
+HALF = FIXED.replace("base * height / 2", "base * height * 0.5")
+
+
+def halve(program: Program) -> Path:
+    """Change `area` in a way that what `cube` stands on is another line; return its tree."""
     tree = opened(program)
-    (tree / AREA_FILE).write_text(FIXED.replace("base * height / 2", "base * height * 0.5"))
-    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    (tree / AREA_FILE).write_text(HALF)
+    return tree
+
+
+def test_patches_above_that_conflict_wait_for_a_person(program: Program, toy: Toy) -> None:
+    put_stack(toy)
+    halve(program)
     before = snapshot(toy.queue)
 
     ran = program("refresh", "area", "--json")
 
     assert (ran.code, snapshot(toy.queue)) == (1, before)
     said = ran.json()
-    broken = said["broken"]
-    assert isinstance(broken, list)
-    assert [dict(one)["patch"] for one in broken if isinstance(one, dict)] == ["cube", "square"]
-    assert "hunk 1 of src/toy/area.py does not apply" in str(broken[0])
+    assert [dig(said, "broken", at, "patch") for at in (0, 1)] == ["cube", "square"]
+    assert AREA_FILE in str(dig(said, "broken", 0, "why"))
     assert (said["changed"], said["version"]) == (False, None)
+    # Whoever resolves it goes on in the tree with the conflict.
+    tree = Path(str(said["resolve"]))
+    assert program("refresh", cwd=tree).code == 2
+    (tree / AREA_FILE).write_text(HALF + CUBE)
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    ran = program("refresh", "--json", cwd=tree)
+    assert (ran.code, ran.json()["carried"], ran.json()["broken"]) == (0, ["cube"], [])
+    assert not tree.exists()
+    squares = HALF.replace("return side * side", "return side**2") + CUBE
+    applied_tree(toy, toy.queue, "area", "cube", "square")
+    assert git(toy.upstream, "show", f"HEAD@{{1}}:{AREA_FILE}").decode() == squares
+    assert [one.event.why for one in versions(toy.queue, "cube")] == [
+        "before refresh of area", "refresh of area",
+    ]  # fmt: skip
+    assert range_diff(load_queue(toy.queue), "cube", 1, 2).text
+
+
+def test_force_leaves_patches_above_broken(program: Program, toy: Toy) -> None:
+    put_stack(toy)
+    tree = halve(program)
     forced = program("refresh", "--force", "area")
     assert forced.code == 0
     assert "cube: no longer applies" in forced.out
     assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+
+
+def test_a_conflict_above_that_is_given_up_is_opened_anew(program: Program, toy: Toy) -> None:
+    put_stack(toy)
+    tree = halve(program)
+    assert program("refresh", cwd=tree).code == 1
+    assert program("edit", "cube").code == 2
+    assert program("edit", "--abort", "--force", "cube").code == 0
+    assert program("refresh", cwd=tree).code == 1
+
+
+def test_patches_above_are_merged_onto_what_is_below(program: Program, toy: Toy) -> None:
+    """What is below makes one of the changes itself: git apply says no, and a merge is clean."""
+    one, two = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: HALF.replace("side * side", "side**2")})
+    toy.put_patch(patch=one)
+    toy.put_patch("power", patch=two, extra='depends_on = ["area"]', checks=one_check())
+    toy.put_queue(["area", "power"])
+    tree = halve(program)
+
+    ran = program("refresh", cwd=tree)
+
+    assert (ran.code, "power: carried along" in ran.out) == (0, True)
+    (file,) = (toy.queue / "patches/power").glob("*.patch")
+    assert b"side**2" in file.read_bytes()
+    assert b"0.5" not in file.read_bytes()
+    applied_tree(toy, toy.queue, "area", "power")
+
+
+def test_the_daily_loop_is_edit_and_refresh(program: Program, toy: Toy, tmp_path: Path) -> None:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    # A queue that is named by where it is from here; a tree that is somewhere else.
+    ran = program("--queue", toy.queue.name, "edit", "area", "--at", tmp_path / "tree", "--json",
+                  cwd=toy.queue.parent)  # fmt: skip
+    assert ran.code == 0, ran.err
+    tree = Path(str(ran.json()["path"]))
+    (tree / AREA_FILE).write_text(FIXED + CUBE)
+    (tree / "NEW").write_text("new\n")
+    git(tree, "add", "NEW")
+
+    done = program("refresh", "--json", cwd=tree / "src").json()
+
+    assert (done["version"], done["files_added"]) == (2, ["NEW"])
+    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
+    assert (
+        git(tree, "log", "-1", "--format=%an %s").decode()
+        == "Ada Example Multiply the sides of a rectangle\n"
+    )
+    assert program("refresh", cwd=tree).out == "area: nothing has changed\n"
+    nowhere = program("refresh")
+    assert (nowhere.code, "no patch named" in nowhere.err) == (2, True)
+
+
+def test_notes_below_the_message_stay(program: Program, toy: Toy, queue: Path) -> None:
+    place = queue / "patches/area/0001-change.patch"
+    place.write_bytes(place.read_bytes().replace(b"\n---\n", b"\n---\nSent twice.\nAs v2.\n", 1))
+    tree = opened(program)
+    (tree / AREA_FILE).write_text(FIXED + CUBE)
+    assert program("refresh", cwd=tree).code == 0
+    (after,) = (queue / "patches/area").glob("*.patch")
+    assert b"\n---\n\nSent twice.\nAs v2.\n" in after.read_bytes()
+    assert applied_tree(toy, queue, "area") == tree_of(tree)
+    (tree / AREA_FILE).write_text(FIXED)
+    assert program("refresh", cwd=tree).code == 0
+    assert after.read_bytes().count(b"Sent twice") == 1
 
 
 def test_patches_above_that_still_apply_are_left_alone(program: Program, toy: Toy) -> None:
@@ -593,6 +684,9 @@ def test_a_patch_begins_in_a_tree(program: Program, toy: Toy, queue: Path) -> No
     assert git(tree, "rev-parse", "HEAD").decode().strip() == toy.commit
     assert program("refresh", "area").code == 2
     (tree / AREA_FILE).write_text(FIXED)
+    # There is no commit to put it into but the pin's.
+    wrong = program("refresh", "area")
+    assert (wrong.code, "not committed: src/toy/area.py; `git commit" in wrong.err) == (2, True)
     git(tree, "commit", "-qam", "Begin")
 
     ran = program("refresh", "area", "--json", cwd=tree)

@@ -70,7 +70,7 @@ class Lines:
     """Prints a line an outcome, and shows on a terminal what is running."""
 
     def __init__(self, out: Console) -> None:
-        self._out = out
+        self.out = out
         # Lines and progress on one terminal must go through one console, or they mix.
         live = out if out.is_terminal else console(stderr=True)
         self._lock = threading.Lock()
@@ -113,9 +113,9 @@ class Lines:
                 style = STYLES[result.outcome] if cell == str(result.outcome) else ""
                 line.append(cell.ljust(width) + "  ", style=style)
             line.append(cells[-1])
-            self._out.print(line)
+            self.out.print(line)
             for row in detail_lines(result):
-                self._out.print(Text(row))
+                self.out.print(Text(row))
 
     def download(self) -> Download:
         """Return what a download reports to."""

@@ -2,19 +2,97 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from contribbot.cli import contribute, queue, runners, verify
 from contribbot.cli.options import Settings
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+#: The commands in the order of a patch's life, as --help shows them: where each is under
+#: `contribbot.cli` (a function, or the app of a group), and its short help.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "list": ("queue:list_patches", "List the patches of the queue, in its order."),
+    "show": ("queue:show", "Show what a patch is for and what proves it."),
+    "status": ("verify:status", "Show which patches apply, are needed, and are proved where."),
+    "new": ("queue:new", "Begin a patch."),
+    "import": ("queue:import_", "Take a patch from elsewhere."),
+    "edit": ("queue:edit", "Open a patch as commits in a git work tree."),
+    "refresh": ("queue:refresh", "Take the commits of a patch's work tree back."),
+    "verify": ("verify:verify", "Prove patches: red without them, green with them."),
+    "rebase": ("verify:rebase", "Move a pin and its patches to another release."),
+    "bisect": ("verify:bisect", "Find the first release that breaks a patch."),
+    "log": ("queue:log", "Show what happened to a patch."),
+    "diff": ("queue:diff", "Compare versions of a patch commit by commit."),
+    "export": ("queue:export", "Write patches for git am, stg, quilt or git apply."),
+    "reproducer": ("contribute:reproducer", "Write what shows the fault without contribbot."),
+    "body": ("contribute:body", "Write the text of the pull request."),
+    "gate": ("contribute:gate", "Hold a patch against the upstream's rules."),
+    "attest": ("contribute:attest", "Let a person stand for the diff and its text."),
+    "open-pr": ("contribute:open_pr", "Open or update the pull request of a patch."),
+    "follow": ("contribute:follow", "Show where every pull request stands."),
+    "reviews": ("contribute:reviews", "Show the open review threads of a pull request."),
+    "reply": ("contribute:reply", "Answer in a review thread with your own text."),
+    "retire": ("contribute:retire", "Take out a patch that its upstream has."),
+    "matrix": ("runners:matrix", "Plan which runner proves what."),
+    "dispatch": ("runners:dispatch", "Start a run of verify.yml on GitHub, and watch it."),
+    "collect": ("runners:collect", "Judge what a run left, and keep the good records."),
+    "evidence": ("evidence:app", "Look at the records of verifications."),
+    "workflows": ("runners:app", "GitHub Actions for this queue."),
+}
+
+
+class _Commands(Mapping[str, "Command"]):
+    """The commands; the module of each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Command:
+        module, _, attribute = COMMANDS[name][0].partition(":")
+        found = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
+        app = typer.Typer(rich_markup_mode=None)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+        return typer.main.get_group(app).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class LazyGroup(TyperGroup):
+    """The group of all commands, whose help imports none of them."""
+
+    def __init__(self, *, name: str | None = None, **settings: Any) -> None:
+        super().__init__(name=name, **settings)
+        self.commands = _Commands()  # type: ignore[assignment]  # nobody adds a command to it
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Return the names of all commands."""
+        del ctx
+        return [*COMMANDS]
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write each command's name and short help."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
 
 app = typer.Typer(
     name="contribbot",
+    cls=LazyGroup,
     help="A patch queue with proof: it claims nothing that it did not see.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -55,36 +133,6 @@ def settings(
         import logging  # noqa: PLC0415  costs start-up time, and only --debug needs it
 
         logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s")
-
-
-# In the order of a patch's life, as --help shows them.
-app.command("list")(queue.list_patches)
-app.command("show")(queue.show)
-app.command("status")(verify.status)
-app.command("new")(queue.new)
-app.command("import")(queue.import_)
-app.command("edit")(queue.edit)
-app.command("refresh")(queue.refresh)
-app.command("verify", no_args_is_help=False)(verify.verify)
-app.command("rebase")(verify.rebase)
-app.command("bisect")(verify.bisect)
-app.command("log")(queue.log)
-app.command("diff")(queue.diff)
-app.command("export")(queue.export)
-app.command("reproducer")(contribute.reproducer)
-app.command("body")(contribute.body)
-app.command("gate")(contribute.gate)
-app.command("attest")(contribute.attest)
-app.command("open-pr")(contribute.open_pr)
-app.command("follow")(contribute.follow)
-app.command("reviews")(contribute.reviews)
-app.command("reply")(contribute.reply)
-app.command("retire")(contribute.retire)
-app.command("matrix")(runners.matrix)
-app.command("dispatch", no_args_is_help=False)(runners.dispatch)
-app.command("collect")(runners.collect)
-app.add_typer(verify.app, name="evidence")
-app.add_typer(runners.app, name="workflows")
 
 
 def main() -> None:

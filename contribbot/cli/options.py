@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
@@ -18,6 +19,7 @@ from contribbot.errors import ContribbotError, ExitCode, MachineError, UsageErro
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from contribbot.cli.live import Lines
     from contribbot.queue.load import Queue
 
 
@@ -113,6 +115,16 @@ def open_queue(context: typer.Context, *places: str) -> Queue:
     except FileNotFoundError as error:
         raise UsageError("the current folder is gone", hint="cd to one that is there") from error
     return load_queue(find_queue(here))
+
+
+@contextlib.contextmanager
+def live_lines(*, stderr: bool) -> Iterator[Lines]:
+    """Give what prints outcomes as they come, and shows on a terminal what is running."""
+    from contribbot.cli.live import Lines, console  # noqa: PLC0415  rich is for what runs
+
+    lines = Lines(console(stderr=stderr))
+    with lines.shown():
+        yield lines
 
 
 def print_report(document: BaseModel, lines: Iterable[str], *, as_json: bool) -> None:

@@ -44,6 +44,12 @@ def clean(text: str) -> str:
     )
 
 
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, their columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
 def columns(patch: str, result: StageResult) -> tuple[str, str, str, str, str, str]:
     """Return patch, stage, target, outcome, time and reason of an outcome as text."""
     time = "cached" if result.cached else f"{result.seconds:.1f} s" if result.seconds else "-"
@@ -191,10 +197,8 @@ def bench_lines(result: StageResult) -> list[str]:
     cases = [one for one in listed if isinstance(one, dict)]
     rows = [_HEAD, *(_row(one) for one in cases if isinstance(one.get("ratio"), dict))]
     used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows[1:])]
-    width = {place: max(len(row[place]) for row in rows) for place in used}
     lines = [
-        "  " + "  ".join(row[place].ljust(width[place]) for place in used).rstrip()
-        for row in (rows if len(rows) > 1 else [])
+        f"  {line}" for line in table([[row[place] for place in used] for row in rows if used])
     ]
     lines += [
         f"  {clean(str(one.get('case')))}: {clean(str(one.get('text')))}"
@@ -348,14 +352,10 @@ def _listing_table(
     lines = [f"{clean(name)}: {', '.join(counts)}"]
     if shown:
         cells = [["", *(title for _, title in _SHOWN)], *(_cells(row) for row in shown)]
-        widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]))]
-        lines += [
-            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            for row in cells
-        ]
+        lines += [f"  {line}" for line in table(cells)]
     if left:
         lines.append(f"  and {left} more")
-    return [line.rstrip() for line in lines]
+    return lines
 
 
 def _kind(row: Row) -> str:

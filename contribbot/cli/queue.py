@@ -17,6 +17,7 @@ from contribbot.cli.options import (
     open_queue,
     print_json,
     print_report,
+    settings_of,
 )
 from contribbot.errors import UsageError
 
@@ -240,7 +241,13 @@ def _confirmed() -> bool:
 @command
 def refresh(
     context: typer.Context,
-    patch: PatchArgument,
+    patch: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a patch, or its folder.",
+            show_default="the one whose work tree this folder is in",
+        ),
+    ] = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -251,18 +258,25 @@ def refresh(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Take the commits of a patch's work tree back into the queue, as a new version."""
+    """Take a patch's work tree back into the queue, committed or not, as a new version."""
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_queue import RefreshView, refresh_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import patch_name  # noqa: PLC0415  start-up time
+    from contribbot.queue.load import load_queue, patch_name  # noqa: PLC0415  start-up time
     from contribbot.queue.refresh import refresh as take_back  # noqa: PLC0415  start-up time
+    from contribbot.queue.worktree import enclosing_tree  # noqa: PLC0415  start-up time
 
-    queue = open_queue(context, patch)
-    name = patch_name(queue, patch)
+    tree = enclosing_tree(Path.cwd())
+    if tree is None and patch is None:
+        raise UsageError("no patch named, and this is no work tree of one", hint="name the patch")
+    if tree is not None and tree.state.queue and settings_of(context).queue is None:
+        queue = load_queue(Path(tree.state.queue))
+    else:
+        queue = open_queue(context, *([patch] if patch else []))
+    name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
     lines = Lines(console(stderr=True))
     with lines.shown():
         done = take_back(queue, name, force=force, progress=lines.download())
-    print_report(RefreshView.of(name, done), refresh_lines(name, done), as_json=as_json)
+    print_report(RefreshView.of(done), refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 
 

@@ -1,4 +1,4 @@
-"""`contribbot matrix`."""
+"""`contribbot matrix`, `dispatch`, `collect` and `workflows`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from contribbot.cli.options import JsonOption, command, open_queue, print_json, print_report
-
-if TYPE_CHECKING:
-    from contribbot.runners.dispatch import Order, Sender
+from contribbot.cli import show_runners as show
+from contribbot.cli.options import (
+    JsonOption,
+    command,
+    live_lines,
+    open_queue,
+    print_json,
+    print_report,
+)
+from contribbot.errors import ContribbotError, ExitCode, UsageError
+from contribbot.files import write_atomically
+from contribbot.queue.load import select
+from contribbot.runners import workflows as queue_workflows
+from contribbot.runners.collect import exit_code, gather, gather_again
+from contribbot.runners.dispatch import Selection, Sender, sending
+from contribbot.runners.job import work
+from contribbot.runners.model import Standing, Workflows
+from contribbot.runners.plan import make_plan
 
 
 @command
@@ -38,11 +52,6 @@ def matrix(
     as_json: JsonOption = False,
 ) -> int:
     """Plan which runner proves what: jobs, what has no runner, and what is fresh."""
-    from contribbot.cli.show_runners import append_outputs, matrix_lines  # noqa: PLC0415  start-up time
-    from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-    from contribbot.runners.plan import make_plan  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
     outputs = os.environ.get("GITHUB_OUTPUT")
@@ -52,8 +61,8 @@ def matrix(
     if output is not None:
         write_atomically(output, (plan.model_dump_json(indent=2) + "\n").encode())
     if outputs:
-        append_outputs(Path(outputs), plan)
-    print_report(plan, matrix_lines(plan), as_json=as_json)
+        show.append_outputs(Path(outputs), plan)
+    print_report(plan, show.matrix_lines(plan), as_json=as_json)
     return 0
 
 
@@ -86,19 +95,14 @@ def install(
     as_json: JsonOption = False,
 ) -> int:
     """Write .github/workflows/ for this queue's runners: verify, rebase, open-pr."""
-    from contribbot.cli.show_runners import checked_lines, installed_lines  # noqa: PLC0415  start-up time
-    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.runners import workflows as workflows_module  # noqa: PLC0415  start-up time
-    from contribbot.runners.model import Standing, Workflows  # noqa: PLC0415  start-up time
-
     if check and force:
         raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
     queue = open_queue(context)
     if check:
-        found = workflows_module.look(queue, branch=branch)
+        found = queue_workflows.look(queue, branch=branch)
     else:
-        found = workflows_module.install(queue, branch=branch, force=force)
-    lines = (checked_lines if check else installed_lines)(found)
+        found = queue_workflows.install(queue, branch=branch, force=force)
+    lines = (show.checked_lines if check else show.installed_lines)(found)
     print_report(Workflows(written=not check, workflows=found), lines, as_json=as_json)
     return 1 if check and any(one.standing is not Standing.CURRENT for one in found) else 0
 
@@ -117,27 +121,21 @@ def run(
     as_json: JsonOption = False,
 ) -> int:
     """Do the work of one job, on its runner; verify.yml calls it."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_runners import done_lines, tell_patch  # noqa: PLC0415  start-up time
-    from contribbot.runners.job import work  # noqa: PLC0415  start-up time
-
     queue = open_queue(context)
-    out = console(stderr=as_json)
-    lines = Lines(out)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    with lines.shown():
+    with live_lines(stderr=as_json) as lines:
         done = work(
             queue,
             output,
             jobs=jobs or len(os.sched_getaffinity(0)),
             watcher=lines,
-            told=functools.partial(tell_patch, summary=Path(summary) if summary else None),
+            told=functools.partial(show.tell_patch, summary=Path(summary) if summary else None),
         )
     if as_json:
         print_json(done)
     else:
-        for line in done_lines(done):
-            out.print(line)
+        for line in show.done_lines(done):
+            lines.out.print(line)
     return done.exit_code
 
 
@@ -155,16 +153,15 @@ def pin(
     ] = "",
 ) -> int:
     """Write what runners install: the versions that are installed here, by their digests."""
-    from contribbot.runners import workflows as workflows_module  # noqa: PLC0415  start-up time
-    from contribbot.runners.workflows import REQUIREMENTS  # noqa: PLC0415  start-up time
-
-    pinned = workflows_module.pin(open_queue(context), ours=ours)
-    without = ", ".join(sorted(workflows_module.LEFT_OUT))
+    pinned = queue_workflows.pin(open_queue(context), ours=ours)
+    without = ", ".join(sorted(queue_workflows.LEFT_OUT))
     count = len(pinned.packages)
-    typer.echo(f"{REQUIREMENTS}: {count} packages; left to the runner's image: {without}")
+    typer.echo(
+        f"{queue_workflows.REQUIREMENTS}: {count} packages; left to the runner's image: {without}"
+    )
     if pinned.wheel:
         typer.echo(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
-    if note := workflows_module.wheel_note(ours):
+    if note := queue_workflows.wheel_note(ours):
         typer.echo(note, err=True)
     return 0
 
@@ -196,15 +193,10 @@ def dispatch(
     as_json: JsonOption = False,
 ) -> int:
     """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
-    from contribbot.cli import show_runners  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_runners import telling  # noqa: PLC0415  start-up time
-    from contribbot.errors import ContribbotError, ExitCode, UsageError  # noqa: PLC0415  start-up time
-    from contribbot.runners.dispatch import Order, sending  # noqa: PLC0415  start-up time
-
     if resume is not None and (patches or target or ref):
         raise UsageError("--resume starts nothing", hint="name either a run or what to prove")
     queue = open_queue(context, *(patches or ()))
-    asked = resume or Order.of(queue, patches or (), target or (), ref)
+    asked = resume or Selection.of(queue, patches or (), target or (), ref)
 
     def say(lines: list[str]) -> None:
         for line in lines:
@@ -212,18 +204,18 @@ def dispatch(
 
     with sending(queue, repo) as sender:
         try:
-            run_id = _start(sender, asked, say) if isinstance(asked, Order) else asked
-            with telling(say, stderr=as_json) as told:
+            run_id = _start(sender, asked, say) if isinstance(asked, Selection) else asked
+            with show.telling(say, stderr=as_json) as told:
                 ended = sender.watch(run_id, every=every, told=told)
         except KeyboardInterrupt:
-            _tell_left(show_runners.left_lines(sender) or ["nothing was started"])
+            _tell_left(show.left_lines(sender) or ["nothing was started"])
             return ExitCode.INTERRUPTED
         except ContribbotError:
-            _tell_left(show_runners.left_lines(sender))
+            _tell_left(show.left_lines(sender))
             raise
-    say(show_runners.over_lines(ended, sender.named))
+    say(show.over_lines(ended, sender.named))
     if as_json:
-        print_json(show_runners.Dispatched.of(sender.repository, ended))
+        print_json(ended)
     return ended.exit_code
 
 
@@ -232,15 +224,13 @@ def _tell_left(lines: list[str]) -> None:
         typer.echo(line, err=True)
 
 
-def _start(sender: Sender, order: Order, say: Callable[[list[str]], None]) -> int:
+def _start(sender: Sender, wanted: Selection, say: Callable[[list[str]], None]) -> int:
     """Start a run, say which, and end those that it makes pointless."""
-    from contribbot.cli import show_runners  # noqa: PLC0415  start-up time
-
-    selection = sender.select(order)
-    standing = sender.standing(selection)
-    say(show_runners.standing_lines(standing))
+    selection = sender.on_branch(wanted)
+    state = sender.state(selection)
+    say(show.state_lines(state))
     run = sender.start(selection)
-    say(show_runners.started_lines(run, standing))
+    say(show.started_lines(run, state))
     ended = sender.supersede(selection, run)
     say([f"ended run {one.id}, which this one replaces" for one in ended])
     return run.id
@@ -271,20 +261,6 @@ def collect(
     as_json: JsonOption = False,
 ) -> int:
     """Fetch what a run of verify.yml left, judge it, and keep the records that are good."""
-    from contribbot.cli.show_runners import (  # noqa: PLC0415  start-up time
-        again_lines,
-        append_again,
-        append_collected,
-        append_runners_failed,
-        collect_lines,
-    )
-    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.runners.collect import (  # noqa: PLC0415  start-up time
-        exit_code,
-        gather,
-        gather_again,
-    )
-
     if run is None and folder is None:
         raise UsageError(
             "neither a run nor --from", hint="name the run's number, which its page has"
@@ -293,13 +269,13 @@ def collect(
     if again:
         tries = gather_again(queue, run, folder=folder, repository=repo)
         if outputs := os.environ.get("GITHUB_OUTPUT"):
-            append_again(Path(outputs), tries.jobs)
-        print_report(tries, again_lines(tries), as_json=as_json)
+            show.append_again(Path(outputs), tries.jobs)
+        print_report(tries, show.again_lines(tries), as_json=as_json)
         return 0
     collected = gather(queue, run, folder=folder, repository=repo)
-    print_report(collected, collect_lines(collected), as_json=as_json)
+    print_report(collected, show.collect_lines(collected), as_json=as_json)
     if outputs := os.environ.get("GITHUB_OUTPUT"):
-        append_runners_failed(Path(outputs), collected)
+        show.append_runners_failed(Path(outputs), collected)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        append_collected(Path(summary), collected)
+        show.append_collected(Path(summary), collected)
     return exit_code(collected).value

@@ -25,17 +25,7 @@ from contribbot.queue.worktree import Opened
 
 
 class Entry(Model):
-    """One patch of the list.
-
-    Attributes:
-        patch: Its name.
-        upstream: The upstream.
-        pin: The pin's tag.
-        depends_on: The patches below it.
-        title: The title of its pull request.
-        commits: How many patch files it has; 0: it is just begun.
-        unproved: Whether nothing is stated that could prove it.
-    """
+    """One patch of the list."""
 
     patch: str
     upstream: str
@@ -56,11 +46,7 @@ class Entry(Model):
 
 
 class PatchList(Model):
-    """What `list --json` prints.
-
-    Attributes:
-        patches: In the queue's order.
-    """
+    """What `list --json` prints."""
 
     patches: tuple[Entry, ...]
 
@@ -84,15 +70,7 @@ class PatchList(Model):
 
 
 class PatchView(Model):
-    """What `show --json` prints.
-
-    Attributes:
-        patch: Its name.
-        repository: Where it goes.
-        patch_sha256: Digest of its patch files.
-        patch_files: Their names.
-        spec: Its `patch.toml`.
-    """
+    """What `show --json` prints."""
 
     patch: str
     repository: str
@@ -187,30 +165,14 @@ def _bench_line(entry: Bench) -> str:
 
 
 class CommitView(Model):
-    """A commit of a work tree.
-
-    Attributes:
-        commit: Its id.
-        subject: Its subject.
-    """
+    """A commit of a work tree."""
 
     commit: str
     subject: str
 
 
 class EditView(Model):
-    """What `edit --json` prints.
-
-    Attributes:
-        patch: The patch.
-        state: `opened` just now, `open` already, `changed`: open, and the queue has moved
-            on since; `removed`; `kept`: not removed, since something would be lost.
-        path: The work tree; None when it is gone.
-        base_commit: The commit below the patch's own.
-        commits: The commits on top of it, oldest first.
-        why: What has changed in the queue since it was opened.
-        lost: What would be lost with it.
-    """
+    """What `edit --json` prints."""
 
     patch: str
     state: str
@@ -241,31 +203,14 @@ class EditView(Model):
 
 
 class BrokenView(Model):
-    """A patch that would not apply any more.
-
-    Attributes:
-        patch: The patch.
-        why: Which hunk of which file.
-    """
+    """A patch that would not apply any more."""
 
     patch: str
     why: str
 
 
 class RefreshView(Model):
-    """What `refresh --json` prints.
-
-    Attributes:
-        patch: The patch.
-        changed: Whether it is another now.
-        version: The number of the version that was recorded.
-        patch_files: The patch files as they are now, or would be.
-        files_added: Paths that were added to `files` of its patch.toml.
-        files_removed: Paths that were taken out of it.
-        broken: Patches that depend on it and no longer apply.
-        refused: Why nothing was written; empty when it was, or nothing was to do.
-        left_out: Paths in the tree that are in no commit.
-    """
+    """What `refresh --json` prints."""
 
     patch: str
     changed: bool
@@ -276,12 +221,14 @@ class RefreshView(Model):
     broken: tuple[BrokenView, ...]
     refused: tuple[str, ...]
     left_out: tuple[str, ...]
+    carried: tuple[str, ...] = ()
+    resolve: str = ""
 
     @classmethod
-    def of(cls, name: str, done: Refreshed) -> RefreshView:
+    def of(cls, done: Refreshed) -> RefreshView:
         """View what came of a refresh."""
         return cls(
-            patch=name,
+            patch=done.patch,
             changed=done.changed,
             version=done.version,
             patch_files=done.files,
@@ -290,6 +237,8 @@ class RefreshView(Model):
             broken=tuple(BrokenView(patch=one.patch, why=one.why) for one in done.broken),
             refused=done.refused,
             left_out=tuple(_text(path) for path in done.left_out),
+            carried=done.carried,
+            resolve=_text(done.resolve) if done.resolve else "",
         )
 
 
@@ -312,9 +261,9 @@ def edit_lines(name: str, opened: Opened) -> list[str]:
         ]
     return [
         *lines,
-        f"Change it there with plain git (git commit --amend, git rebase -i {opened.base[:12]}).",
+        f"Change files there, or commits with plain git (git rebase -i {opened.base[:12]}).",
         f"  cd {shlex.quote(path)}",
-        f"  contribbot refresh {name}        # take the commits back, as often as you like",
+        "  contribbot refresh               # take it back, as often as you like",
         f"  contribbot edit --abort {name}   # remove the tree when you are done",
     ]
 
@@ -327,13 +276,18 @@ def lost_lines(name: str, path: Path, lost: tuple[str, ...]) -> list[str]:
     ]
 
 
-def refresh_lines(name: str, done: Refreshed) -> list[str]:
+def refresh_lines(done: Refreshed) -> list[str]:
     """Return what came of a refresh, as lines."""
+    name = done.patch
     lines = [f"{name}: {clean(_text(path))} is in no commit" for path in done.left_out]
     if done.refused:
         lines += [f"{name}: {clean(one)}" for one in done.refused]
         lines += [f"  {one.patch}: {clean(one.why)}" for one in done.broken]
-        return [*lines, f"{name}: nothing was written; `refresh --force {name}` takes it anyway"]
+        lines.append(f"{name}: nothing was written; `refresh --force {name}` takes it anyway")
+        if done.resolve:
+            lines.append(f"Resolve the conflict in {clean(_text(done.resolve))} (git add, ")
+            lines[-1] += f"git cherry-pick --continue), then: contribbot refresh {name}"
+        return lines
     if not done.changed:
         return [*lines, f"{name}: nothing has changed"]
     count = len(done.files)
@@ -342,24 +296,13 @@ def refresh_lines(name: str, done: Refreshed) -> list[str]:
     lines += [f"  {clean(file)}" for file in done.files]
     lines += [f"{name}: added to `files` of patch.toml: {clean(path)}" for path in done.added]
     lines += [f"{name}: taken out of `files` of patch.toml: {clean(path)}" for path in done.removed]
+    lines += [f"{one}: carried along, merged onto it" for one in done.carried]
     lines += [f"{one.patch}: no longer applies: {clean(one.why)}" for one in done.broken]
     return [*lines, f"Prove it again with `contribbot verify {name}`."]
 
 
 class ImportReport(Model):
-    """What `import --json` prints.
-
-    Attributes:
-        patch: The patch.
-        pin: What it stands on.
-        written: Whether the queue has it now.
-        patch_files: Its patch files.
-        files: Every path that it changes.
-        rewritten: The patch files that are not the bytes that came.
-        adjustments: What did not fit exactly.
-        conflicts: Why it does not apply.
-        version: Its version in the history.
-    """
+    """What `import --json` prints."""
 
     patch: str
     pin: str
@@ -434,27 +377,14 @@ def _next(name: str) -> list[str]:
 
 
 class HistoryView(Model):
-    """What `log --json` prints.
-
-    Attributes:
-        patch: The patch.
-        events: What happened to it, oldest first, as its journal has it.
-    """
+    """What `log --json` prints."""
 
     patch: str
     events: tuple[Event, ...]
 
 
 class CompareView(Model):
-    """What `diff --json` prints.
-
-    Attributes:
-        patch: The patch.
-        old: The older version, such as `v1`.
-        new: The newer one; `files`: what is in the queue now.
-        same: Whether both have the same files on the same pin.
-        range_diff: What git range-diff says.
-    """
+    """What `diff --json` prints."""
 
     patch: str
     old: str

@@ -8,19 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
-from contribbot.cli.output import append_summary, clean, escape
+from contribbot.cli.output import append_summary, clean, escape, table
 from contribbot.errors import QueueError
-from contribbot.model.base import Model
 from contribbot.model.evidence import PatchReport
-from contribbot.runners.dispatch import Ended, Sender, Standing, Step, View
+from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
 from contribbot.runners.model import (
     Again,
     CellEnd,
@@ -67,11 +66,7 @@ def _sorted(cells: Iterable[CellEnd]) -> list[CellEnd]:
 
 def collect_lines(collected: Collected) -> list[str]:
     """Return the grid, what became of records and artifacts, and what else must be known."""
-    rows = [_row(one) for one in _sorted(collected.cells)]
-    widths = [max((len(row[place]) for row in rows), default=0) for place in range(4)]
-    lines = ["  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)),
-                        row[-1]]).rstrip()
-             for row in rows]  # fmt: skip
+    lines = table([_row(one) for one in _sorted(collected.cells)])
     written = [one for one in collected.records if one.merged in {"new", "replaced"}]
     lines += [f"record {one.merged}: {one.path}: {one.why}" for one in written[:_SHOWN]]
     if len(written) > _SHOWN:
@@ -143,94 +138,47 @@ def append_collected(path: Path, collected: Collected) -> None:
         file.write("\n".join(lines) + "\n")
 
 
-_DISPATCH_SHOWN: Final = 4
-
-
-class DispatchedJob(Model):
-    """A job of a run that is over."""
-
-    name: str
-    state: str
-    runner: str
-    started: datetime | None
-    ended: datetime | None
-    cells: Annotated[tuple[str, ...], Field(strict=False)]
-
-
-class Dispatched(Model):
-    """What `dispatch --json` prints."""
-
-    type: Literal["contribbot/dispatched/v1"] = "contribbot/dispatched/v1"
-    repository: str
-    run: int
-    url: str
-    commit: str
-    conclusion: str
-    collect: str
-    #: What the exit code goes by: `collect` where it judged, else GitHub's mark.
-    passed: bool
-    #: Whether `collect` says that runners failed, and no patch did.
-    runners_failed: bool
-    jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
-
-    @classmethod
-    def of(cls, repository: str, ended: Ended) -> Dispatched:
-        """Return what programs are told of a run that is over."""
-        run = ended.run
-        return cls(
-            repository=repository, run=run.id, url=run.html_url, commit=run.head_sha,
-            conclusion=run.conclusion or "", collect=ended.collect, passed=ended.passed,
-            runners_failed=ended.runners_failed,
-            jobs=tuple(DispatchedJob(name=one.job, state=one.now, runner=one.runner,
-                                     started=one.started, ended=one.ended, cells=one.cells)
-                       for one in ended.jobs),
-        )  # fmt: skip
-
-
 def view_lines(view: View) -> list[str]:
     """Return what changed, and how many cells are where."""
     lines = []
-    for one in view.steps:
-        where = f" on {one.runner}" if one.runner else ""
-        cells = cells_of(one)
-        lines.append(f"{one.job}: {one.now}{where}{f': {cells}' if cells else ''}")
+    for job in view.changed:
+        where = f" on {job.runner}" if job.runner else ""
+        cells = cells_of(job)
+        lines.append(f"{job.name}: {job.state}{where}{f': {cells}' if cells else ''}")
     if view.cells:
         lines.append(count_line(view))
     return [clean(line) for line in lines]
 
 
-def cells_of(step: Step) -> str:
+def cells_of(job: DispatchedJob) -> str:
     """Return the first cells of a job, and how many more it has."""
-    more = len(step.cells) - _DISPATCH_SHOWN
-    return ", ".join(step.cells[:_DISPATCH_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return _listed(job.cells)
 
 
 def count_line(view: View) -> str:
     """Say how many cells are where; where the plan is not known, how many jobs."""
-    counts = dict(view.cells) or Counter(one.now for one in view.jobs)
+    counts = dict(view.cells) or Counter(job.state for job in view.jobs)
     what = "cells, as their jobs are" if view.cells else "jobs"
     return f"{what}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"
 
 
-def standing_lines(standing: Standing) -> list[str]:
+def state_lines(state: QueueState) -> list[str]:
     """Return how a run that is to be started will differ from the queue here."""
     lines = []
-    if standing.there and standing.there != standing.here:
-        lines.append(
-            f"the run proves {standing.ref} at {standing.there[:12]}; {_here(standing.here)}"
-        )
-    if standing.uncommitted:
-        first, *others = standing.uncommitted
+    if state.there and state.there != state.here:
+        lines.append(f"the run proves {state.ref} at {state.there[:12]}; {_here(state.here)}")
+    if state.uncommitted:
+        first, *others = state.uncommitted
         more = f" and {len(others)} more" if others else ""
         lines.append(f"not committed, so not in the run: {first}{more}")
     return [clean(line) for line in lines]
 
 
-def started_lines(run: Run, standing: Standing) -> list[str]:
+def started_lines(run: Run, state: QueueState) -> list[str]:
     """Return which run was started, and of which commit where that was not said before."""
     lines = [f"run {run.id}: {run.html_url}"]
-    if run.head_sha not in {standing.here, standing.there}:
-        lines.append(f"it is of {run.head_branch} at {run.head_sha[:12]}; {_here(standing.here)}")
+    if run.head_sha not in {state.here, state.there}:
+        lines.append(f"it is of {run.head_branch} at {run.head_sha[:12]}; {_here(state.here)}")
     return [clean(line) for line in lines]
 
 
@@ -251,18 +199,18 @@ def left_lines(sender: Sender) -> list[str]:
     return []
 
 
-def over_lines(ended: Ended, named: str = "") -> list[str]:
+def over_lines(ended: Dispatched, named: str = "") -> list[str]:
     """Return how a run ended, by what judged it, and what is next."""
-    run, said = ended.run, f"{ended.run.conclusion}"
+    said = ended.conclusion
     if ended.collect:
         said = f"collect: {ended.collect}"
         said += ", so all that was planned came and passed" if ended.passed else ""
         said += ": runners failed, and no patch did" if ended.runners_failed else ""
-        if run.conclusion != ended.collect:
-            said += f" (GitHub marks the run {run.conclusion})"
+        if ended.conclusion != ended.collect:
+            said += f" (GitHub marks the run {ended.conclusion})"
     return [
-        clean(f"run {run.id} is over: {said}"),
-        f"what each cell shows: contribbot collect {run.id}{named}",
+        clean(f"run {ended.run} is over: {said}"),
+        f"what each cell shows: contribbot collect {ended.run}{named}",
     ]
 
 
@@ -322,12 +270,14 @@ def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[Job]) -> None
 
 def matrix_lines(plan: Plan) -> list[str]:
     """Return the jobs, what is open, what is fresh and how busy the runners are."""
-    width = max((len(job.id) for job in plan.jobs), default=0)
-    lines = [
-        f"{job.id:{width}}  {_count(len(job.cells), 'cell')}, about "
-        f"{duration(job.seconds)} on {job.runners}: {_listed(job.patches)}"
+    what = [
+        f"{_count(len(job.cells), 'cell')}, about {duration(job.seconds)} on {job.runners}"
         for job in plan.jobs
     ]
+    lines = table([
+        (job.id, f"{said}: {_listed(job.patches)}")
+        for job, said in zip(plan.jobs, what, strict=True)
+    ])  # fmt: skip
     lines += _open_lines(plan.open, known=bool(plan.loads))
     lines += _fresh_lines(plan.fresh)
     if plan.without:
@@ -495,7 +445,7 @@ class Board:
             return Text("waiting for the first job")
         rank = {state: number for number, state in enumerate(_BOARD_ORDER)}
         # What nobody knows yet stands where it can be seen.
-        jobs = sorted(view.jobs, key=lambda one: rank.get(one.now, 0))
+        jobs = sorted(view.jobs, key=lambda one: rank.get(one.state, 0))
         room = max(1, self._out.size.height - _OTHERS)
         return _drawn(view, jobs[:room], cut=True)
 
@@ -512,15 +462,14 @@ def telling(say: Callable[[list[str]], None], *, stderr: bool) -> Iterator[Calla
         yield board.told
 
 
-def _drawn(view: View, jobs: Sequence[Step], *, cut: bool) -> RenderableType:
+def _drawn(view: View, jobs: Sequence[DispatchedJob], *, cut: bool) -> RenderableType:
     """Return a line a job, and the counts. What matters most stands where nothing is cut off."""
     now = datetime.now(UTC)
-    rows = [(clean(one.now), _time(one, now), clean(one.job), clean(one.runner),
-             clean(cells_of(one))) for one in jobs]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [Text("  ".join(map(str.ljust, row, widths)).rstrip()) for row in rows]
-    for line, row in zip(lines, rows, strict=True):
-        line.stylize(_STYLES.get(row[0], ""), 0, len(row[0]))
+    rows = [(clean(job.state), _time(job, now), clean(job.name), clean(job.runner),
+             clean(cells_of(job))) for job in jobs]  # fmt: skip
+    lines = [Text(line) for line in table(rows)]
+    for line, (state, *_) in zip(lines, rows, strict=True):
+        line.stylize(_STYLES.get(state, ""), 0, len(state))
     if more := len(view.jobs) - len(jobs):
         lines.append(Text(f"and {more} more jobs"))
     lines.append(Text(clean(count_line(view))))
@@ -529,10 +478,10 @@ def _drawn(view: View, jobs: Sequence[Step], *, cut: bool) -> RenderableType:
     return Group(*lines)
 
 
-def _time(step: Step, now: datetime) -> str:
+def _time(job: DispatchedJob, now: datetime) -> str:
     """Return how long a job has been running, or ran; nothing of one that waits."""
-    if step.started is None or not (step.ended or step.now == "in progress"):
+    if job.started is None or not (job.ended or job.state == "in progress"):
         return ""
     # GitHub's clock may be ahead of the one here.
-    seconds = max(0, round(((step.ended or now) - step.started).total_seconds()))
+    seconds = max(0, round(((job.ended or now) - job.started).total_seconds()))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

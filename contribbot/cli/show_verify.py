@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from contribbot.cli.output import clean, columns, side_lines
+from contribbot.cli.output import clean, columns, side_lines, table
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model
@@ -300,10 +300,8 @@ _SHOWN = 8
 def alone_lines(report: StackReport) -> list[str]:
     """Return the table of stacks, members, and what fails without each."""
     lines = [f"{top}: cannot be told: {clean(why)}" for top, why in report.untold.items()]
-    width = max((len(one.top) for one in report.shares), default=0)
-    next_width = max((len(one.without) for one in report.shares), default=0)
-    for one in report.shares:
-        head = f"{one.top.ljust(width)}  without {one.without.ljust(next_width)}  {_told(one)}"
+    heads = table([(one.top, f"without {one.without}", _told(one)) for one in report.shares])
+    for one, head in zip(report.shares, heads, strict=True):
         lines.append(head)
         lines += [f"  {loss.what}: {clean(loss.reason)}" for loss in one.losses[:_SHOWN]]
         if len(one.losses) > _SHOWN:

@@ -1,10 +1,11 @@
-"""`contribbot verify`."""
+"""`contribbot verify`, `status`, `rebase` and `bisect`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,18 +13,33 @@ from contribbot.cli.options import (
     JsonOption,
     PatchArgument,
     command,
+    live_lines,
     open_queue,
     print_json,
     print_report,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from contribbot.lifecycle.rebase import Wanted
-    from contribbot.model.evidence import PatchReport
-    from contribbot.model.lifecycle import Question, Step
-    from contribbot.queue.load import Queue
+from contribbot.cli.output import append_summary, closing_lines
+from contribbot.cli.show_verify import (
+    alone_lines,
+    bisection_lines,
+    plan_lines,
+    status_lines,
+    step_line,
+    write_junit,
+)
+from contribbot.errors import UsageError
+from contribbot.lifecycle import leave_one_out as stacks
+from contribbot.lifecycle import rebase as rebasing
+from contribbot.lifecycle.bisect import Range
+from contribbot.lifecycle.bisect import bisect as search
+from contribbot.lifecycle.stack import upstream_meant
+from contribbot.lifecycle.status import status as local_status
+from contribbot.lifecycle.status import status_against
+from contribbot.model.evidence import PatchReport, VerifyReport
+from contribbot.model.lifecycle import Question, Step
+from contribbot.queue.load import Queue, select
+from contribbot.verify.pipeline import Options
+from contribbot.verify.run import exit_code, targets, verify_and_record
 
 
 @command
@@ -62,26 +78,19 @@ def verify(
     ] = False,
 ) -> int:
     """Prove patches: red without them, green with them, and what this machine cannot say."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.output import closing_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-    from contribbot.verify.run import exit_code, targets, verify_and_record  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, *(patches or ()))
     workers = jobs or len(os.sched_getaffinity(0))
     if leave_one_out:
         return _leave_one_out(queue, patches or (), jobs=workers, force=force, as_json=as_json)
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
-    out = console(stderr=as_json)
-    lines = Lines(out)
-    with lines.shown():
-        folder = evidence or queue.evidence
+    folder = evidence or queue.evidence
+    with live_lines(stderr=as_json) as lines:
         done = verify_and_record(
             queue, names, jobs=workers, force=force, folder=folder, watcher=lines
         )
     for line in closing_lines(done.reports, done.records, required):
-        out.print(line)
+        lines.out.print(line)
     _report(done.reports, as_json=as_json, junit=junit)
     return exit_code(done.reports, required)
 
@@ -89,28 +98,17 @@ def verify(
 def _leave_one_out(
     queue: Queue, patches: Sequence[str], *, jobs: int, force: bool, as_json: bool
 ) -> int:
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_verify import alone_lines  # noqa: PLC0415  start-up time
-    from contribbot.lifecycle import leave_one_out  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-    from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
-
-    tops = leave_one_out.stacks(queue, select(queue, patches, everything=not patches))
+    tops = stacks.stacks(queue, select(queue, patches, everything=not patches))
     # What fails without a member is a finding here: the table is the result.
-    lines = Lines(console(stderr=True))
-    with lines.shown():
-        report = leave_one_out.leave_one_out(
+    with live_lines(stderr=True) as lines:
+        report = stacks.leave_one_out(
             queue, tops, options=Options(jobs=jobs, force=force), watcher=lines
         )
     print_report(report, alone_lines(report), as_json=as_json)
-    return leave_one_out.exit_code(report)
+    return stacks.exit_code(report)
 
 
 def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) -> None:
-    from contribbot.cli.output import append_summary  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_verify import write_junit  # noqa: PLC0415  start-up time
-    from contribbot.model.evidence import VerifyReport  # noqa: PLC0415  start-up time
-
     if as_json:
         print_json(VerifyReport(patches=tuple(reports)))
     if junit is not None:
@@ -118,47 +116,6 @@ def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) ->
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         append_summary(Path(summary), reports)
-
-
-app = typer.Typer(help="Look at the records of verifications.", no_args_is_help=True)
-
-
-@app.command("show")
-@command
-def show(
-    context: typer.Context,
-    patch: PatchArgument,
-    as_json: JsonOption = False,
-) -> int:
-    """Show the records of a patch: what was seen, where and when, and what is open."""
-    from contribbot.cli.show_verify import RecordList, show_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-    from contribbot.verify.evidence import read_records  # noqa: PLC0415  start-up time
-
-    queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
-    records = read_records(queue, queue.evidence, name)
-    print_report(RecordList.of(queue, records), show_lines(queue, name, records), as_json=as_json)
-    return 0
-
-
-@app.command("check")
-@command
-def check(
-    context: typer.Context,
-    as_json: JsonOption = False,
-) -> int:
-    """Tell fresh records from stale, tampered and foreign ones; say no unless all are fresh."""
-    from contribbot.cli.show_verify import RecordList, check_lines  # noqa: PLC0415  start-up time
-    from contribbot.verify.evidence import State, missing, read_records  # noqa: PLC0415  start-up time
-
-    queue = open_queue(context)
-    records = read_records(queue, queue.evidence)
-    print_report(RecordList.of(queue, records), check_lines(queue, records), as_json=as_json)
-    good = all(one.state in {State.FRESH, State.RETIRED} for one in records) and not missing(
-        queue, records
-    )
-    return 0 if good else 1
 
 
 @command
@@ -181,26 +138,14 @@ def status(
     as_json: JsonOption = False,
 ) -> int:
     """Show every patch at a glance: does it apply, is it needed, what is proved where."""
-    from contribbot.cli.show_verify import status_lines  # noqa: PLC0415  start-up time
-    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
     if against is None:
         if upstream or text_only:
             raise UsageError("--upstream and --text-only go with --against TAG")
-        from contribbot.lifecycle.status import status as at_a_glance  # noqa: PLC0415  start-up time
-
-        report = at_a_glance(queue, names)
+        report = local_status(queue, names)
     else:
-        from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-        from contribbot.lifecycle.stack import upstream_meant  # noqa: PLC0415  start-up time
-        from contribbot.lifecycle.status import status_against  # noqa: PLC0415  start-up time
-        from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
-
-        lines = Lines(console(stderr=True))
-        with lines.shown():
+        with live_lines(stderr=True) as lines:
             report = status_against(
                 queue,
                 names,
@@ -251,9 +196,6 @@ def rebase(
     as_json: JsonOption = False,
 ) -> int:
     """Move a pin and every patch on it to another release: all of them, or nothing."""
-    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.lifecycle.rebase import Wanted  # noqa: PLC0415  start-up time
-
     if abort and (to or upstream or old or dry_run or resolve or at or proceed):
         raise UsageError("--abort goes with no other option", hint="contribbot rebase --abort")
     if at and not (resolve or proceed):
@@ -261,7 +203,7 @@ def rebase(
     queue = open_queue(context)
     if abort:
         return _abort(queue, as_json=as_json)
-    wanted = Wanted(
+    wanted = rebasing.Wanted(
         to=to or "",
         upstream=upstream or "",
         old=old or "",
@@ -276,9 +218,7 @@ def rebase(
 
 
 def _abort(queue: Queue, *, as_json: bool) -> int:
-    from contribbot.lifecycle import rebase as rebase_module  # noqa: PLC0415  start-up time
-
-    ended = rebase_module.abort(queue)
+    ended = rebasing.abort(queue)
     if as_json:
         print_json(ended)
     elif ended.done:
@@ -291,20 +231,13 @@ def _abort(queue: Queue, *, as_json: bool) -> int:
     return 1 if ended.done else 0
 
 
-def _move(queue: Queue, wanted: Wanted, *, as_json: bool) -> int:
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_verify import plan_lines  # noqa: PLC0415  start-up time
-    from contribbot.lifecycle import rebase as rebase_module  # noqa: PLC0415  start-up time
-    from contribbot.lifecycle.rebase import obstacles  # noqa: PLC0415  start-up time
-    from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
-
-    lines = Lines(console(stderr=True))
-    with lines.shown():
-        plan = rebase_module.rebase(
+def _move(queue: Queue, wanted: rebasing.Wanted, *, as_json: bool) -> int:
+    with live_lines(stderr=True) as lines:
+        plan = rebasing.rebase(
             queue, wanted, options=Options(jobs=len(os.sched_getaffinity(0))), watcher=lines
         )
-    print_report(plan, (*plan_lines(plan), *rebase_module.closing(plan, wanted)), as_json=as_json)
-    return 0 if plan.done or (wanted.dry_run and not obstacles(plan)) else 1
+    print_report(plan, (*plan_lines(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
+    return 0 if plan.done or (wanted.dry_run and not rebasing.obstacles(plan)) else 1
 
 
 @command
@@ -331,23 +264,14 @@ def bisect(
     as_json: JsonOption = False,
 ) -> int:
     """Find the first release that breaks a patch, or that makes it unnecessary."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_verify import bisection_lines, step_line  # noqa: PLC0415  start-up time
-    from contribbot.lifecycle.bisect import Range  # noqa: PLC0415  start-up time
-    from contribbot.lifecycle.bisect import bisect as search  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-    from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
     name = select(queue, [patch])[0]
-    out = console(stderr=True)
-    lines = Lines(out)
     question: Question = "unneeded" if unneeded else "breaks"
+    with live_lines(stderr=True) as lines:
 
-    def told(step: Step) -> None:
-        out.print(step_line(step, question=question))
+        def told(step: Step) -> None:
+            lines.out.print(step_line(step, question=question))
 
-    with lines.shown():
         found = search(
             queue,
             name,

@@ -8,38 +8,36 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
 from contribbot.files import run_folder
-from contribbot.git.apply import (
-    FOLDER,
-    Change,
-    Commit,
-    Conflict,
-    Entry,
-    Indexed,
-    Overlay,
+from contribbot.git.apply import Conflict, Series
+from contribbot.git.merge import Fate, Moving, Picked, move
+from contribbot.git.patch_format import changes, raw_changes
+from contribbot.git.repository import (
+    GONE,
+    NOTHING,
+    NewCommit,
+    Store,
+    content_of,
+    find,
+    read_commit,
     write_commits,
 )
-from contribbot.git.merge import NOTHING, Carrier, State, Step, read_steps
-from contribbot.git.patch_format import changes, raw_changes
-from contribbot.git.repository import Store, read_objects
 from contribbot.git.source import Progress
 from contribbot.github import git_data
 from contribbot.github import git_objects as remote
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import head_of
-from contribbot.github.git_objects import SUBMODULE, Author, commit_id
-from contribbot.github.git_objects import Entry as Entry_carryover
+from contribbot.github.git_objects import SUBMODULE, Author, Entry, commit_id
 from contribbot.github.refusals import WORKFLOW_HINT
-from contribbot.lifecycle.stack import Landed, land, own_pin, series_of, with_dependencies
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import land, own_pin, series_of, with_dependencies
 
 if TYPE_CHECKING:
     from github.Repository import Repository
@@ -87,72 +85,56 @@ class Target:
 
 def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> Base | Blocked:
     """Bring the branch's content at some paths into the store."""
-    above = {folder for path in paths for folder in _parents(path)}
-    wanted = sorted({*paths, *above})
+    wanted = sorted({*paths, *(folder for path in paths for folder in _parents(path))})
     upstream = target.github.repository(target.repository)
     there = git_data.read_tree(upstream, target.tip.tree, wanted)
-    tree = Overlay(store, pin)
-    tree.prefetch(paths)
-    blocked = _blocked(paths, there, tree)
+    with store.open() as repo:
+        tree = repo.commit(pin).tree
+        known = {
+            path: remote.Entry(path, f"{entry.mode:06o}", entry.hexsha)
+            for path in wanted
+            if (entry := find(tree, path)) is not None
+        }
+    blocked = _blocked(paths, there, known)
     if blocked is not None:
         return blocked
+    there = {path: there[path] for path in paths if path in there}
     there = {path: entry for path, entry in there.items() if entry.mode != remote.FOLDER}
-    different = {
-        path: there[path]
+    entries = {
+        path: (GONE, NOTHING)
         for path in paths
-        if path in there and tree.entry(path) != Entry(there[path].mode, there[path].sha)
+        if path not in there and path in known and known[path].mode != remote.FOLDER
     }
-    contents = _contents(store, different, target)
-    made: list[Change] = []
-    for path in paths:
-        entry = there.get(path)
-        if entry is None:
-            known = tree.entry(path)
-            if known is not None and known.mode != FOLDER:
-                made.append(tree.set(path, None))
-        elif path in different:
-            content = contents.get(entry.sha)
-            made.append(
-                tree.set(path, Entry(entry.mode, entry.sha))
-                if content is None
-                else tree.put(path, entry.mode, content)
-            )
-    commit = Commit(tree.tree(), pin, _IDENTITY, _IDENTITY, b"base\n", tuple(made))
+    different = {path: entry for path, entry in there.items() if known.get(path) != entry}
+    entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
     with store.exclusive():
-        write_commits(store, [commit])
-    return Base(commit.id, frozenset(there[path].sha for path in paths if path in there))
+        _bring(store, different.values(), target)
+        commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
+        ((made, _),) = write_commits(store, [commit], dates="raw")
+    return Base(made, frozenset(entry.sha for entry in there.values()))
 
 
-def _contents(store: Store, wanted: Mapping[str, remote.Entry], target: Target) -> dict[str, bytes]:
-    """Return the bytes of what the branch has, from the store where it knows them."""
-    ids = list(dict.fromkeys(one.sha for one in wanted.values() if one.mode != remote.SUBMODULE))
-    known = {
-        blob: object_.content
-        for blob, object_ in zip(ids, read_objects(store, ids), strict=True)
-        if object_ is not None and object_.kind == "blob"
-    }
-    missing = [blob for blob in ids if blob not in known]
-    return known | git_data.read_blobs(target.github, target.repository, missing)
+def _bring(store: Store, entries: Iterable[remote.Entry], target: Target) -> None:
+    """Write what the branch has into the store, where it lacks it."""
+    wanted = dict.fromkeys(entry.sha for entry in entries if entry.mode != remote.SUBMODULE)
+    missing = [blob for blob in wanted if not store.has(blob)]
+    for content in git_data.read_blobs(target.github, target.repository, missing).values():
+        store.git("hash-object", "-w", "--stdin", stdin=content)
 
 
 def _blocked(
-    paths: Sequence[str], there: Mapping[str, remote.Entry], pin: Overlay
+    paths: Sequence[str], there: Mapping[str, remote.Entry], pin: Mapping[str, remote.Entry]
 ) -> Blocked | None:
     """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
     for path in paths:
         entry = there.get(path)
         # Where a patch replaces a whole folder, no other file may be in it.
-        if (
-            entry is not None
-            and entry.mode == FOLDER
-            and pin.entry(path) != Entry(FOLDER, entry.sha)
-        ):
+        if entry is not None and entry.mode == remote.FOLDER and pin.get(path) != entry:
             return Blocked(path, "the branch has a folder there")
         for folder in _parents(path):
             if folder not in there or there[folder].mode == remote.FOLDER:
                 continue
-            known = pin.entry(folder)
-            if known is None or known.mode == FOLDER:
+            if folder not in pin or pin[folder].mode == remote.FOLDER:
                 return Blocked(path, f"the branch has a file where the folder {folder} must be")
     return None
 
@@ -162,6 +144,7 @@ def _parents(path: str) -> list[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
+_REBASE: Final = "move it to a newer release: contribbot rebase; nothing was written"
 _AUTHOR: Final = re.compile(
     rb"(?P<name>.*?) ?<(?P<email>[^>]*)> (?P<seconds>-?[0-9]+) (?P<sign>[+-])(?P<zone>[0-9]{4})",
     re.DOTALL,
@@ -177,7 +160,7 @@ class Made:
     author: Author
     message: str
     #: What it changes in the tree of the commit before it.
-    changes: tuple[Entry_carryover, ...]
+    changes: tuple[Entry, ...]
 
     @property
     def subject(self) -> str:
@@ -196,25 +179,6 @@ class Carried:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """A patch's commits on its pin: of each its patch file, and its id."""
-
-    patch: str
-    commits: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class _Picked:
-    """A commit that was carried: whose it is, and the commits before it and with it."""
-
-    patch: str
-    file: str
-    step: Step
-    before: str
-    after: str
-
-
 def carry_onto(queue: Queue, name: str, target: Target, *, progress: Progress) -> Carried:
     """Carry a patch, and what it depends on, onto a branch of its upstream.
 
@@ -222,142 +186,92 @@ def carry_onto(queue: Queue, name: str, target: Target, *, progress: Progress) -
     """
     landed = land(queue, own_pin(queue, name), progress=progress)
     store = landed.store
+    names = with_dependencies(queue, [name])
+    where = f"{target.repository}@{target.tip.name}"
     with run_folder() as scratch:
-        layers = _layers(queue, name, landed, scratch)
-        chain = [commit for layer in layers for _, commit in layer.commits]
+        series = series_of(queue, names, landed, scratch=scratch)
+        _check(series, name)
+        chain = [one.commit for found in series.values() for one in found.applied]
         paths = sorted({path for _, _, path in raw_changes(store, chain)})
         base = make_base(store, landed.commit, paths, target)
-        where = f"{target.repository}@{target.tip.name}"
         if isinstance(base, Blocked):
-            file = layers[-1].commits[0][0]
+            file = series[name].applied[0].file
             raise _moved(name, Conflict(file, base.path, where, 0, base.why))
-        run = _Run(name, store, base, where=where, scratch=scratch)
-        return run.carry(layers, frozenset(paths))
+        moving = [Moving(one, tuple(queue.below(one)), series[one]) for one in names]
+        with store.exclusive():
+            moved = move(
+                store, moving, old=landed.commit, new=base.commit, pin=where, scratch=scratch,
+                files=False,
+            )  # fmt: skip
+        by_name = {one.name: one for one in moved}
+        conflict = next((one.conflicts[0] for one in moved if one.conflicts), None)
+        if conflict is not None:
+            raise _moved(name, conflict)
+        if by_name[name].fate is Fate.BLOCKED:
+            raise OpeningError(f"{name}: {by_name[name].why}", hint=_REBASE)
+        if by_name[name].fate is Fate.UPSTREAM:
+            raise OpeningError(
+                f"{name}: {where} has all of it: it is upstream already",
+                hint="see `contribbot status --against` a newer release",
+            )
+        notes = tuple(
+            f"{where} has all of {one.name} already" if one.fate is Fate.UPSTREAM else one.why
+            for one in moved
+            if one.fate is Fate.UPSTREAM or (one.commits and one.why)
+        )
+        return _read(store, base, by_name[name].row, frozenset(paths), notes, where=where)
 
 
-def _layers(queue: Queue, name: str, landed: Landed, scratch: Path) -> list[_Layer]:
-    """Apply a patch and what it depends on to their pin."""
-    series = series_of(queue, with_dependencies(queue, [name]), landed, scratch=scratch)
-    own = series[name]
+def _check(series: Mapping[str, Series], name: str) -> None:
+    """Refuse a patch that does not apply to its own pin, or has nothing to give."""
     for one, found in series.items():
         if found.conflicts:
             raise UsageError(
                 f"{one} does not apply to its own pin: {found.conflicts[0].headline}",
                 hint=f"mend it first: contribbot verify {one}",
             )
-    if not own.applied:
+    if not series[name].applied:
         raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
-    said = landed.store.git("rev-list", "--reverse", f"{landed.commit}..{own.base}", "--").stdout
-    below = iter(said.decode().split())
-    layers = [
-        _Layer(lower, tuple((file.name, next(below)) for file in queue.patch(lower).files))
-        for lower in queue.below(name)
-    ]
-    return [*layers, _Layer(name, tuple((one.file, one.commit) for one in own.applied))]
 
 
-class _Run:
-    """One run of `carry_onto`, once the base is there."""
-
-    def __init__(self, name: str, store: Store, base: Base, *, where: str, scratch: Path) -> None:
-        self._name, self._store, self._where, self._scratch = name, store, where, scratch
-        self._carrier = Carrier(store, where, scratch)
-        self._state = State(base.commit, Overlay(store, base.commit))
-        self._steps: dict[str, Step] = {}
-        self._notes: list[str] = []
-        self._known = set(base.blobs)
-
-    def carry(self, layers: Sequence[_Layer], paths: frozenset[str]) -> Carried:
-        """Carry all layers, which touch these paths."""
-        chain = [commit for layer in layers for _, commit in layer.commits]
-        self._steps = read_steps(self._store, chain, self._state.tree)
-        with self._store.exclusive():
-            picked: list[_Picked] = []
-            for layer in layers:
-                picked += self._layer(layer)
-            self._carrier.write()
-            contents: dict[str, bytes] = {}
-            made = tuple(self._made(one, paths, contents) for one in picked)
-        return Carried(made, contents, tuple(self._notes))
-
-    def _layer(self, layer: _Layer) -> Iterator[_Picked]:
-        """Carry a patch; yield patch, file, step, and the commits before and after."""
-        start, merged = self._state, False
-        found: list[_Picked] = []
-        notes: list[str] = []
-        for file, commit in layer.commits:
-            carried = self._carrier.carry(self._steps[commit], self._state, file)
-            if carried.conflicts:
-                if not carried.elsewhere and self._there(layer, start):
-                    self._is_upstream(layer.patch)
-                    self._state = start
-                    return
-                raise _moved(self._name, carried.conflicts[0])
-            merged = merged or carried.merged
-            if carried.state.tip == self._state.tip:
-                notes.append(f"{self._where} has all of {layer.patch}/{file} already")
-                continue
-            notes += carried.notes
-            step, before = self._steps[commit], self._state.tip
-            found.append(_Picked(layer.patch, file, step, before, carried.state.tip))
-            self._state = carried.state
-        if not found or (merged and self._there(layer, start)):
-            self._is_upstream(layer.patch)
-            self._state = start
-            return
-        # Of a patch that the branch has whole, nothing is said of its parts.
-        self._notes += notes
-        yield from found
-
-    def _there(self, layer: _Layer, start: State) -> bool:
-        """Say whether a commit has all that a patch changes: it can be taken back from it."""
-        self._carrier.write()
-        first, last = layer.commits[0][1], layer.commits[-1][1]
-        diff = self._store.git(
-            "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color",
-            "--no-ext-diff", self._steps[first].parent, last,
-        ).stdout  # fmt: skip
-        index = Indexed(self._store, start.tree.fork(), diff, self._scratch / "reverse-index")
-        return bool(diff) and index.apply(diff, "--reverse").returncode == 0
-
-    def _is_upstream(self, patch: str) -> None:
-        """Pass over a patch below that the branch has; the patch itself has nothing to give."""
-        if patch != self._name:
-            self._notes.append(f"{self._where} has all of {patch} already")
-            return
-        raise OpeningError(
-            f"{patch}: {self._where} has all of it: it is upstream already",
-            hint="see `contribbot status --against` a newer release",
-        )
-
-    def _made(self, one: _Picked, paths: frozenset[str], contents: dict[str, bytes]) -> Made:
-        """Describe a commit, and note the blobs that are new with it."""
-        found = changes(self._store, one.before, one.after)
-        stray = next((change.path for change in found if change.path not in paths), "")
-        if stray:
-            why = f"a rename there would take it to {stray}"
-            raise _moved(self._name, Conflict(one.file, stray, self._where, 0, why))
-        new = [
-            change.blob
-            for change in found
-            if change.mode not in {NOTHING, SUBMODULE} and change.blob not in self._known
-        ]
-        for blob, object_ in zip(new, read_objects(self._store, new), strict=True):
-            contents[blob] = object_.content if object_ else self._store.read(blob)
-        self._known.update(new)
-        return Made(
-            one.patch,
-            one.file,
-            _person(one.step.author),
-            one.step.message.decode("utf-8"),
+def _read(
+    store: Store,
+    base: Base,
+    row: Sequence[Picked],
+    paths: frozenset[str],
+    notes: tuple[str, ...],
+    *,
+    where: str,
+) -> Carried:
+    """Describe commits, with the bytes of the blobs that are new with them."""
+    made: list[Made] = []
+    contents: dict[str, bytes] = {}
+    below = base.commit
+    with store.open() as repo:
+        for one in row:
+            found = changes(store, below, one.commit)
+            stray = next((change.path for change in found if change.path not in paths), "")
+            if stray:
+                why = f"a rename there would take it to {stray}"
+                raise _moved(row[-1].patch, Conflict(one.file, stray, where, 0, why))
+            contents |= {
+                change.blob: content_of(repo, change.blob)
+                for change in found
+                if change.mode not in {GONE, SUBMODULE} and change.blob not in base.blobs
+            }
+            origin = read_commit(content_of(repo, one.commit))
             # What goes comes first: a file may take the place of a folder.
-            tuple(
-                Entry_carryover(change.path)
-                if change.mode == NOTHING
-                else Entry_carryover(change.path, change.mode, change.blob)
-                for change in sorted(found, key=lambda change: change.mode != NOTHING)
-            ),
-        )
+            ordered = sorted(found, key=lambda change: change.mode != GONE)
+            entries = tuple(
+                Entry(change.path)
+                if change.mode == GONE
+                else Entry(change.path, change.mode, change.blob)
+                for change in ordered
+            )
+            message = origin.message.decode("utf-8")
+            made.append(Made(one.patch, one.file, _person(origin.author), message, entries))
+            below = one.commit
+    return Carried(tuple(made), contents, notes)
 
 
 def _person(author: bytes) -> Author:
@@ -381,7 +295,7 @@ def _moved(name: str, conflict: Conflict) -> OpeningError:
     return OpeningError(
         f"{name}: {conflict.pin} moved so that the patch no longer applies:"
         f" {conflict.patch_file}: {place}{line}: {conflict.why}",
-        hint="move it to a newer release: contribbot rebase; nothing was written",
+        hint=_REBASE,
     )
 
 

@@ -40,10 +40,10 @@ from contribbot.git.sources import find
 from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, name_of, text_of, whole
 from contribbot.github.git_data import read_file
-from contribbot.lifecycle.stack import Landed, own_pin, series_of, with_dependencies
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import Landed, own_pin, series_of, with_dependencies
 from contribbot.verify.pipeline import tool_digest
 
 if TYPE_CHECKING:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot import process
@@ -37,17 +35,16 @@ from contribbot.errors import (
     RefusedError,
     UsageError,
 )
-from contribbot.files import stores_folder
-from contribbot.git.patch_format import Mail, ask_mailinfo, plain_mail
-from contribbot.git.repository import git_environment, open_store
+from contribbot.git.patch_format import Mail, read_mail
+from contribbot.git.repository import git_environment
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import read_file
-from contribbot.lifecycle.stack import own_pin
 from contribbot.lifecycle.status import asked, due, target_states
 from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
 from contribbot.queue.load import Queue, no_such_patch
+from contribbot.queue.stack import own_pin
 from contribbot.queue.transaction import transaction
 
 if TYPE_CHECKING:
@@ -174,15 +171,7 @@ class Case:
     @cached_property
     def mails(self) -> list[tuple[str, Mail]]:
         """The patch files' names, and what they say."""
-        found = []
-        with tempfile.TemporaryDirectory(prefix="contribbot-") as scratch:
-            for file in self.patch.files:
-                mail = plain_mail(file.content)
-                if mail is None:
-                    store = open_store(stores_folder(), self.patch.upstream.name)
-                    mail = ask_mailinfo(store, file, Path(scratch))
-                found.append((file.name, mail))
-        return found
+        return [(file.name, read_mail(file)) for file in self.patch.files]
 
 
 @dataclass(frozen=True)

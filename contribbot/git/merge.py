@@ -1,125 +1,30 @@
-"""Moving patches to another release: each carried over in memory, none stopped by another."""
+"""Moving patches to another release: git merges each, and none stops another."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from contribbot.git.apply import (
-    Adjustment,
-    Change,
-    Commit,
-    Conflict,
-    Entry,
-    Indexed,
-    Overlay,
-    Series,
-    apply_series,
-    write_commits,
+from contribbot.git.apply import Adjustment, Conflict, Index, Series, apply_series
+from contribbot.git.patch_format import (
+    changes,
+    format_chains,
+    named_paths,
+    raw_changes,
+    unquote,
 )
-from contribbot.git.patch_format import Hunk, Part, format_chains, lines_of, raw_changes, read_diff
-from contribbot.git.patch_format import changes as compare
-from contribbot.git.repository import Store, read_objects
+from contribbot.git.repository import GONE, Store, content_of, read_commit, write_commits
 from contribbot.model.patch import PatchFile
 
 #: The modes of files that can be merged as text.
-TEXT: Final = frozenset({"100644", "100755"})
-#: The mode that git writes for a path that is not there.
-NOTHING: Final = "000000"
+_TEXT: Final = frozenset({"100644", "100755"})
 _ID: Final = 40
-
-
-@dataclass(frozen=True)
-class Step:
-    """A commit that is to be carried.
-
-    Attributes:
-        commit: Its id.
-        parent: Its parent's.
-        author: Its author line.
-        committer: Its committer line.
-        message: Its message.
-        touched: What it changes: path, before, after.
-        parts: Its diff by path, as far as it was needed and is plain.
-    """
-
-    commit: str
-    parent: str
-    author: bytes
-    committer: bytes
-    message: bytes
-    touched: tuple[tuple[str, Entry | None, Entry | None], ...]
-    parts: Mapping[str, Part]
-
-
-def read_steps(store: Store, commits: Sequence[str], tree: Overlay) -> dict[str, Step]:
-    """Read commits that will be carried, with a few processes for all."""
-    touched: dict[str, list[tuple[str, Entry | None, Entry | None]]] = {}
-    for commit, row, path in raw_changes(store, commits):
-        modes = row.split(" ")
-        old = None if modes[0] == NOTHING else Entry(modes[0], modes[2])
-        new = None if modes[1] == NOTHING else Entry(modes[1], modes[3])
-        touched.setdefault(commit, []).append((path, old, new))
-    tree.prefetch(path for rows in touched.values() for path, _, _ in rows)
-    different = {
-        commit: [row for row in rows if tree.entry(row[0]) not in row[1:]]
-        for commit, rows in touched.items()
-    }
-    needed = [commit for commit in commits if different.get(commit)]
-    tree.contents(
-        entry.blob
-        for commit in needed
-        for _, *sides in different[commit]
-        for entry in sides
-        if isinstance(entry, Entry) and entry.mode in TEXT
-    )
-    parts = _diffs(store, needed)
-    found: dict[str, Step] = {}
-    for commit, object_ in zip(commits, read_objects(store, commits), strict=True):
-        head, _, message = (object_.content if object_ else b"").partition(b"\n\n")
-        fields = dict(row.split(b" ", 1) for row in head.split(b"\n"))
-        found[commit] = Step(
-            commit, fields[b"parent"].decode(), fields[b"author"], fields[b"committer"],
-            message, tuple(touched.get(commit, ())), parts.get(commit, {}),
-        )  # fmt: skip
-    return found
-
-
-def _diffs(store: Store, commits: Sequence[str]) -> dict[str, dict[str, Part]]:
-    """Return the plain diffs of commits, path by path."""
-    said = store.git(
-        "diff-tree", "--stdin", "-r", "-p", "-U3", "--no-renames", "--no-color", "--no-ext-diff",
-        "--full-index", stdin="".join(f"{commit}\n" for commit in commits).encode(),
-    ).stdout  # fmt: skip
-    wanted = {commit.encode() for commit in commits}
-    texts: dict[str, list[bytes]] = {}
-    rows: list[bytes] = []
-    for row in said.split(b"\n"):
-        # No line of a diff is a bare id: each starts with its sign, or with a word.
-        if len(row) == _ID and row in wanted:
-            rows = texts.setdefault(row.decode(), [])
-        else:
-            rows.append(row)
-    found: dict[str, dict[str, Part]] = {}
-    for commit, lines in texts.items():
-        found[commit] = {part.path: part for part in _by_file(lines)}
-    return found
-
-
-def _by_file(lines: list[bytes]) -> list[Part]:
-    """Read each file's part by itself: one that is not plain says nothing of the others."""
-    starts = [at for at, row in enumerate(lines) if row.startswith(b"diff --git ")]
-    found: list[Part] = []
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        found += read_diff(b"\n".join([*lines[start:end], b""])) or ()
-    return found
-
-
 #: Long enough that no file has such lines by itself.
 _MARKER: Final = 43
 _CONFLICT: Final = re.compile(
@@ -127,123 +32,7 @@ _CONFLICT: Final = re.compile(
     rb"^={43}\n(?P<theirs>.*?)^>{43}[^\n]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-#: How many conflicts `git merge-file` can count; beyond it, it could not merge at all.
-_MOST: Final = 127
-
-
-@dataclass(frozen=True)
-class Shift:
-    """A hunk that went elsewhere than it says.
-
-    Attributes:
-        line: The line where it went, from 1.
-        offset: Lines between that and where it says.
-    """
-
-    line: int
-    offset: int
-
-
-@dataclass(frozen=True)
-class Region:
-    """A place that both sides changed.
-
-    Attributes:
-        line: Its first line in our version, from 1.
-        base: What both sides had.
-        ours: What our version has there.
-        theirs: What the change wants there.
-    """
-
-    line: int
-    base: tuple[str, ...]
-    ours: tuple[str, ...]
-    theirs: tuple[str, ...]
-
-
-def transplant(
-    hunks: Sequence[Hunk], base: bytes, ours: bytes
-) -> tuple[bytes, tuple[Shift, ...]] | None:
-    """Apply hunks where their lines stand in another version of the file, if that is beyond doubt.
-
-    Beyond doubt is a hunk whose lines, with context on both sides, occur once in
-    the file that it was made for and once in the other version. A three-way
-    merge would do the same, for a process each.
-    """
-    pieces: list[bytes] = []
-    shifts: list[Shift] = []
-    at = lines = 0
-    for hunk in hunks:
-        old = b"".join(hunk.old)
-        start = _only(ours, old)
-        if not (hunk.leading and hunk.trailing) or start < at or _only(base, old) < 0:
-            return None
-        if not old.endswith(b"\n") and start + len(old) != len(ours):
-            return None
-        new = b"".join(hunk.new)
-        lines += ours.count(b"\n", at, start) + (pieces[-1].count(b"\n") if pieces else 0)
-        if lines + 1 != hunk.goes:
-            shifts.append(Shift(lines + 1, lines + 1 - hunk.goes))
-        pieces += [ours[at:start], new]
-        at = start + len(old)
-    pieces.append(ours[at:])
-    return b"".join(pieces), tuple(shifts)
-
-
-def merge_file(
-    store: Store, versions: tuple[bytes, ...], scratch: Path
-) -> bytes | tuple[Region, ...]:
-    """Merge three versions of a file."""
-    names = ("ours", "base", "theirs")
-    for name, content in zip(("base", "ours", "theirs"), versions, strict=True):
-        (scratch / name).write_bytes(content)
-    done = store.git(
-        "merge-file", "-p", "-q", "--zdiff3", f"--marker-size={_MARKER}", *names,
-        cwd=scratch, accept=range(256),
-    )  # fmt: skip
-    if done.returncode == 0:
-        return done.stdout
-    if done.returncode > _MOST:
-        return ()
-    return tuple(_regions(done.stdout))
-
-
-def conflicts_of(name: str, path: str, pin: str, regions: Sequence[Region]) -> list[Conflict]:
-    """Say each place of conflict as a conflict of a patch file."""
-    if not regions:
-        return [Conflict(name, path, pin, 0, "both changed it, and it is no text")]
-    why = "the release changed the same lines"
-    return [
-        Conflict(name, path, pin, number, why, one.line, one.base, one.ours, one.theirs)
-        for number, one in enumerate(regions, start=1)
-    ]
-
-
-def _only(content: bytes, lines: bytes) -> int:
-    """Return where whole lines stand in a file that has them once; -1 otherwise."""
-    # A newline before each: lines are found only at the start of one.
-    hay, needle = b"\n" + content, b"\n" + lines
-    first = hay.find(needle)
-    return first if first < 0 or hay.find(needle, first + 1) < 0 else -1
-
-
-def _regions(merged: bytes) -> list[Region]:
-    """Read the places of conflict from a file with markers."""
-    found: list[Region] = []
-    line, at = 1, 0
-    for spot in _CONFLICT.finditer(merged):
-        line += merged.count(b"\n", at, spot.start())
-        base, ours, theirs = (_readable(spot[side]) for side in ("base", "ours", "theirs"))
-        found.append(Region(line, base, ours, theirs))
-        line += len(ours)
-        at = spot.end()
-    return found
-
-
-def _readable(content: bytes) -> tuple[str, ...]:
-    return tuple(row.rstrip(b"\n").decode("utf-8", "replace") for row in lines_of(content))
-
-
+_HUNK: Final = re.compile(rb"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@.*$", re.MULTILINE)
 #: What git calls a conflict that is not about a file's text, and what we call it.
 _STRUCTURE: Final = {
     "CONFLICT (rename/rename)": "the release and the patch moved it to different places",
@@ -251,7 +40,7 @@ _STRUCTURE: Final = {
     "CONFLICT (file/directory)": "where one has a file, the other has a folder",
     "CONFLICT (distinct modes)": "the two have different kinds of file",
 }
-_GONE: Final = "the patch moves it, and the release deleted it"
+_MOVED_AWAY: Final = "the patch moves it, and the release deleted it"
 #: Whose the commits are that only show git what to merge.
 _IDENTITY: Final = {
     "GIT_AUTHOR_NAME": "contribbot", "GIT_AUTHOR_EMAIL": "contribbot@localhost",
@@ -259,231 +48,6 @@ _IDENTITY: Final = {
     "GIT_COMMITTER_NAME": "contribbot", "GIT_COMMITTER_EMAIL": "contribbot@localhost",
     "GIT_COMMITTER_DATE": "@0 +0000",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class State:
-    """A tree on the way, and its commit."""
-
-    tip: str
-    tree: Overlay
-
-
-@dataclass(frozen=True)
-class Carried:
-    """What came of one commit.
-
-    Attributes:
-        state: The tree with it; the one before when nothing was left or it conflicts.
-        merged: Whether more was needed than putting the same text in.
-        shifts: Hunks that went elsewhere than they say, by path.
-        conflicts: Why it could not be carried.
-        elsewhere: Whether that is because a file was moved: it is gone from its place, and
-            yet the release has not deleted it.
-        notes: Renames that were followed.
-    """
-
-    state: State
-    merged: bool = False
-    shifts: tuple[tuple[str, Shift], ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
-    notes: tuple[str, ...] = ()
-    elsewhere: bool = False
-
-
-class _StructureError(Exception):
-    """The file is not where it was, or is no text: git's whole merge must look at it."""
-
-
-class Carrier:
-    """Carries commits, and keeps what it made until it is written."""
-
-    def __init__(self, store: Store, pin: str, scratch: Path) -> None:
-        self._store = store
-        self._pin = pin
-        self._scratch = scratch
-        self._made: list[Commit] = []
-        self._known: dict[tuple[str, str], Carried] = {}
-
-    def write(self) -> None:
-        """Write the commits that were made."""
-        write_commits(self._store, self._made)
-        self._made.clear()
-
-    def carry(self, step: Step, state: State, name: str) -> Carried:
-        """Carry a commit onto a tree."""
-        key = (step.commit, state.tip)
-        if key not in self._known:
-            try:
-                self._known[key] = self._in_memory(step, state, name)
-            except _StructureError:
-                self._known[key] = self._with_git(step, state, name)
-        return self._known[key]
-
-    def _in_memory(self, step: Step, state: State, name: str) -> Carried:
-        """Carry path by path."""
-        results: list[tuple[str, Entry | None, bytes | None]] = []
-        shifts: list[tuple[str, Shift]] = []
-        conflicts: list[Conflict] = []
-        merged = False
-        for path, old, theirs in step.touched:
-            ours = state.tree.entry(path)
-            if ours is None and theirs is None:
-                raise _StructureError  # deleted by both, or moved by one of them
-            if ours == theirs:
-                continue
-            if ours == old and (ours is not None or not state.tree.blocker(path)):
-                results.append((path, theirs, None))
-                continue
-            if not (old and ours and theirs) or not {old.mode, ours.mode, theirs.mode} <= TEXT:
-                raise _StructureError
-            mode = theirs.mode if ours.mode == old.mode else ours.mode
-            blobs = (old.blob, ours.blob, theirs.blob)
-            text, moved, exact = self._text(state.tree, step.parts.get(path), *blobs)
-            if isinstance(text, bytes):
-                results.append((path, Entry(mode, ""), text))
-                shifts += [(path, shift) for shift in moved]
-                merged = merged or not exact
-            else:
-                conflicts += conflicts_of(name, path, self._pin, text)
-        if conflicts:
-            return Carried(state, conflicts=tuple(conflicts))
-        tree = state.tree.fork()
-        made = [tree.set(path, None) for path, entry, _ in results if entry is None]
-        for path, entry, content in results:
-            if entry is not None:
-                made.append(
-                    tree.set(path, entry)
-                    if content is None
-                    else tree.put(path, entry.mode, content)
-                )
-        return self._commit(step, state, tree, made, merged=merged, shifts=tuple(shifts))
-
-    def _text(
-        self, tree: Overlay, part: Part | None, old: str, ours: str, theirs: str
-    ) -> tuple[bytes | tuple[Region, ...], tuple[Shift, ...], bool]:
-        """Carry a file's text: the text or its conflicts, the shifts, whether it is exact."""
-        if ours == old:
-            return tree.content(theirs), (), True
-        if theirs in {ours, old}:
-            return tree.content(ours), (), True
-        base, mine = tree.content(old), tree.content(ours)
-        if part is not None and (found := transplant(part.hunks, base, mine)) is not None:
-            return found[0], found[1], True
-        versions = (base, mine, tree.content(theirs))
-        return merge_file(self._store, versions, self._scratch), (), False
-
-    def _with_git(self, step: Step, state: State, name: str) -> Carried:
-        """Carry with git's own merge of whole trees, which follows renames."""
-        self.write()
-        # Two commits whose only common parent is the step's: that is the merge base.
-        ours = self._store.git(
-            "commit-tree", state.tree.tree(), "-p", step.parent, stdin=b"ours\n", env=_IDENTITY
-        ).stdout.decode().strip()  # fmt: skip
-        done = self._store.git(
-            "-c", "merge.renameLimit=7000", "merge-tree", "--write-tree", "-z", "--messages",
-            ours, step.commit, accept=(0, 1),
-        )  # fmt: skip
-        tree_id, _, rest = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
-        if done.returncode:
-            found = self._conflicts(step, state.tree, name, rest)
-            return Carried(state, conflicts=tuple(found), elsewhere="CONFLICT (rename/" in rest)
-        tree = state.tree.fork()
-        known = {path for path, _, _ in step.touched}
-        made: list[Change] = []
-        followed: list[str] = []
-        for change in compare(self._store, state.tree.tree(), tree_id):
-            entry = None if change.mode == NOTHING else Entry(change.mode, change.blob)
-            made.append(tree.set(change.path, entry))
-            if change.path not in known:
-                followed.append(change.path)
-        made.sort(key=lambda change: change.entry is not None)
-        notes = (f"renames followed: {', '.join(sorted(followed))}",) if followed else ()
-        return self._commit(step, state, tree, made, merged=True, notes=notes)
-
-    def _conflicts(self, step: Step, tree: Overlay, name: str, said: str) -> list[Conflict]:
-        """Read what `git merge-tree` could not merge."""
-        listed, _, rest = f"\0{said}".partition("\0\0")
-        messages = list(_messages(rest))
-        found: dict[str, Conflict] = {}
-        named: set[str] = set()
-        before = {path: theirs for path, _, theirs in step.touched}
-        for kind, paths in messages:
-            if kind not in _STRUCTURE:
-                continue
-            path = next((one for one in paths if one in before), paths[0])
-            if kind == "CONFLICT (rename/delete)":
-                # Of the two paths, the old one is deleted by the patch in either case.
-                path = next((one for one in paths if before.get(one, path) is None), path)
-            gone = kind == "CONFLICT (rename/delete)" and any(before.get(one) for one in paths)
-            why = _GONE if gone else _STRUCTURE[kind]
-            found.setdefault(path, Conflict(name, path, self._pin, 0, why))
-            named.update(paths)
-        by_text = self._texts(tree, name, listed, named)
-        if not found and not by_text:
-            kind, paths = next(iter(messages), ("git could not merge it", ["the tree"]))
-            return [Conflict(name, paths[0], self._pin, 0, kind)]
-        return [*found.values(), *by_text]
-
-    def _texts(self, tree: Overlay, name: str, listed: str, named: set[str]) -> list[Conflict]:
-        """Read the files whose sides could not be merged, but for those that are named already."""
-        stages: dict[str, dict[str, Entry]] = {}
-        for row in filter(None, listed.split("\0")):
-            head, _, path = row.partition("\t")
-            mode, blob, stage = head.split(" ")
-            stages.setdefault(path, {})[stage] = Entry(mode, blob)
-        found: list[Conflict] = []
-        for path, sides in stages.items():
-            if path in named:
-                continue
-            old, ours, theirs = (sides.get(stage) for stage in "123")
-            if old and ours and theirs and {old.mode, ours.mode, theirs.mode} <= TEXT:
-                versions = tuple(tree.content(side.blob) for side in (old, ours, theirs))
-                regions = merge_file(self._store, versions, self._scratch)
-                if not isinstance(regions, bytes):
-                    found += conflicts_of(name, path, self._pin, regions)
-                continue
-            if ours is None:
-                why = "the release has no such file any more"
-            elif theirs is None:
-                why = "the release changed the file that the patch deletes"
-            else:
-                why = "the release has another such file"
-            found.append(Conflict(name, path, self._pin, 0, why))
-        return found
-
-    def _commit(
-        self,
-        step: Step,
-        state: State,
-        tree: Overlay,
-        made: Sequence[Change],
-        *,
-        merged: bool,
-        shifts: tuple[tuple[str, Shift], ...] = (),
-        notes: tuple[str, ...] = (),
-    ) -> Carried:
-        """Put a commit on the tree, unless nothing is left of it."""
-        if tree.tree() == state.tree.tree():
-            return Carried(state, merged=merged)
-        commit = Commit(
-            tree.tree(), state.tip, step.author, step.committer, step.message, tuple(made)
-        )
-        self._made.append(commit)
-        return Carried(State(commit.id, tree), merged, shifts, (), notes)
-
-
-def _messages(said: str) -> Iterator[tuple[str, list[str]]]:
-    """Read the messages of `git merge-tree -z`: what kind each conflict is of, and its paths."""
-    fields = iter(said.split("\0"))
-    for count in fields:
-        if not count.strip():
-            return
-        paths = [next(fields) for _ in range(int(count))]
-        kind = next(fields)
-        next(fields)  # the same in a sentence
-        if kind.startswith("CONFLICT"):
-            yield kind, paths
 
 
 class Fate(StrEnum):
@@ -506,58 +70,103 @@ _STUCK: Final = frozenset({Fate.CONFLICT, Fate.BLOCKED})
 
 @dataclass(frozen=True)
 class Moving:
-    """A patch that is to be moved.
-
-    Attributes:
-        name: Its name.
-        below: All that it depends on, in the order in which that was applied below it.
-        series: The patch applied on the old pin, on top of those below.
-        resolved: Its files for the new base, where a person has resolved its conflicts;
-            then these are applied there, and nothing is carried.
-        gone: Whether it stays behind: what stands on it goes without it.
-    """
+    """A patch that is to be moved."""
 
     name: str
+    #: All that it depends on, in the order in which that was applied below it.
     below: tuple[str, ...]
+    #: The patch applied on the old pin, on top of those below.
     series: Series
+    #: Its files for the new base, where a person has resolved its conflicts; then these are
+    #: applied there, and nothing is merged.
     resolved: tuple[PatchFile, ...] = ()
+    #: Whether it stays behind: its dependents go without it.
     gone: bool = False
 
 
 @dataclass(frozen=True)
-class Moved:
-    """What came of moving a patch.
+class Picked:
+    """A patch file as a commit on the new base."""
 
-    Attributes:
-        name: Its name.
-        fate: What became of it.
-        base: The new base, with what it depends on.
-        commits: Its commits on that base (of a conflict: those before it).
-        files: Its new patch files; none unless it is clean or merged.
-        adjustments: Hunks that went to other lines.
-        conflicts: What both sides changed.
-        why: One phrase for a person; may be empty.
-    """
+    patch: str
+    file: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A patch at the new release."""
 
     name: str
     fate: Fate
+    #: The new base, with what it depends on.
     base: str
+    #: Its commits on that base (of a conflict: those before it).
     commits: tuple[str, ...] = ()
+    #: All commits from the release to its last: those of its dependencies, then its own.
+    row: tuple[Picked, ...] = ()
+    #: Its new patch files; none unless it is clean or merged.
     files: tuple[PatchFile, ...] = ()
+    #: Hunks that went to other lines.
     adjustments: tuple[Adjustment, ...] = ()
+    #: What both sides changed.
+    conflicts: tuple[Conflict, ...] = ()
+    #: One phrase for a person; may be empty.
+    why: str = ""
+
+
+@dataclass(eq=False)
+class _Commit:
+    """A commit on the way; it has no id until it is written."""
+
+    tree: str
+    parent: _Commit | None = None
+    #: The commit that was merged, and whose it is.
+    origin: str = ""
+    patch: str = ""
+    file: str = ""
+    id: str = ""
+
+    def row(self) -> tuple[Picked, ...]:
+        """Return what was merged up to this commit."""
+        if self.parent is None:
+            return ()
+        return (*self.parent.row(), Picked(self.patch, self.file, self.id))
+
+
+@dataclass
+class _Outcome:
+    """A patch that was merged or not, before the commits are written."""
+
+    fate: Fate
+    base: _Commit
+    #: Of each commit the patch file, and the new commit; None where nothing was left of it.
+    picks: list[tuple[str, _Commit | None]] = field(default_factory=list)
+    commits: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     why: str = ""
 
 
 def move(
-    store: Store, patches: Sequence[Moving], *, old: str, new: str, pin: str, scratch: Path
+    store: Store,
+    patches: Sequence[Moving],
+    *,
+    old: str,
+    new: str,
+    pin: str,
+    scratch: Path,
+    files: bool = True,
 ) -> list[Moved]:
-    """Carry patches from one base over to another.
+    """Move patches from one base to another, and write their new files unless told otherwise.
 
     Nothing outside the store is changed, and there only objects are added. Call
     it inside `store.exclusive()`.
     """
-    return _Move(store, patches, old=old, new=new, pin=pin, scratch=scratch).run()
+    moved = _Move(store, patches, old=old, new=new, pin=pin, scratch=scratch).run()
+    kept = [one for one in moved if one.commits and one.fate in {Fate.CLEAN, Fate.MERGED}]
+    chains = format_chains(store, [one.commits for one in kept]) if files else [()] * len(kept)
+    written = {one.name: chain for one, chain in zip(kept, chains, strict=True)}
+    return [replace(one, files=written.get(one.name, ())) for one in moved]
 
 
 class _Move:
@@ -577,15 +186,20 @@ class _Move:
         self._patches = {patch.name: patch for patch in patches}
         self._scratch = scratch
         self._pin = pin
-        self._start = State(new, Overlay(store, new))
-        self._carrier = Carrier(store, pin, scratch)
-        self._done: dict[str, Moved] = {}
+        self._start = _Commit(store.tree_of(new), id=new)
+        self._done: dict[str, _Outcome] = {}
         self._lower: dict[str, list[str]] = {}
         for patch in patches:
             self._lower[patch.name] = self._chain_below(patch, old)
         commits = [one.commit for patch in patches for one in patch.series.applied]
         commits += [commit for chain in self._lower.values() for commit in chain]
-        self._steps = read_steps(store, list(dict.fromkeys(commits)), self._start.tree)
+        #: What each commit changes: path and mode afterwards.
+        self._touched: dict[str, dict[str, str]] = {}
+        for commit, row, path in raw_changes(store, list(dict.fromkeys(commits))):
+            self._touched.setdefault(commit, {})[path] = row.split(" ")[1]
+        self._released = {one.path: one.mode for one in changes(store, old, new)}
+        self._merger = _Merger(store, pin, scratch, self._touched)
+        self._held = self._find_held()
 
     def run(self) -> list[Moved]:
         """Move all, each after what it depends on."""
@@ -597,17 +211,44 @@ class _Move:
             for name in ready:
                 self._done[name] = self._one(self._patches[name])
             waiting = [name for name in waiting if name not in self._done]
-        self._carrier.write()
-        moved = [self._done[name] for name in self._patches]
-        kept = [one for one in moved if one.commits and one.fate in {Fate.CLEAN, Fate.MERGED}]
-        files = dict(
-            zip(
-                (one.name for one in kept),
-                format_chains(self._store, [one.commits for one in kept]),
-                strict=True,
-            )
+        self._merger.write()
+        picks = [one for done in self._done.values() for _, one in done.picks if one is not None]
+        diffs = _read_diffs(
+            self._store, [*(one.origin for one in picks), *(one.id for one in picks)]
         )
-        return [replace(one, files=files.get(one.name, ())) for one in moved]
+        return [self._moved(name, self._done[name], diffs) for name in self._patches]
+
+    def _moved(self, name: str, done: _Outcome, diffs: Mapping[str, _Diff]) -> Moved:
+        """Say what became of a patch: whether each commit is the same text as before."""
+        fate, notes = done.fate, [done.why] if done.why else []
+        adjustments: list[Adjustment] = []
+        commits = [one for _, one in done.picks if one is not None]
+        if fate in _STUCK or not done.picks:
+            ids = done.commits or tuple(one.id for one in commits)
+            return Moved(name, fate, done.base.id, ids, conflicts=done.conflicts, why=done.why)
+        for file, commit in done.picks:
+            if commit is None:
+                notes.append(f"{self._pin} has all of {name}/{file} already")
+                continue
+            old, new = diffs.get(commit.origin, {}), diffs.get(commit.id, {})
+            adjustments += _shifts(old, new)
+            if {path: text for path, (text, _) in old.items()} != {
+                path: text for path, (text, _) in new.items()
+            }:
+                fate = Fate.MERGED
+            followed = sorted(new.keys() - old.keys())
+            if followed:
+                notes.append(f"renames followed: {', '.join(followed)}")
+            left = sorted(
+                path for path in old.keys() - new.keys() if self._released.get(path) != GONE
+            )
+            if left:
+                notes.append(f"{self._pin} has what {name}/{file} does to {', '.join(left)}")
+        return Moved(
+            name, fate, done.base.id, tuple(one.id for one in commits),
+            commits[-1].row(),
+            adjustments=tuple(adjustments) if fate is Fate.CLEAN else (), why="; ".join(notes),
+        )  # fmt: skip
 
     def _chain_below(self, patch: Moving, old: str) -> list[str]:
         """Return the commits between the old base and a patch."""
@@ -628,113 +269,301 @@ class _Move:
             raise ValueError(f"{patch.name}: below it are not the commits of {patch.below}")
         return chain
 
-    def _one(self, patch: Moving) -> Moved:
+    def _find_held(self) -> set[str]:
+        """Return the patches that the release holds: their text can be taken back from it.
+
+        A merge does not tell it where the release went on beside that text. What deletes a file
+        is left to the merge: a file that was moved is gone as well.
+        """
+        asked: list[Moving] = []
+        for patch in self._patches.values():
+            touched = [self._touched.get(one.commit, {}) for one in patch.series.applied]
+            paths = {path for paths in touched for path in paths}
+            deletes = any(GONE in paths.values() for paths in touched)
+            if not (patch.resolved or patch.gone or deletes) and paths & self._released.keys():
+                asked.append(patch)
+        if not asked:
+            return set()
+        # A commit followed by its parents: what it changes from that one.
+        rows = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
+        said = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
+        texts = _by_commit(said, {patch.series.commit for patch in asked})
+        named = {path for text in texts.values() for path in named_paths(text)}
+        index = Index(self._store, self._start.id, named, self._scratch / "release-index")
+
+        def held(patch: Moving) -> bool:
+            diff = texts.get(patch.series.commit, b"")
+            if not diff or index.apply(diff, "--reverse", "--check").returncode:
+                return False
+            # The same text in another place says nothing, if it was there before.
+            file = self._scratch / f"{patch.name}-index"
+            before = Index(self._store, patch.series.base, named_paths(diff), file)
+            return before.apply(diff, "--reverse", "--check").returncode != 0
+
+        with ThreadPoolExecutor() as pool:
+            answers = list(pool.map(held, asked))
+        return {patch.name for patch, answer in zip(asked, answers, strict=True) if answer}
+
+    def _one(self, patch: Moving) -> _Outcome:
         """Move one patch."""
         if patch.gone:
-            return Moved(patch.name, Fate.UPSTREAM, self._start.tip, why="it is left out")
+            return _Outcome(Fate.UPSTREAM, self._start, why="it is left out")
         stuck = [name for name in patch.below if self._done[name].fate in _STUCK]
         if stuck:
             why = f"{stuck[0]}, on which it depends, does not move"
-            return Moved(patch.name, Fate.BLOCKED, self._start.tip, why=why)
-        state, why = self._stack(patch)
+            return _Outcome(Fate.BLOCKED, self._start, why=why)
+        start, why = self._stack(patch)
         if why:
-            return Moved(patch.name, Fate.BLOCKED, self._start.tip, why=why)
-        return self._carry_all(patch, state)
+            return _Outcome(Fate.BLOCKED, self._start, why=why)
+        return self._resolved(patch, start) if patch.resolved else self._merged(patch, start)
 
-    def _stack(self, patch: Moving) -> tuple[State, str]:
+    def _merged(self, patch: Moving, start: _Commit) -> _Outcome:
+        """Merge a patch's own commits."""
+        done, tip = _Outcome(Fate.CLEAN, start), start
+        if not patch.series.applied:
+            done.why = "it has no commits yet"
+            return done
+        if patch.name not in self._held:
+            for one in patch.series.applied:
+                merged = self._merger.merge(one.commit, tip, patch.name, one.file)
+                if not isinstance(merged, _Commit):
+                    done.fate, done.conflicts, done.why = Fate.CONFLICT, merged, merged[0].headline
+                    return done
+                done.picks.append((one.file, None if merged is tip else merged))
+                tip = merged
+        if tip.tree == start.tree:
+            return _Outcome(Fate.UPSTREAM, start, why=f"{self._pin} has all of it")
+        return done
+
+    def _stack(self, patch: Moving) -> tuple[_Commit, str]:
         """Put what a patch depends on on the new base; say why when that fails."""
-        state = self._start
+        tip = self._start
         chain = iter(self._lower[patch.name])
         for name in patch.below:
             lower = self._patches[name]
+            commits = list(itertools.islice(chain, len(lower.series.applied)))
             if lower.resolved and not lower.gone:
-                # Its commits on the old base are passed over.
-                list(itertools.islice(chain, len(lower.series.applied)))
-                resolved = self._apply(lower, state)
-                if isinstance(resolved, Series):
-                    return state, f"{name}, on which it depends, {resolved.conflicts[0].why}"
-                state, _ = resolved
+                series = self._apply(lower, tip)
+                if series.conflicts:
+                    return tip, f"{name}, on which it depends, {series.conflicts[0].why}"
+                tip = _Commit(self._store.tree_of(series.commit), id=series.commit)
                 continue
-            for one, commit in zip(lower.series.applied, chain, strict=False):
-                if self._done[name].fate is Fate.UPSTREAM:
-                    continue
-                carried = self._carrier.carry(self._steps[commit], state, one.file)
-                if carried.conflicts:
-                    return state, f"{name}, on which it depends, {carried.conflicts[0].why}"
-                state = carried.state
-        return state, ""
+            if self._done[name].fate is Fate.UPSTREAM:
+                continue
+            for one, commit in zip(lower.series.applied, commits, strict=True):
+                merged = self._merger.merge(commit, tip, name, one.file)
+                if not isinstance(merged, _Commit):
+                    return tip, f"{name}, on which it depends, {merged[0].why}"
+                tip = merged
+        return tip, ""
 
-    def _apply(self, patch: Moving, state: State) -> tuple[State, tuple[str, ...]] | Series:
-        """Apply what a person has resolved; return the series where that conflicts."""
-        self._carrier.write()
-        series = apply_series(
-            self._store, state.tip, patch.resolved, pin=self._pin, scratch=self._scratch
+    def _apply(self, patch: Moving, tip: _Commit) -> Series:
+        """Apply what a person has resolved."""
+        self._merger.write()
+        return apply_series(
+            self._store, tip.id, patch.resolved, pin=self._pin, scratch=self._scratch
         )
-        if series.conflicts:
-            return series
-        commits = tuple(one.commit for one in series.applied)
-        return State(series.commit, Overlay(self._store, series.commit)), commits
 
-    def _resolved(self, patch: Moving, start: State) -> Moved:
-        done = self._apply(patch, start)
-        if isinstance(done, Series):
-            return Moved(
-                patch.name, Fate.CONFLICT, start.tip,
-                conflicts=done.conflicts, why=done.conflicts[0].headline,
-            )  # fmt: skip
-        _, commits = done
+    def _resolved(self, patch: Moving, start: _Commit) -> _Outcome:
+        series = self._apply(patch, start)
+        if series.conflicts:
+            why = series.conflicts[0].headline
+            return _Outcome(Fate.CONFLICT, start, conflicts=series.conflicts, why=why)
+        commits = tuple(one.commit for one in series.applied)
         why, before = "resolved by a person", len(patch.series.applied)
         if len(commits) != before:
             why += f" (commits: {before} before, {len(commits)} now)"
-        return Moved(patch.name, Fate.MERGED, start.tip, commits, why=why)
+        return _Outcome(Fate.MERGED, start, commits=commits, why=why)
 
-    def _carry_all(self, patch: Moving, start: State) -> Moved:
-        """Carry a patch's own commits."""
-        if patch.resolved:
-            return self._resolved(patch, start)
-        if not patch.series.applied:
-            return Moved(patch.name, Fate.CLEAN, start.tip, why="it has no commits yet")
-        state = start
-        merged = False
-        notes: list[str] = []
-        commits: list[str] = []
-        adjustments: list[Adjustment] = []
-        for one in patch.series.applied:
-            carried = self._carrier.carry(self._steps[one.commit], state, one.file)
-            if carried.conflicts:
-                if not carried.elsewhere and self._taken_back(patch, start):
-                    return self._upstream(patch, start)
-                return Moved(
-                    patch.name, Fate.CONFLICT, start.tip, tuple(commits),
-                    conflicts=carried.conflicts, why=carried.conflicts[0].headline,
-                )  # fmt: skip
-            if carried.state.tip == state.tip:
-                notes.append(f"the release has all of {one.file}")
+
+class _Merger:
+    """Merges commits, each onto another parent, and keeps them until they are written."""
+
+    def __init__(
+        self, store: Store, pin: str, scratch: Path, touched: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self._store = store
+        self._pin = pin
+        self._touched = touched
+        with store.open() as repo:
+            self._origins = {commit: read_commit(content_of(repo, commit)) for commit in touched}
+        self._known: dict[tuple[str, _Commit], _Commit | tuple[Conflict, ...]] = {}
+        self._ours: dict[tuple[str, str], str] = {}
+        self._unwritten: list[_Commit] = []
+        self._attributes = scratch / "merge-attributes"
+        self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
+
+    def merge(
+        self, commit: str, parent: _Commit, patch: str, file: str
+    ) -> _Commit | tuple[Conflict, ...]:
+        """Merge a commit; return the parent where nothing is left of it."""
+        key = (commit, parent)
+        if key not in self._known:
+            tree = self._tree(commit, parent.tree, file)
+            if not isinstance(tree, str):
+                self._known[key] = tree
+            elif tree == parent.tree:
+                self._known[key] = parent
             else:
-                commits.append(carried.state.tip)
-            merged = merged or carried.merged
-            notes += carried.notes
-            adjustments += [
-                Adjustment(path, shift.line, shift.offset, 0) for path, shift in carried.shifts
-            ]
-            state = carried.state
-        if state.tree.tree() == start.tree.tree() or (merged and self._taken_back(patch, start)):
-            return self._upstream(patch, start)
-        fate = Fate.MERGED if merged else Fate.CLEAN
-        return Moved(
-            patch.name, fate, start.tip, tuple(commits), (), tuple(adjustments), (),
-            "; ".join(notes),
+                made = _Commit(tree, parent, commit, patch, file)
+                self._unwritten.append(made)
+                self._known[key] = made
+        return self._known[key]
+
+    def write(self) -> None:
+        """Write the commits."""
+        numbers = {one: number for number, one in enumerate(self._unwritten)}
+        commits = []
+        for one in self._unwritten:
+            origin = self._origins[one.origin]
+            parent = one.parent
+            assert parent is not None  # noqa: S101  only the start has none
+            commits.append(
+                replace(origin, parent=parent.id, after=numbers.get(parent, 0), tree=one.tree)
+            )
+        ids = write_commits(self._store, commits, dates="raw-permissive")
+        for one, (commit, _) in zip(self._unwritten, ids, strict=True):
+            one.id = commit
+        self._unwritten.clear()
+
+    def _tree(self, commit: str, onto: str, file: str) -> str | tuple[Conflict, ...]:
+        """Let git merge a commit with a tree, which follows renames; return the tree."""
+        below = self._origins[commit].parent
+        if (below, onto) not in self._ours:
+            # A commit whose only common ancestor with the other is what that one changes.
+            said = self._store.git("commit-tree", onto, "-p", below, stdin=b"ours\n", env=_IDENTITY)
+            self._ours[below, onto] = said.stdout.decode().strip()
+        done = self._store.git(
+            "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",
+            "-c", f"core.attributesFile={self._attributes}",
+            "merge-tree", "--write-tree", "-z", "--messages", self._ours[below, onto], commit,
+            accept=(0, 1),
         )  # fmt: skip
+        tree, _, rest = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
+        return tuple(self._conflicts(commit, tree, file, rest)) if done.returncode else tree
 
-    def _upstream(self, patch: Moving, start: State) -> Moved:
-        return Moved(patch.name, Fate.UPSTREAM, start.tip, why=f"{self._pin} has all of it")
+    def _conflicts(self, commit: str, tree: str, file: str, said: str) -> list[Conflict]:
+        """Read what `git merge-tree` could not merge."""
+        listed, _, rest = f"\0{said}".partition("\0\0")
+        messages = list(_messages(rest))
+        found: dict[str, Conflict] = {}
+        named: set[str] = set()
+        touched = self._touched.get(commit, {})
+        for kind, paths in messages:
+            if kind not in _STRUCTURE:
+                continue
+            path = next((one for one in paths if one in touched), paths[0])
+            why = _STRUCTURE[kind]
+            if kind == "CONFLICT (rename/delete)":
+                # Of the two paths, the old one is deleted by the patch in either case.
+                path = next((one for one in paths if touched.get(one) == GONE), path)
+                if any(touched.get(one, GONE) != GONE for one in paths):
+                    why = _MOVED_AWAY
+            found.setdefault(path, Conflict(file, path, self._pin, 0, why))
+            named.update(paths)
+        stages: dict[str, dict[str, str]] = {}
+        for row in filter(None, listed.split("\0")):
+            head, _, path = row.partition("\t")
+            mode, _, stage = head.split(" ")
+            stages.setdefault(path, {})[stage] = mode
+        by_text = [
+            conflict
+            for path, modes in stages.items()
+            if path not in named
+            for conflict in self._in_file(tree, file, path, modes)
+        ]
+        if not found and not by_text:
+            kind, paths = next(iter(messages), ("git could not merge it", ["the tree"]))
+            return [Conflict(file, paths[0], self._pin, 0, kind)]
+        return [*found.values(), *by_text]
 
-    def _taken_back(self, patch: Moving, start: State) -> bool:
-        """Say whether a patch as a whole can be taken back from the new base."""
-        self._carrier.write()
-        diff = self._store.git(
-            "diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color",
-            "--no-ext-diff", patch.series.base, patch.series.commit,
-        ).stdout  # fmt: skip
-        index = Indexed(self._store, start.tree.fork(), diff, self._scratch / "reverse-index")
-        return bool(diff) and index.apply(diff, "--reverse").returncode == 0
+    def _in_file(
+        self, tree: str, file: str, path: str, modes: Mapping[str, str]
+    ) -> Iterator[Conflict]:
+        """Yield what could not be merged of a file whose sides differ."""
+        if modes.keys() >= set("123") and set(modes.values()) <= _TEXT:
+            content = self._store.file(f"{tree}:{path}") or b""
+            line, at, number = 1, 0, 0
+            for number, spot in enumerate(_CONFLICT.finditer(content), start=1):
+                line += content.count(b"\n", at, spot.start())
+                base, ours, theirs = (_readable(spot[side]) for side in ("base", "ours", "theirs"))
+                why = "the release changed the same lines"
+                yield Conflict(file, path, self._pin, number, why, line, base, ours, theirs)
+                line, at = line + len(ours), spot.end()
+            if number:
+                return
+            why = "both changed it, and it is no text"
+        elif "2" not in modes:
+            why = "the release has no such file any more"
+        elif "3" not in modes:
+            why = "the release changed the file that the patch deletes"
+        elif "1" in modes:
+            why = "both changed it, and it is no text"
+        else:
+            why = "the release has another such file"
+        yield Conflict(file, path, self._pin, 0, why)
+
+
+def _messages(said: str) -> Iterator[tuple[str, list[str]]]:
+    """Read the messages of `git merge-tree -z`: what kind each conflict is of, and its paths."""
+    fields = iter(said.split("\0"))
+    for count in fields:
+        if not count.strip():
+            return
+        paths = [next(fields) for _ in range(int(count))]
+        kind = next(fields)
+        next(fields)  # the same in a sentence
+        if kind.startswith("CONFLICT"):
+            yield kind, paths
+
+
+def _readable(content: bytes) -> tuple[str, ...]:
+    return tuple(row.decode("utf-8", "replace") for row in content.split(b"\n")[:-1])
+
+
+#: Of each path a diff without line numbers, and the line that each hunk goes to.
+_Diff = dict[str, tuple[bytes, list[int]]]
+_DIFFS: Final = (
+    "diff-tree", "--stdin", "-r", "-p", "-U3", "--binary", "--full-index", "--no-renames",
+    "--no-color", "--no-ext-diff",
+)  # fmt: skip
+
+
+def _read_diffs(store: Store, commits: Sequence[str]) -> dict[str, _Diff]:
+    """Read what commits change, with one process."""
+    if not commits:
+        return {}
+    said = store.git(*_DIFFS, stdin="".join(f"{commit}\n" for commit in commits).encode()).stdout
+    found: dict[str, _Diff] = {}
+    for commit, text in _by_commit(said, set(commits)).items():
+        diff = found.setdefault(commit, {})
+        for part in re.split(rb"^diff --git ", text, flags=re.MULTILINE)[1:]:
+            names, _, rest = part.partition(b"\n")
+            # The same name twice, with a prefix of two characters each.
+            path = unquote(names[len(names) // 2 + 1 :])[2:].decode("utf-8", "surrogateescape")
+            if b"\nGIT binary patch\n" not in part:
+                rest = re.sub(rb"^index .*\n", b"", rest, count=1, flags=re.MULTILINE)
+            goes = [int(hunk[1]) for hunk in _HUNK.finditer(rest)]
+            diff[path] = (_HUNK.sub(b"@@", rest), goes)
+    return found
+
+
+def _by_commit(said: bytes, commits: set[str]) -> dict[str, bytes]:
+    """Cut the output of `git diff-tree --stdin` into what belongs to each commit."""
+    found: dict[str, list[bytes]] = {}
+    rows: list[bytes] = []
+    for row in said.removesuffix(b"\n").split(b"\n"):
+        # No line of a diff is a bare id: each starts with its sign, or with a word.
+        if len(row) == _ID and row.decode("latin-1") in commits:
+            rows = found.setdefault(row.decode(), [])
+        else:
+            rows.append(row)
+    return {commit: b"\n".join([*rows, b""]) for commit, rows in found.items()}
+
+
+def _shifts(old: _Diff, new: _Diff) -> Iterator[Adjustment]:
+    """Yield the hunks that go to other lines."""
+    for path in sorted(old.keys() & new.keys()):
+        for before, after in zip(old[path][1], new[path][1], strict=False):
+            if before != after:
+                yield Adjustment(path, after, after - before, 0)

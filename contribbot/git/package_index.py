@@ -10,10 +10,11 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -22,8 +23,7 @@ from packaging.utils import (
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from packaging.version import Version
-from pydantic import BaseModel, Field, ValidationError
+from packaging.version import InvalidVersion, Version
 
 from contribbot import process
 from contribbot.errors import (
@@ -38,28 +38,24 @@ from contribbot.git.source import Progress, one_line, redact, redact_logs
 from contribbot.model.pin import ReleaseSource, SdistSource
 
 if TYPE_CHECKING:
-    import ssl
-
-    import httpx2
-    from unearth import Package, PackageFinder
-    from unearth.fetchers.sync import PyPIClient
-    from unearth.finder import Source as Location
-
+    import requests
+    from pypi_simple import DistributionPackage
 
 log: Final = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 4
 #: Seconds before the second attempt; doubled for each further one.
 PAUSE = 0.5
-_HINT: Final = "check the network, and the index and proxy in `pip config list`"
+_NETWORK: Final = "check the network, and the index and proxy in `pip config list`"
 
 T = TypeVar("T")
 
 
 def persist(what: str, action: Callable[[], T]) -> T:
     """Do something over the network, again when a passing fault stopped it."""
-    import httpx2  # noqa: PLC0415  comes with unearth; 0.1 s that only downloads pay
+    import requests  # noqa: PLC0415  0.1 s that only downloads pay
     import tenacity  # noqa: PLC0415  the same
+    import urllib3  # noqa: PLC0415  the same
 
     def announce(state: tenacity.RetryCallState) -> None:
         process.check_stopping()
@@ -75,28 +71,31 @@ def persist(what: str, action: Callable[[], T]) -> T:
     )
     try:
         return retrying(action)
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+    except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
         # The original may quote a URL with a password in its traceback.
-        raise SourceError(f"{what}: {_explain(error)[0]}", hint=_HINT) from None
+        raise SourceError(f"{what}: {_explain(error)[0]}", hint=_NETWORK) from None
 
 
 def _explain(error: BaseException | None) -> tuple[str, bool]:
     """Return what went wrong, and whether it may be gone next time."""
-    import httpx2  # noqa: PLC0415  see persist
+    import requests  # noqa: PLC0415  see persist
+    import urllib3  # noqa: PLC0415  see persist
 
-    words = one_line(str(error)) or type(error).__name__
-    match error:
-        case httpx2.HTTPStatusError():
-            return words, True
-        case httpx2.TimeoutException():
-            return "no answer in time", True
-        case httpx2.ConnectError():
-            return f"cannot be reached: {words}", "CERTIFICATE_VERIFY_FAILED" not in words
-        case httpx2.RemoteProtocolError() if "complete message body" in words:
+    cause = error.args[0] if isinstance(error, requests.RequestException) and error.args else error
+    cause = getattr(cause, "reason", cause)
+    words = one_line(str(cause)) or type(error).__name__
+    broken = (requests.ConnectionError, requests.exceptions.ChunkedEncodingError,
+              urllib3.exceptions.ProtocolError)  # fmt: skip
+    if isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError):
+        return "no answer in time", True
+    if isinstance(error, requests.exceptions.SSLError):
+        return f"cannot be reached: {words}", False
+    if isinstance(error, broken):
+        if "IncompleteRead" in words:
             return f"cut short: {words}", True
-        case httpx2.TransportError() if not isinstance(error, httpx2.UnsupportedProtocol):
-            return f"the connection broke: {words}", True
-    return words, False
+        unreached = isinstance(cause, urllib3.exceptions.NewConnectionError)
+        return f"{'cannot be reached' if unreached else 'the connection broke'}: {words}", True
+    return words, isinstance(error, requests.HTTPError)
 
 
 #: Later sections win (pip's user guide, "Precedence / Override order").
@@ -215,157 +214,132 @@ def _pip(*args: str) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-#: What an index calls its pages in JSON (PyPA specification "Simple repository API").
-_JSON: Final = "application/vnd.pypi.simple.v1+json"
 _SERVER_ERROR: Final = 500
+_FAILED: Final = 400
 _REFUSED: Final = frozenset({401, 403, 407})
-#: Loggers that write URLs as they are, passwords included.
-_TALKATIVE: Final = ("unearth.auth", "unearth.collector", "unearth.evaluator", "httpx2")
 
 
-class _PageFile(BaseModel):
-    """What unearth reads of a file on a page."""
-
-    url: str | None = None
-    hashes: dict[str, str] | None = None
-    requires_python: str | None = Field(default=None, alias="requires-python")
-    upload_time: str | None = Field(default=None, alias="upload-time")
-
-
-class _Page(BaseModel):
-    files: list[_PageFile] = []
-
-
-def _require_page(page: bytes) -> None:
-    """Refuse a page in JSON that is none: unearth takes its shape for granted."""
-    try:
-        _Page.model_validate_json(page)
-    except ValidationError:
-        raise ValueError("what it gives is no page of a package index") from None
-
-
-class _Watch:
-    """Sees every answer of a server, also those that unearth passes over.
-
-    Attributes:
-        answers: How many there were.
-        refused: The status of one that refused access, or 0.
-        pages: Who reads pages of the JSON interface too, where somebody does.
-    """
-
-    def __init__(self) -> None:
-        self.pages: Callable[[bytes], None] | None = None
-        self.answers = 0
-        self.refused = 0
-
-    def reset(self) -> None:
-        """Forget what was seen."""
-        self.answers = self.refused = 0
-
-    def __call__(self, response: httpx2.Response) -> None:
-        """Note an answer; make a fault of the server an exception, which is tried again."""
-        self.answers += 1
-        if response.status_code in _REFUSED:
-            self.refused = response.status_code
-        if response.status_code >= _SERVER_ERROR:
-            import httpx2  # noqa: PLC0415  comes with unearth
-
-            raise httpx2.HTTPStatusError(
-                f"server error {response.status_code}", request=response.request, response=response
-            )
-        told = response.headers.get("Content-Type", "").lower()
-        if response.is_success and told.startswith(_JSON):
-            page = response.read()
-            _require_page(page)
-            if self.pages:
-                self.pages(page)
-
-
-@dataclass(frozen=True)
 class Connection:
-    """An open HTTP client.
+    """A session with pip's certificates, proxy, time limit and passwords."""
 
-    Attributes:
-        http: The client.
-        watch: What sees its answers.
-    """
+    def __init__(self, session: requests.Session, config: PipConfig) -> None:
+        self._session = session
+        self._config = config
+        self._passwords: dict[str, tuple[str, str]] = {}
+        for url in (config.index_url, *config.extra_index_urls, *config.find_links):
+            parts = urlsplit(url)
+            if parts.username is not None:
+                host = parts.netloc.rpartition("@")[2]
+                pair = (unquote(parts.username), unquote(parts.password or ""))
+                self._passwords.setdefault(host, pair)
 
-    http: PyPIClient
-    watch: _Watch
+    def get(self, url: str, *, accept: str, stream: bool = False) -> requests.Response:
+        """Ask for a URL; a fault of the server is an exception, which is tried again."""
+        import requests  # noqa: PLC0415  see persist
+
+        host = urlsplit(url).netloc.rpartition("@")[2]
+        trusted = host in self._config.trusted_hosts or _name(url) in self._config.trusted_hosts
+        response = self._session.get(
+            # As stored: some servers announce a .tar.gz as a compressed .tar.
+            url, headers={"Accept": accept, **({"Accept-Encoding": "identity"} if stream else {})},
+            auth=self._passwords.get(host), timeout=self._config.timeout, stream=stream,
+            verify=False if trusted else self._config.cert or True,
+        )  # fmt: skip
+        if response.status_code >= _SERVER_ERROR:
+            response.close()
+            raise requests.HTTPError(f"server error {response.status_code}")
+        return response
+
+    def trusts(self, url: str) -> bool:
+        """Say whether a place may be asked, as pip decides it."""
+        from ipaddress import ip_address  # noqa: PLC0415  see persist
+
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        if parts.scheme == "https" or {host, _name(url)} & set(self._config.trusted_hosts):
+            return True
+        try:
+            return _name(url) == "localhost" or ip_address(_name(url)).is_loopback
+        except ValueError:
+            return False
+
+
+def _name(url: str) -> str:
+    """Return the name of a URL's host."""
+    return urlsplit(url).hostname or ""
 
 
 @contextlib.contextmanager
 def connect(config: PipConfig) -> Iterator[Connection]:
-    """Open a client that uses pip's certificates, proxy, time limit and passwords."""
-    from unearth.auth import MultiDomainBasicAuth  # noqa: PLC0415  0.3 s; only for downloads
-    from unearth.fetchers.sync import PyPIClient  # noqa: PLC0415  the same
+    """Open a session."""
+    import requests  # noqa: PLC0415  see persist
+    import urllib3  # noqa: PLC0415  see persist
 
-    redact_logs(*_TALKATIVE)
-    if not log.isEnabledFor(logging.DEBUG):
-        # It warns of each folder of an index that lacks a package, which is no news.
-        logging.getLogger("unearth").setLevel(logging.ERROR)
-    # Traces headers, with the signed links that indexes redirect to.
-    logging.getLogger("httpcore2").setLevel(logging.INFO)
-    urls = [config.index_url, *config.extra_index_urls, *config.find_links]
-    watch = _Watch()
-    with PyPIClient(
-        trusted_hosts=config.trusted_hosts,
-        verify=_certificates(config),
-        timeout=config.timeout,
-        # Object stores and mirrors are reached through redirects.
-        follow_redirects=True,
-        proxy=config.proxy or None,
-        event_hooks={"response": [watch]},
-        auth=MultiDomainBasicAuth(prompting=False, index_urls=[url for url in urls if url]),
-    ) as http:
-        yield Connection(http, watch)
-
-
-def _certificates(config: PipConfig) -> ssl.SSLContext | bool:
-    """Return the certificates to trust and to show; True for the usual ones."""
-    if not config.cert and not config.client_cert:
-        return True
-    import ssl  # noqa: PLC0415  only where certificates are configured
-
-    name = config.cert or config.client_cert
-    try:
-        context = ssl.create_default_context(
-            cafile=config.cert if config.cert and not Path(config.cert).is_dir() else None,
-            capath=config.cert if config.cert and Path(config.cert).is_dir() else None,
-        )
+    # Traces paths, with the signed links that indexes redirect to.
+    redact_logs("urllib3.connectionpool")
+    _check_certificates(config)
+    if config.trusted_hosts:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    with requests.Session() as session:
         if config.client_cert:
-            name = config.client_cert
+            session.cert = config.client_cert
+        if config.proxy:
+            session.proxies = {"http": config.proxy, "https": config.proxy}
+        yield Connection(session, config)
+
+
+def _check_certificates(config: PipConfig) -> None:
+    """Refuse certificates that cannot be used, whichever place is asked first."""
+    import ssl  # noqa: PLC0415  see persist
+
+    name = config.cert
+    try:
+        context = ssl.create_default_context()
+        if config.cert:
+            folder = Path(config.cert).is_dir()
+            context.load_verify_locations(**{"capath" if folder else "cafile": config.cert})
+        name = config.client_cert
+        if config.client_cert:
             context.load_cert_chain(config.client_cert)
     except OSError as error:  # ssl.SSLError is one
         raise SourceError(
             f"pip's certificate {name} cannot be used: {error.strerror or error}",
             hint="correct `cert` or `client-cert` in pip's configuration",
         ) from error
-    return context
 
 
 #: A name that is safe as the name of a file in the cache.
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 HINT: Final = "see which indexes `pip config list` names, and whether they have this release"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+#: What `read_members` reads.
+_ARCHIVES: Final = (".tar.gz", ".zip")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file that can be downloaded.
+    """A file that can be downloaded."""
 
-    Attributes:
-        url: Where; may hold credentials, never print it.
-        filename: Its name, safe as the name of a file.
-        place: Where it was found, for messages; no credentials.
-    """
-
-    url: str
+    #: Where; may hold credentials, never print it.
+    url: str = field(repr=False)
+    #: Its name, safe as the name of a file.
     filename: str
+    #: The release, as the file's name writes it.
+    version: str
+    #: Where it was found, for messages; no credentials.
     place: str
+    #: What the place announces; empty and None where it does not.
+    sha256: str = ""
+    size: int | None = None
+    #: Whether the place says that the project withdrew it.
+    yanked: bool = False
 
-    def __repr__(self) -> str:
-        """Return a text without the URL."""
-        return f"Candidate({self.filename} at {self.place})"
+    @property
+    def tags(self) -> str:
+        """Python, ABI and platform tags; empty for a source archive."""
+        if not self.filename.endswith(".whl"):
+            return ""
+        return "-".join(self.filename.removesuffix(".whl").rsplit("-", 3)[1:])
 
 
 def find_archive(spec: ReleaseSource, config: PipConfig, connection: Connection) -> Candidate:
@@ -376,147 +350,140 @@ def find_archive(spec: ReleaseSource, config: PipConfig, connection: Connection)
     """
     reasons: list[str] = []
     announced: list[str] = []
-    for location in locations(config):
-        place = redact(location["url"])
+    for url, is_index in places(config):
+        place = redact(url)
         try:
-            packages = _matches(spec, location, connection)
+            files = [
+                file
+                for file in files_of(spec.distribution, url, connection, is_index=is_index)
+                if _is_meant(spec, file)
+            ]
         except SourceError as error:
             log.info("%s", error.message)
             reasons.append(error.message)
             continue
-        for package in packages:
-            digest = (package.link.hash_option or {}).get("sha256", [spec.sha256])[0]
-            name = package.link.filename
-            if digest.lower() != spec.sha256:
-                announced.append(f"{place} has {digest}")
-            elif FILE_NAME.fullmatch(name):
-                return Candidate(package.link.normalized, name, place)
+        for file in files:
+            if file.sha256 in {"", spec.sha256}:
+                return file
+            announced.append(f"{place} has {file.sha256}")
+        if not files:
+            reasons.append(f"{place} has none")
     release = f"{spec.distribution} {spec.version}"
+    wanted = "source archive" if isinstance(spec, SdistSource) else f"wheel {spec.tags}"
     if announced:
         raise IntegrityError(
-            f"{release}: {_wanted(spec)} with another sha256: expected {spec.sha256},"
+            f"{release}: {wanted} with another sha256: expected {spec.sha256},"
             f" {'; '.join(announced)}",
             hint="find out why it differs before you change the pin",
         )
     where = "; ".join(reasons) or "pip is configured with no-index and without find-links"
-    raise SourceError(f"{release}: no {_wanted(spec)} found: {where}", hint=HINT)
+    raise SourceError(f"{release}: no {wanted} found: {where}", hint=HINT)
 
 
-def _wanted(spec: ReleaseSource) -> str:
-    """Return what is looked for, for messages."""
-    return "source archive" if isinstance(spec, SdistSource) else f"wheel {spec.tags}"
+def _is_meant(spec: ReleaseSource, file: Candidate) -> bool:
+    """Say whether a file is the one: a release has many wheels, and builds with local labels."""
+    try:
+        same = Version(file.version) == Version(spec.version)
+    except InvalidVersion:
+        return False
+    return same and file.tags == ("" if isinstance(spec, SdistSource) else spec.tags)
 
 
-def _is_meant(spec: ReleaseSource, filename: str) -> bool:
-    """Say whether a file of the release is the one: a release has many wheels."""
-    return isinstance(spec, SdistSource) or filename.endswith(f"-{spec.tags}.whl")
+def places(config: PipConfig) -> list[tuple[str, bool]]:
+    """Return where pip looks for packages, and whether each is an index: folders first."""
+    import pypi_simple  # noqa: PLC0415  see persist
 
-
-def locations(config: PipConfig) -> list[Location]:
-    """Return where pip looks for packages: folders first, then indexes, in order."""
-    from unearth import PackageFinder  # noqa: PLC0415  see connection.connect
-
-    # Without a source of its own the finder knows the default index.
-    default = PackageFinder().sources[0]["url"]
-    found: list[Location] = []
-    for link in config.find_links:
-        path = Path(link).expanduser()
-        found.append({"url": link if "://" in link else str(path), "type": "find_links"})
-    if not config.no_index:
-        indexes = (config.index_url or default, *config.extra_index_urls)
-        found.extend({"url": url, "type": "index"} for url in indexes)
-    return found
-
-
-def files_of(distribution: str, location: Location, connection: Connection) -> list[Package]:
-    """Return the files of every release that one place has, yanked ones too."""
-    return _ask(
-        location,
-        connection,
-        lambda finder: list(finder.find_all_packages(distribution, allow_yanked=True)),
-    )
-
-
-def _ask(
-    location: Location,
-    connection: Connection,
-    question: Callable[[PackageFinder], list[Package]],
-    *,
-    no_binary: Iterable[str] = (),
-    only_binary: Iterable[str] = (),
-) -> list[Package]:
-    """Ask one place; an empty answer is believed only where there was one."""
-    from unearth import PackageFinder  # noqa: PLC0415  see connection.connect
-
-    place = redact(location["url"])
-    if "://" not in place and not Path(place).exists():
-        raise SourceError(f"{place}: no such folder")
-    finder = PackageFinder(
-        session=connection.http,  # type: ignore[arg-type]  # its own client fails its own protocol
-        no_binary=no_binary,
-        only_binary=only_binary,
-        ignore_compatibility=True,
-    )
-    finder.sources = [location]
-    connection.watch.reset()
-    found = persist(place, lambda: question(finder))
-    if not found and connection.watch.refused:
-        raise SourceError(f"{place} refused access (HTTP {connection.watch.refused})")
-    remote = "://" in place and not place.startswith("file:")
-    if not found and remote and not connection.watch.answers:
-        raise SourceError(f"{place} was not asked: not https, and no trusted-host of pip")
-    return found
-
-
-def _matches(spec: ReleaseSource, location: Location, connection: Connection) -> list[Package]:
-    """Return the files of the release that could be meant, in one place; none is an error too."""
-    source = isinstance(spec, SdistSource)
-    requirement = f"{spec.distribution}=={spec.version}"
-    found = _ask(
-        location,
-        connection,
-        lambda finder: list(
-            finder.find_matches(requirement, allow_yanked=True, allow_prereleases=True)
-        ),
-        no_binary=[":all:"] if source else (),
-        only_binary=() if source else [":all:"],
-    )
-    # `==1.0` matches 1.0+local too, which is another release.
-    local = "+" in spec.version
-    exact = [
-        package
-        for package in found
-        if ("+" in (package.version or "")) == local and _is_meant(spec, package.link.filename)
+    found = [
+        (link if "://" in link else str(Path(link).expanduser()), False)
+        for link in config.find_links
     ]
-    if not exact:
-        raise SourceError(f"{redact(location['url'])} has none")
-    return exact
+    if not config.no_index:
+        default = config.index_url or pypi_simple.PYPI_SIMPLE_ENDPOINT
+        found += [(url, True) for url in (default, *config.extra_index_urls)]
+    return found
 
 
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-#: What `read_members` reads.
-_ARCHIVES: Final = (".tar.gz", ".zip")
+def files_of(
+    distribution: str, url: str, connection: Connection, *, is_index: bool
+) -> list[Candidate]:
+    """Return the archives and wheels of every release that one place has, yanked ones too."""
+    import pypi_simple  # noqa: PLC0415  see persist
+
+    place = redact(url)
+    if "://" not in url or url.startswith("file:"):
+        folder = Path(unquote(urlsplit(url).path)) if url.startswith("file:") else Path(url)
+        return _local_files(distribution, folder, place)
+    if not connection.trusts(url):
+        raise SourceError(f"{place} was not asked: not https, and no trusted-host of pip")
+    page_url = f"{url.rstrip('/')}/{canonicalize_name(distribution)}/" if is_index else url
+
+    def ask() -> list[DistributionPackage]:
+        response = connection.get(page_url, accept=pypi_simple.ACCEPT_ANY)
+        if response.status_code in _REFUSED:
+            raise SourceError(f"{place} refused access (HTTP {response.status_code})")
+        if response.status_code >= _FAILED:
+            return []
+        try:
+            return pypi_simple.ProjectPage.from_response(response, distribution).packages
+        except (ValueError, pypi_simple.UnsupportedRepoVersionError):
+            raise ValueError("what it gives is no page of a package index") from None
+
+    found = [_candidate(distribution, package, place) for package in persist(place, ask)]
+    return [file for file in found if file is not None]
+
+
+def _local_files(distribution: str, folder: Path, place: str) -> list[Candidate]:
+    """Return the files of a folder, or of a file that is named itself."""
+    import pypi_simple  # noqa: PLC0415  see persist
+
+    if not folder.exists():
+        raise SourceError(f"{place}: no such folder")
+    found: list[Candidate] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else [folder]:
+        link = pypi_simple.Link(text=path.name, url=path.as_uri(), attrs={})
+        package = pypi_simple.DistributionPackage.from_link(link, distribution)
+        package.size = path.stat().st_size
+        if (file := _candidate(distribution, package, place)) is not None:
+            found.append(file)
+    return found
+
+
+def _candidate(distribution: str, package: DistributionPackage, place: str) -> Candidate | None:
+    """Return a file if it can be a source of the distribution."""
+    name = package.filename
+    if not FILE_NAME.fullmatch(name) or not name.endswith((".whl", *_ARCHIVES)):
+        return None
+    if not package.version or not package.project:
+        return None
+    if canonicalize_name(package.project) != canonicalize_name(distribution):
+        return None
+    sha256 = package.digests.get("sha256", "").lower()
+    return Candidate(
+        package.url, name, package.version, place, sha256 if _SHA256.fullmatch(sha256) else "",
+        package.size, package.is_yanked,
+    )  # fmt: skip
 
 
 @dataclass
 class File:
-    """A file of a release, perhaps in several places.
+    """A file of a release, perhaps in several places."""
 
-    Attributes:
-        candidate: Where it was found first.
-        version: The release, as the file's name writes it; without a local label.
-        tags: Python, ABI and platform tags; empty for a source archive.
-        size: In bytes, or None where no place says it.
-        yanked: Whether a place says that the project withdrew it.
-        digests: The SHA-256 that places announce, each with the first that does.
-    """
-
+    #: Where it was found first.
     candidate: Candidate
-    version: str
-    tags: str
     size: int | None = None
     yanked: bool = False
+    #: The SHA-256 that places announce, each with the first that does.
     digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The release, as the file's name writes it; without a local label."""
+        return self.candidate.version
+
+    @property
+    def tags(self) -> str:
+        """Python, ABI and platform tags; empty for a source archive."""
+        return self.candidate.tags
 
     @property
     def sha256(self) -> str:
@@ -532,14 +499,11 @@ class File:
 
 @dataclass(frozen=True)
 class Listing:
-    """What all places list.
+    """The files of all places."""
 
-    Attributes:
-        files: By name; each once, whatever number of places has it.
-        said: For each place one line on what it has, or why it cannot be asked.
-    """
-
+    #: By name; each once, whatever number of places has it.
     files: tuple[File, ...]
+    #: For each place one line on what it has, or why it cannot be asked.
     said: tuple[str, ...]
 
     @property
@@ -556,86 +520,28 @@ def read_listing(distribution: str, config: PipConfig, connection: Connection) -
     files: dict[str, File] = {}
     said: list[str] = []
     failed: list[str] = []
-    for location in locations(config):
-        place = redact(location["url"])
-        with _sizes(connection) as sizes:
-            try:
-                packages = files_of(distribution, location, connection)
-            except SourceError as error:
-                said.append(error.message)
-                failed.append(error.message)
-                continue
-        usable = [package for package in packages if _is_usable(package)]
-        for package in usable:
-            _add(files, package, place, sizes)
+    for url, is_index in places(config):
+        place = redact(url)
+        try:
+            found = files_of(distribution, url, connection, is_index=is_index)
+        except SourceError as error:
+            said.append(error.message)
+            failed.append(error.message)
+            continue
+        # A local label names a build of a release, no release.
+        usable = [one for one in found if "+" not in one.version]
+        for one in usable:
+            file = files.setdefault(one.filename, File(one))
+            file.yanked |= one.yanked
+            file.size = one.size if file.size is None else file.size
+            if one.sha256:
+                file.digests.setdefault(one.sha256, place)
         said.append(f"{place} has {len(usable) or 'no'} files")
     if files:
         # Where there are none, whoever asked says all of it.
         for message in failed:
             log.warning("%s; releases that only it has are not seen", message)
     return Listing(tuple(files[name] for name in sorted(files)), tuple(said))
-
-
-def _is_usable(package: Package) -> bool:
-    """Say whether a file can be a source; a local label names a build of a release, no release."""
-    name = package.link.filename
-    if not FILE_NAME.fullmatch(name) or package.version is None or "+" in package.version:
-        return False
-    return package.link.is_wheel or name.endswith(_ARCHIVES)
-
-
-def _add(files: dict[str, File], package: Package, place: str, sizes: dict[str, int]) -> None:
-    """Add what a place says of a file."""
-    link = package.link
-    name = link.filename
-    if name not in files:
-        tags = "-".join(name.removesuffix(".whl").rsplit("-", 3)[1:]) if link.is_wheel else ""
-        candidate = Candidate(link.normalized, name, place)
-        files[name] = File(candidate, package.version or "", tags)
-    file = files[name]
-    file.yanked |= link.is_yanked
-    digest = (link.hash_option or {}).get("sha256", [""])[0].lower()
-    if _SHA256.fullmatch(digest):
-        file.digests.setdefault(digest, place)
-    if file.size is None:
-        file.size = sizes.get(name)
-        if link.is_file:
-            with contextlib.suppress(OSError):
-                file.size = link.file_path.stat().st_size
-
-
-class _ListingPageFile(BaseModel):
-    """A file on a page; its size is there since version 1.1 of the interface."""
-
-    filename: str
-    size: int | None = None
-
-
-class _ListingPage(BaseModel):
-    """A page of an index, in JSON (PyPA specification "Simple repository API")."""
-
-    files: list[_ListingPageFile]
-
-
-@contextlib.contextmanager
-def _sizes(connection: Connection) -> Iterator[dict[str, int]]:
-    """Give the files' sizes in bytes, as far as the pages that are read meanwhile say them.
-
-    unearth reads the same pages and leaves the sizes out.
-    """
-    found: dict[str, int] = {}
-
-    def read(page: bytes) -> None:
-        # A page that is wrong is unearth's to refuse.
-        with contextlib.suppress(ValidationError):
-            files = _ListingPage.model_validate_json(page).files
-            found.update({file.filename: file.size for file in files if file.size is not None})
-
-    connection.watch.pages = read
-    try:
-        yield found
-    finally:
-        connection.watch.pages = None
 
 
 #: The end of a file's name while it is written.
@@ -645,6 +551,7 @@ _UNKNOWN: Final = "unknown"
 #: No release's source comes near; a server that does not stop must be stopped.
 _MAX_BYTES: Final = 4 * 2**30
 _OK: Final = 200
+_CHUNK: Final = 2**16
 
 
 def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
@@ -754,21 +661,26 @@ def _download(
 
 def _fetch(candidate: Candidate, part: Path, connection: Connection, progress: Progress) -> str:
     """Download to a file; return the SHA-256 of what came."""
-    # As stored: some servers announce a .tar.gz as a compressed .tar.
-    headers = {"Accept-Encoding": "identity"}
-    with connection.http.stream("GET", candidate.url, headers=headers) as response:
-        if response.status_code != _OK:
-            raise SourceError(
-                f"{candidate.filename} from {candidate.place}: HTTP {response.status_code}",
-                hint="the index lists an archive that it does not give out; try another index",
-            )
-        announced = response.headers.get("Content-Length", "")
-        progress.start(f"downloading {candidate.filename}", int(announced) if announced else None)
-        try:
-            with part.open("wb") as file:
-                return _store(response.iter_raw(), file, candidate.filename, progress)
-        finally:
-            progress.done()
+    with contextlib.ExitStack() as stack:
+        if candidate.url.startswith("file:"):
+            path = Path(unquote(urlsplit(candidate.url).path))
+            content = stack.enter_context(path.open("rb"))
+            size: int | None = path.stat().st_size
+            chunks = iter(lambda: content.read(_CHUNK), b"")
+        else:
+            response = stack.enter_context(connection.get(candidate.url, accept="*/*", stream=True))
+            if response.status_code != _OK:
+                raise SourceError(
+                    f"{candidate.filename} from {candidate.place}: HTTP {response.status_code}",
+                    hint="the index lists an archive that it does not give out; try another index",
+                )
+            announced = response.headers.get("Content-Length", "")
+            size = int(announced) if announced else None
+            chunks = response.raw.stream(_CHUNK, decode_content=False)
+        progress.start(f"downloading {candidate.filename}", size)
+        stack.callback(progress.done)
+        with part.open("wb") as file:
+            return _store(chunks, file, candidate.filename, progress)
 
 
 def _store(chunks: Iterator[bytes], file: IO[bytes], name: str, progress: Progress) -> str:

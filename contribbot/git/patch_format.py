@@ -1,12 +1,7 @@
-"""Reading the mails that `git format-patch` writes: author, date, message, diff.
-
-The plain ones, nearly all, are read here; anything else is left to
-`git mailinfo`, the program that `git am` uses. Both give the same.
-"""
+"""Patch files and diffs: the mails that `git format-patch` writes, read and written."""
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import re
 import tempfile
@@ -15,225 +10,103 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contribbot.errors import CommandError, QueueError
-from contribbot.git.repository import Store, read_objects
+from contribbot.errors import QueueError
+from contribbot.git.repository import Store, content_of
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
+    from email.message import Message
+
     from unidiff.patch import PatchSet
 
 
-_AGAIN: Final = "write it again with `git format-patch`"
-_SEPARATOR: Final = re.compile(rb"From [0-9a-f]{40} Mon Sep 17 00:00:00 2001\n")
-_FIELD: Final = re.compile(r"(?P<key>[A-Za-z-]+): (?P<value>[!-~][ -~]*)")
-#: What else format-patch writes into the header, and what changes nothing.
-_NO_NEWS: Final = {
-    "MIME-Version": "1.0",
-    "Content-Type": "text/plain; charset=UTF-8",
-    "Content-Transfer-Encoding": "8bit",
-}
-#: Names and addresses that git takes as they are, in mails and in commits.
-_PERSON: Final = re.compile(
-    r"(?P<name>[A-Za-z0-9][A-Za-z0-9 _-]{1,58}[A-Za-z0-9])"
-    r" <(?P<email>[A-Za-z0-9][A-Za-z0-9._+-]*@[A-Za-z0-9.-]*[A-Za-z0-9])>"
-)
-_DATE: Final = re.compile(
-    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\d{1,2}) ([A-Z][a-z]{2}) (\d{4})"
-    r" (\d\d):(\d\d):(\d\d) ([+-])(\d\d)([0-5]\d)"
-)
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                  "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")  # fmt: skip
-#: How the first line of a message may start that mailinfo would read as a header.
-_HEADER_LIKE: Final = re.compile(rb"[>\[ \t]|[A-Za-z-]+:")
-#: The years of which git has no doubt.
-_YEARS: Final = range(1990, 2100)
-_HOURS: Final = 14
-#: Characters that git takes for damage and writes again byte by byte.
-_NO_CHARACTERS: Final = re.compile(
-    "[\ufdd0-\ufdef"
-    + "".join(f"{chr(n * 65536 + 65534)}{chr(n * 65536 + 65535)}" for n in range(17))
-    + "]"
-)
+AGAIN: Final = "write it again with `git format-patch`"
+#: Where the message ends and the diff begins, as `git mailinfo` has it.
+_BREAK: Final = re.compile(rb"^(?:diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
+#: Lines at the head of a message that stand for those of the mail.
+_IN_BODY: Final = re.compile(r"\n*((?:>?(?:From|Subject|Date): .*\n)+)\n?")
+#: What mail programs put before a subject; brackets without `PATCH` stay.
+_MARKS: Final = re.compile(r"(?:[ \t:]|(?i:re:)|\[[^\]]*\])*")
+_MARK: Final = re.compile(r"(\[(?![^\]]*PATCH)[^\]]*\] ?)|\[[^\]]*\]|(?i:re:)|[ \t:]")
+_LONGEST_NAME: Final = 60
+#: What git takes off the ends of names and addresses in commits.
+_CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
 
 @dataclass(frozen=True)
 class Mail:
-    """What a mail says.
+    """A patch file as `git am` reads it."""
 
-    Attributes:
-        name: The author's name.
-        email: The author's address.
-        date: When it was written, as the mail says it.
-        subject: The subject, without the marks of a series.
-        message: The whole message of the commit.
-        diff: The rest: the diff, with whatever stands around it.
-    """
-
+    #: The name of the patch file.
+    file: str
     name: str
     email: str
     date: str
+    #: The subject, without the marks of a series.
     subject: str
+    #: The whole message of the commit.
     message: str
+    #: The rest: the diff, with whatever stands around it.
     diff: bytes
 
     @property
-    def stored_message(self) -> bytes:
-        """The message as git stores it."""
-        return stored(self.message)
+    def author(self) -> bytes:
+        """The author as a commit has it, without the date."""
+        name, email = (re.sub("[<>\n]", "", text.strip(_CRUD)) for text in (self.name, self.email))
+        return f"{name} <{email}>".encode()
 
 
-def stored(text: str) -> bytes:
-    """Return text as `git commit-tree` stores it: what is no character goes byte by byte."""
-    return _NO_CHARACTERS.sub(lambda found: found[0].encode().decode("latin-1"), text).encode()
+def read_mail(file: PatchFile) -> Mail:
+    """Read a patch file as `git mailinfo -b` does, which takes a process each."""
+    import email.utils  # noqa: PLC0415  only commands that apply patches pay
 
-
-def read_mail(store: Store, file: PatchFile, scratch: Path) -> Mail:
-    """Read a mail."""
-    return plain_mail(file.content) or ask_mailinfo(store, file, scratch)
-
-
-def plain_mail(content: bytes) -> Mail | None:
-    """Read a mail that has no need of `git mailinfo`; None when it has."""
-    start = _SEPARATOR.match(content)
-    blank = content.find(b"\n\n")
-    if start is None or blank < 0:
-        return None
-    fields = _fields(content[start.end() : blank])
-    end = _break(content, blank + 2)
-    if fields is None or end < 0:
-        return None
-    body = content[blank + 2 : end].strip(b"\n")
-    person, subject = _PERSON.fullmatch(fields["From"]), _subject(fields["Subject"])
-    if not person or not subject or _moment(fields["Date"]) is None or _HEADER_LIKE.match(body):
-        return None
-    if b"\r" in body or b"\0" in body:
-        return None
+    mail = email.message_from_bytes(file.content)
+    content = mail.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        raise QueueError(f"{file.name}: it is a mail with attachments", hint=AGAIN)
+    start = _BREAK.search(content)
+    end = start.start() if start else len(content)
     try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+        body = content[:end].decode(mail.get_content_charset("utf-8"))
+        head = {key: _decoded(mail, key) for key in ("From", "Subject", "Date")}
+    except (UnicodeDecodeError, LookupError) as error:
+        raise QueueError(f"{file.name}: its author or message is not UTF-8", hint=AGAIN) from error
+    if inside := _IN_BODY.match(body):
+        head |= dict(row.lstrip(">").split(": ", 1) for row in inside[1].splitlines())
+        body = body[inside.end() :]
+    for key, value in head.items():
+        if not value.strip():
+            what = {"From": "author"}.get(key, key.lower())
+            raise QueueError(f"{file.name}: no {what} in its header", hint=AGAIN)
+    name, address = email.utils.parseaddr(head["From"])
+    if not name or len(name) > _LONGEST_NAME or set(name) & set("<>@"):
+        name = address
+    marks = _MARKS.match(head["Subject"])
+    cut = marks.end() if marks else 0
+    subject = " ".join((_MARK.sub(r"\1", head["Subject"][:cut]) + head["Subject"][cut:]).split())
+    text = body.strip("\n")
     message = subject + ("\n\n" + text if text else "") + "\n"
-    return Mail(person["name"], person["email"], fields["Date"], subject, message, content[end:])
-
-
-def author_line(store: Store, name: str, mail: Mail) -> bytes:
-    """Return the author and the date as a commit has them."""
-    moment = _moment(mail.date)
-    if moment is not None and _PERSON.fullmatch(f"{mail.name} <{mail.email}>"):
-        return f"{mail.name} <{mail.email}> {moment}".encode()
-    env = {
-        "GIT_AUTHOR_NAME": mail.name,
-        "GIT_AUTHOR_EMAIL": mail.email,
-        "GIT_AUTHOR_DATE": mail.date,
-    }
-    try:
-        said = store.git("var", "GIT_AUTHOR_IDENT", env=env).stdout
-    except CommandError as error:
-        # The author or the date of the patch: all else is contribbot's own.
-        raise QueueError(f"{name}: {error.stderr.splitlines()[-1]}", hint=_AGAIN) from error
-    return stored(said.decode("utf-8").rstrip("\n"))
-
-
-def ask_mailinfo(store: Store, file: PatchFile, scratch: Path) -> Mail:
-    """Read a mail with the program that `git am` uses for it."""
-    body_path, diff_path = scratch / "message", scratch / "diff"
-    try:
-        done = store.git("mailinfo", "-b", body_path, diff_path, stdin=file.content, cwd=scratch)
-    except CommandError as error:
-        raise QueueError(
-            f"{file.name}: git cannot read it as a mail: {error.stderr}", hint=_AGAIN
-        ) from error
-    try:
-        rows = done.stdout.decode("utf-8").split("\n")
-        body = body_path.read_bytes().decode("utf-8").strip("\n")
-    except UnicodeDecodeError as error:
-        raise QueueError(f"{file.name}: its author or message is not UTF-8", hint=_AGAIN) from error
-    head: dict[str, str] = {}
-    for row in rows:
-        key, _, value = row.partition(": ")
-        head[key] = value
-    for key in ("Author", "Email", "Subject", "Date"):
-        if not head.get(key, "").strip():
-            raise QueueError(f"{file.name}: no {key.lower()} in its header", hint=_AGAIN)
-    message = head["Subject"] + ("\n\n" + body if body else "") + "\n"
     if "\0" in message:
         raise QueueError(
-            f"{file.name}: error: a NUL byte in commit log message not allowed.", hint=_AGAIN
+            f"{file.name}: error: a NUL byte in commit log message not allowed.", hint=AGAIN
         )
-    return Mail(
-        head["Author"], head["Email"], head["Date"], head["Subject"], message,
-        diff_path.read_bytes(),
-    )  # fmt: skip
+    return Mail(file.name, name, address, head["Date"], subject, message, content[end:])
 
 
-def _fields(head: bytes) -> dict[str, str] | None:
-    """Take a header apart; None when anything in it is not plain."""
-    found: dict[str, str] = {}
-    key = ""
-    if not head.isascii() or b"=?" in head:
-        return None
-    for row in head.decode("ascii").split("\n"):
-        if row.startswith(" ") and row.strip() and key == "Subject" and row.isprintable():
-            found[key] += " " + row.strip()
-        elif (field := _FIELD.fullmatch(row)) and field["key"] not in found:
-            key = field["key"]
-            found[key] = field["value"]
-        else:
-            return None
-    news = {name: value for name, value in found.items() if _NO_NEWS.get(name) != value}
-    return found if news.keys() == {"From", "Date", "Subject"} else None
+def _decoded(mail: Message, key: str) -> str:
+    """Return a header as text; one that no mail program encoded is UTF-8."""
+    from email.header import decode_header  # noqa: PLC0415  see read_mail
 
-
-def _break(content: bytes, at: int) -> int:
-    """Return where the diff starts: behind the message; -1 when mailinfo shall find it."""
-    while at < len(content):
-        end = content.find(b"\n", at)
-        row = content[at : end if end >= 0 else len(content)]
-        if row == b"---" or row.startswith(b"diff --git "):
-            return at
-        if row.startswith((b"---", b"diff -", b"Index: ")) or end < 0:
-            return -1
-        at = end + 1
-    return -1
-
-
-def _subject(raw: str) -> str:
-    """Take the marks of a series off a subject, as `git mailinfo -b` does."""
-    at, text = 0, raw
-    while at < len(text):
-        if text[at] in " \t:":
-            text = text[:at] + text[at + 1 :]
-        elif text[at : at + 3].lower() == "re:" and len(text) > at + 3:
-            text = text[:at] + text[at + 3 :]
-        elif text[at] == "[" and (end := text.find("]", at)) >= 0:
-            if "PATCH" in text[at:end]:
-                text = text[:at] + text[end + 1 :]
-            else:
-                # What is no mark stays, with the space behind it.
-                at = end + 2 if text[end + 1 : end + 2] == " " else end + 1
-        else:
-            break
-    return " ".join(text.split())
-
-
-def _moment(date: str) -> str | None:
-    """Return a mail's date as a commit has it: seconds and zone; None when git shall say."""
-    found = _DATE.fullmatch(date)
-    if found is None or found[2] not in _MONTHS:
-        return None
-    day, year, hour, minute, second = (int(found[n]) for n in (1, 3, 4, 5, 6))
-    if year not in _YEARS or int(found[8]) >= _HOURS:
-        return None
-    offset = dt.timedelta(hours=int(found[8]), minutes=int(found[9]))
-    zone = dt.timezone(-offset if found[7] == "-" else offset)
-    try:
-        moment = dt.datetime(
-            year, _MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=zone
-        )
-    except ValueError:
-        return None
-    sign = found[7] if offset else "+"
-    return f"{int(moment.timestamp())} {sign}{found[8]}{found[9]}"
+    # Of several the last one counts.
+    raw = [str(value) for name, value in mail.raw_items() if name.lower() == key.lower()]
+    text = raw[-1].encode("ascii", "surrogateescape").decode("utf-8") if raw else ""
+    parts = decode_header(text)
+    return " ".join(
+        "".join(
+            part if isinstance(part, str) else part.decode(charset or "latin-1")
+            for part, charset in parts
+        ).split()
+    )
 
 
 #: How the lines start that give a diff its structure.
@@ -460,8 +333,8 @@ def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, st
 
 
 def _commit_subject(store: Store, commit: str) -> str:
-    (found,) = read_objects(store, [commit])
-    _, _, message = (found.content if found else b"").partition(b"\n\n")
+    with store.open() as repo:
+        _, _, message = content_of(repo, commit).partition(b"\n\n")
     return message.partition(b"\n")[0].decode("utf-8", "replace")
 
 
@@ -482,82 +355,10 @@ def keep_unchanged(
     return tuple(PatchFile(fresh.name, file.content) for fresh, file in zip(new, kept, strict=True))
 
 
-_HEAD: Final = re.compile(rb'diff --git (?:a/(?P<plain>.+) b/(?P=plain)|"a/(?P<quoted>.+)" "b/(?P=quoted)")')  # fmt: skip  # noqa: E501  one pattern, not shorter in two
-_HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_MODE: Final = re.compile(rb"(old mode|new mode|new file mode|deleted file mode) (100644|100755|120000)")  # fmt: skip  # noqa: E501  one pattern
-_INDEX: Final = re.compile(rb"index [0-9a-f]+\.\.[0-9a-f]+(?: (100644|100755|120000))?")
 _NAME: Final = re.compile(
     rb"(?:diff --git |--- |\+\+\+ |rename from |rename to |copy from |copy to )(?P<rest>.*)"
 )
 _QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-#: What git takes for the start of something that it must apply.
-_STARTS: Final = (b"diff --git ", b"--- ", b"@@ -")
-
-
-@dataclass(frozen=True)
-class Hunk:
-    """One hunk.
-
-    Attributes:
-        start: The first line that it expects in the old file, from 1.
-        goes: Where that line is once the hunks before it are applied, from 1.
-        old: The lines that it expects, each with its end.
-        new: The lines that it puts there.
-        leading: Lines of context before the first change.
-        trailing: Lines of context after the last change.
-    """
-
-    start: int
-    goes: int
-    old: list[bytes]
-    new: list[bytes]
-    leading: int
-    trailing: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a diff does to one path.
-
-    Attributes:
-        path: The path.
-        old_mode: The mode that it expects; empty for a new file, or where it does not say.
-        new_mode: The mode afterwards; empty for a deleted file, or where it stays.
-        added: Whether the file is new.
-        deleted: Whether it goes.
-        hunks: Its hunks.
-    """
-
-    path: str
-    old_mode: str
-    new_mode: str
-    added: bool
-    deleted: bool
-    hunks: tuple[Hunk, ...]
-
-
-class _NotPlainError(Exception):
-    """Something that only git shall read."""
-
-
-def read_diff(diff: bytes) -> tuple[Part, ...] | None:
-    """Read a diff, or say that it is not plain."""
-    rows = diff.split(b"\n")
-    parts: list[Part] = []
-    at = 0
-    try:
-        while at < len(rows):
-            if rows[at].startswith(b"diff --git "):
-                part, at = _part(rows, at)
-                parts.append(part)
-            elif rows[at].startswith(_STARTS):
-                return None
-            else:
-                at += 1
-    except (_NotPlainError, IndexError):
-        return None
-    paths = {part.path for part in parts}
-    return tuple(parts) if parts and len(paths) == len(parts) else None
 
 
 def named_paths(diff: bytes) -> set[str]:
@@ -581,111 +382,6 @@ def named_paths(diff: bytes) -> set[str]:
         for name in found
         if not {b"", b".", b".."} & set(name.split(b"/"))
     }
-
-
-def lines_of(content: bytes) -> list[bytes]:
-    """Cut bytes into lines, each with its newline; only the last may have none."""
-    rows = content.split(b"\n")
-    last = rows.pop()
-    lines = [row + b"\n" for row in rows]
-    return [*lines, last] if last else lines
-
-
-def _part(rows: list[bytes], at: int) -> tuple[Part, int]:
-    """Read one file's part; return it and the line after it."""
-    head = _HEAD.fullmatch(rows[at])
-    if head is None:
-        raise _NotPlainError
-    raw = head["plain"] if head["quoted"] is None else b'"' + head["quoted"] + b'"'
-    spelled = (b"%s", raw) if head["quoted"] is None else (b'"%s"', head["quoted"])
-    path = unquote(raw).decode("utf-8", "surrogateescape")
-    if {"", ".", ".."} & set(path.split("/")) or ".git" in path.lower().split("/"):
-        raise _NotPlainError
-    at += 1
-    modes: dict[bytes, str] = {}
-    while mode := _MODE.fullmatch(rows[at]):
-        modes[mode[1]] = mode[2].decode()
-        at += 1
-    added, deleted = b"new file mode" in modes, b"deleted file mode" in modes
-    if (index := _INDEX.fullmatch(rows[at])) is not None:
-        if index[1] and not modes:
-            modes[b"index"] = index[1].decode()
-        at += 1
-    before = b"/dev/null" if added else spelled[0] % (b"a/" + spelled[1])
-    after = b"/dev/null" if deleted else spelled[0] % (b"b/" + spelled[1])
-    hunks, at = _hunks(rows, at, before, after)
-    old = modes.get(b"old mode") or modes.get(b"deleted file mode") or modes.get(b"index", "")
-    new = modes.get(b"new mode") or modes.get(b"new file mode") or ""
-    _check(modes, hunks, added=added, deleted=deleted)
-    return Part(path, old, new, added, deleted, tuple(hunks)), at
-
-
-def _hunks(rows: list[bytes], at: int, before: bytes, after: bytes) -> tuple[list[Hunk], int]:
-    """Read the two names and the hunks, where there are any."""
-    if not rows[at].startswith(b"--- "):
-        if rows[at] and not rows[at].startswith((b"diff --git ", b"-- ")):
-            # A rename, a copy, a binary patch, or something new.
-            raise _NotPlainError
-        return [], at
-    # A tab stands behind a name with a space in it.
-    names = (rows[at].rstrip(b"\t"), rows[at + 1].rstrip(b"\t"))
-    if names != (b"--- " + before, b"+++ " + after):
-        raise _NotPlainError
-    at += 2
-    hunks: list[Hunk] = []
-    while rows[at].startswith(b"@@ -"):
-        hunk, at = _hunk(rows, at)
-        hunks.append(hunk)
-    if not hunks:
-        raise _NotPlainError
-    return hunks, at
-
-
-def _check(modes: dict[bytes, str], hunks: list[Hunk], *, added: bool, deleted: bool) -> None:
-    """Refuse what does not go together."""
-    both = (b"old mode" in modes) != (b"new mode" in modes)
-    odd = added + deleted + (b"old mode" in modes) > 1
-    nothing = not hunks and not (added or deleted or b"new mode" in modes)
-    if both or odd or nothing:
-        raise _NotPlainError
-    if added or deleted:
-        if len(hunks) > 1 or any(hunk.old if added else hunk.new for hunk in hunks):
-            raise _NotPlainError
-    elif not all(hunk.old and hunk.new for hunk in hunks):
-        # Without a line of context git decides by rules of its own.
-        raise _NotPlainError
-
-
-def _hunk(rows: list[bytes], at: int) -> tuple[Hunk, int]:
-    """Read one hunk; return it and the line after it."""
-    head = _HUNK.match(rows[at])
-    if head is None:
-        raise _NotPlainError
-    start, olds, goes, news = (int(field) if field is not None else 1 for field in head.groups())
-    at += 1
-    signs = bytearray()
-    old: list[bytes] = []
-    new: list[bytes] = []
-    while olds > len(old) or news > len(new):
-        row = rows[at]
-        sign, line = row[:1], row[1:] + b"\n"
-        sides = {b" ": (old, new), b"-": (old,), b"+": (new,)}.get(sign)
-        if sides is None:
-            raise _NotPlainError
-        at += 1
-        if rows[at].startswith(b"\\ "):
-            line = line[:-1]
-            at += 1
-        for side in sides:
-            side.append(line)
-        signs += sign
-    if (olds, news) != (len(old), len(new)) or not signs.strip():
-        raise _NotPlainError
-    if any(not line.endswith(b"\n") for side in (old, new) for line in side[:-1]):
-        raise _NotPlainError
-    leading = len(signs) - len(signs.lstrip(b" "))
-    trailing = len(signs) - len(signs.rstrip(b" "))
-    return Hunk(start, goes, old, new, leading, trailing), at
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from typing import Literal, NamedTuple
 from contribbot.errors import IntegrityError, SourceError, UsageError
 from contribbot.git.merge import Fate, Moved
 from contribbot.git.remote import commits_between, out_of_order
-from contribbot.lifecycle.stack import carried_over, git_source, land, like_of, pin_at, tags_of
+from contribbot.lifecycle.stack import carried_over, git_source, like_of, pin_at, tags_of
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.lifecycle import Bisection, Need, Question, Step
 from contribbot.model.lifecycle import Says as Entry
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import land
 from contribbot.verify.pipeline import Options, Watcher
 
 Says = Literal["before", "after", "skipped"]
@@ -36,13 +37,7 @@ _FAILURE: dict[Question, Says] = {"breaks": "after", "unneeded": "before"}
 
 @dataclass(frozen=True)
 class Range:
-    """What to look through.
-
-    Attributes:
-        start: The tag or commit where the answer is still no.
-        end: The one where it is yes.
-        commits: Whether to look at commits instead of releases.
-    """
+    """What to look through."""
 
     start: str
     end: str

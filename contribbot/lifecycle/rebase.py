@@ -16,7 +16,7 @@ from contribbot.files import lock, run_folder, write_atomically
 from contribbot.git.merge import Fate, Moved
 from contribbot.git.patch_format import changes
 from contribbot.git.source import Progress, Silent
-from contribbot.lifecycle.stack import Landed, carry, land, pin_at, series_of, upstream_meant
+from contribbot.lifecycle.stack import pin_at, upstream_meant
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Model, Name, Tag
 from contribbot.model.history import RetiredEvent
@@ -33,6 +33,7 @@ from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue import history, toml_edit, worktree
 from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.stack import Landed, carry, land, series_of
 from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import find_tree
 from contribbot.verify.pipeline import Options, Watcher
@@ -44,16 +45,7 @@ _OF: Final = "of"
 
 
 class Underway(Model):
-    """A move that waits for a person.
-
-    Attributes:
-        upstream: The upstream.
-        old: The tag of the pin that moves.
-        new: Where to.
-        open: The patch whose conflict is open in a work tree.
-        run: Whether the checks are asked if patches are still needed.
-        superseded: What is done with those that are not.
-    """
+    """A move that waits for a person."""
 
     upstream: Name
     old: Tag
@@ -199,13 +191,7 @@ def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
 
 @dataclass(frozen=True)
 class Move:
-    """What is to be moved.
-
-    Attributes:
-        old: The pin that moves.
-        new: Where to.
-        names: The patches on it, in the queue's order.
-    """
+    """What is to be moved."""
 
     old: Pin
     new: Pin
@@ -214,14 +200,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan, and what carries it out.
-
-    Attributes:
-        plan: What becomes of each patch.
-        move: What is moved.
-        landed: The new pin in the store.
-        moved: The patches, moved in memory, by name.
-    """
+    """A plan, and what carries it out."""
 
     plan: RebasePlan
     move: Move
@@ -397,7 +376,8 @@ def carry_out(queue: Queue, prepared: Prepared) -> RebasePlan:
                 (before[name].files, move.old, f"before {why}", was),
                 (prepared.moved[name].files, move.new, why, now),
             ):
-                history.record(change, name, files, pin, why=what, below=below)
+                if before[name].files:
+                    history.record(change, name, files, pin, why=what, below=below)
         for name in gone:
             reason = next(one.why for one in plan.patches if one.patch == name)
             take_out(change, queue, before[name], f"superseded by {move.new.title}: {reason}")
@@ -467,19 +447,7 @@ def _write_queue(change: Transaction, queue: Queue, move: Move, gone: Sequence[s
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user asks of a move.
-
-    Attributes:
-        to: The release; empty with `proceed`.
-        upstream: Its upstream, or empty.
-        old: The tag of the pin that moves, or empty.
-        dry_run: Whether only to say what would be.
-        run: Whether to ask the checks if patches are still needed.
-        superseded: What to do with those that are not.
-        resolve: Whether to open a work tree with the first conflict.
-        at: Where that goes; None: in the queue's local folder.
-        proceed: Whether to take a resolved conflict and go on.
-    """
+    """What a user asks of a move."""
 
     to: str
     upstream: str = ""

@@ -14,19 +14,10 @@ from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.files import run_folder, stores_folder, write_atomically
-from contribbot.git.apply import Series
 from contribbot.git.merge import Fate, Moved
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
-from contribbot.lifecycle.stack import (
-    Landed,
-    carried_over,
-    land,
-    own_pin,
-    pin_at,
-    series_of,
-    with_dependencies,
-)
+from contribbot.lifecycle.stack import carried_over, pin_at
 from contribbot.model.evidence import ON_HARDWARE, Outcome, StageResult
 from contribbot.model.history import Event, PullRequestEvent, VersionEvent
 from contribbot.model.lifecycle import (
@@ -43,6 +34,7 @@ from contribbot.model.patch import Expiry, PatchSpec
 from contribbot.model.pin import Pin, ReleaseRecipe
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import AppliedPatch, Landed, Stack, land, own_pin, with_dependencies
 from contribbot.verify.base_only import Ask, behaviours
 from contribbot.verify.evidence import State, read_records
 from contribbot.verify.pipeline import Options, Watcher, tool_digest
@@ -195,21 +187,23 @@ def _on_own_pin(
     unsaid = [name for name in names if said[name] is None]
     if unsaid:
         landed = Landed(pin, found.commit, store)
-        with run_folder() as scratch:
-            for name, series in series_of(queue, unsaid, landed, scratch=scratch).items():
-                says = _of_series(series, empty=not queue.patch(name).files)
+        with run_folder() as scratch, store.exclusive():
+            stack = Stack(queue, landed, scratch)
+            for name in unsaid:
+                says = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
                 remembered.put(keys[name], says)
                 said[name] = says
     return {name: says for name, says in said.items() if says is not None}
 
 
-def _of_series(series: Series, *, empty: bool) -> TextState:
+def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
+    series = applied.series
+    if series.conflicts:
+        return TextState(text=Text.CONFLICT, why=applied.why)
+    if applied.why:
+        return TextState(text=Text.BLOCKED, why=applied.why)
     if empty:
         return TextState(text=Text.CLEAN, why="it has no commits yet")
-    if series.conflicts:
-        return TextState(text=Text.CONFLICT, why=series.conflicts[0].headline)
-    if not series.applied:
-        return TextState(text=Text.BLOCKED, why="a patch that it depends on does not apply")
     allowed = [item.phrase for one in series.applied for item in one.adjustments]
     if allowed:
         return TextState(text=Text.OFFSET, why="; ".join(allowed))

@@ -19,10 +19,6 @@ class _Noted(Model):
 
     A journal outlives the contribbot that wrote it: keys that this one does not know
     are passed over.
-
-    Attributes:
-        time: When it happened.
-        summary: What happened, in a line.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
@@ -32,31 +28,14 @@ class _Noted(Model):
 
 
 class VersionFile(Model):
-    """One patch file of a version.
-
-    Attributes:
-        name: Its name.
-        size: Its bytes; the files lie one behind the other in `vN.mbox`.
-    """
+    """One patch file of a version."""
 
     name: str
     size: Annotated[int, Field(ge=0)]
 
 
 class VersionEvent(_Noted):
-    """The patch files became what `vN.mbox` holds.
-
-    Attributes:
-        event: Always `version`.
-        version: N, from 1.
-        digest: Digest of the patch files.
-        upstream: The upstream.
-        pin: The pin's tag.
-        why: What made it, such as `refresh`.
-        files: The patch files, in order.
-        base: The whole pin, so that the version can be looked at when the queue has left it.
-        below: Digests of the patches that it stood on, by name, lowest first.
-    """
+    """The patch files became what `vN.mbox` holds."""
 
     event: Literal["version"] = "version"
     version: Annotated[int, Field(ge=1)]
@@ -70,17 +49,7 @@ class VersionEvent(_Noted):
 
 
 class VerifiedEvent(_Noted):
-    """A verification saw something new.
-
-    Attributes:
-        event: Always `verified`.
-        digest: Digest of the patch files.
-        pin: The pin's tag.
-        machine: The machine, as records of evidence name it.
-        verdict: What the outcomes amount to.
-        targets: The outcome on each piece of hardware (`gfx942`) and of each other stage
-            that has targets (`compile:gfx942`): `failed` before `unavailable` before `passed`.
-    """
+    """A verification saw something new."""
 
     event: Literal["verified"] = "verified"
     digest: Sha256
@@ -91,18 +60,7 @@ class VerifiedEvent(_Noted):
 
 
 class _Published(_Noted):
-    """What an event may say of what is published, each where it is known and matters.
-
-    Attributes:
-        fork: The repository that has the branch, as `owner/name`.
-        branch: The branch, without `refs/heads/`.
-        head: The commit that the branch has, or is to have.
-        base: The upstream's commit that it stands on.
-        digest: Digest of the patch files that it carries.
-        below: Digests of the patches whose commits it carries below them, by name.
-        version: The version of the patch that it carries.
-        text: Digest of the title and body (`contribute.state.text_digest`).
-    """
+    """What an event may say of what is published, each where it is known and matters."""
 
     fork: Line | None = None
     branch: Line | None = None
@@ -120,12 +78,6 @@ class IntentEvent(_Published):
     It stands in the journal before the request is sent. Whether it happened is said by
     the `DoneEvent`, or `PullRequestEvent`, that follows; where none does, a crash came
     between, and GitHub must be asked.
-
-    Attributes:
-        event: Always `intent`.
-        what: What kind of write: `fork`, `branch`, `pull-request`, `text`, `comment`, `reply`.
-        key: What tells it from others of its kind; the same in its `DoneEvent`.
-        reference: The pull request that it is about, where there is one.
     """
 
     event: Literal["intent"] = "intent"
@@ -135,16 +87,7 @@ class IntentEvent(_Published):
 
 
 class DoneEvent(_Published):
-    """GitHub has what an intent was about.
-
-    Attributes:
-        event: Always `done`.
-        what: What kind of write, as its intent says; or `handoff`, which has none: from
-            then on a person is to open the pull request.
-        key: As its intent says.
-        reference: The pull request that it is about, where there is one.
-        url: The page of what was written, where it has one.
-    """
+    """GitHub has what an intent was about."""
 
     event: Literal["done"] = "done"
     what: Line
@@ -154,13 +97,7 @@ class DoneEvent(_Published):
 
 
 class PullRequestEvent(_Published):
-    """Something happened to the pull request.
-
-    Attributes:
-        event: Always `pull-request`.
-        reference: The pull request, as `owner/name#number`.
-        state: What it is now, such as `draft`, `open` or `merged`.
-    """
+    """Something happened to the pull request."""
 
     event: Literal["pull-request"] = "pull-request"
     reference: Reference
@@ -168,23 +105,14 @@ class PullRequestEvent(_Published):
 
 
 class RetiredEvent(_Noted):
-    """The patch left the queue.
-
-    Attributes:
-        event: Always `retired`.
-        why: The reason.
-    """
+    """The patch left the queue."""
 
     event: Literal["retired"] = "retired"
     why: Line
 
 
 class OtherEvent(_Noted):
-    """An event of a kind that this contribbot does not know.
-
-    Attributes:
-        event: Its kind.
-    """
+    """An event of a kind that this contribbot does not know."""
 
     event: Line
 

@@ -37,15 +37,7 @@ class Need(enum.StrEnum):
 
 
 class Entry(Model):
-    """One fail-to-pass entry of a patch, run on a tree without it.
-
-    Attributes:
-        label: What people call it, such as `check red` or `compile all gfx942`.
-        target: The hardware that it needs, or `any`.
-        says: What it said.
-        reason: One line that says why.
-        cached: Whether it was run earlier, with the same inputs.
-    """
+    """One fail-to-pass entry of a patch, run on a tree without it."""
 
     label: str
     target: str
@@ -55,17 +47,7 @@ class Entry(Model):
 
 
 class Behaviour(Model):
-    """What a release does without a patch.
-
-    Attributes:
-        patch: The patch.
-        pin: The release, by the upstream's tag.
-        commit: The release's commit in the store; empty where it could not be had.
-        below: The patches that were put below, lowest first.
-        entries: What each fail-to-pass entry said; none where nothing could be run.
-        moved: Files that the entries name and the release has elsewhere, old path and new.
-        trouble: Why nothing could be run, or empty.
-    """
+    """What a release does without a patch."""
 
     patch: str
     pin: str
@@ -116,28 +98,14 @@ class Behaviour(Model):
 
 
 class Loss(Model):
-    """An outcome that a stack's top loses without one of its members.
-
-    Attributes:
-        what: The outcome, such as `compile all-kernels gfx942`.
-        reason: How it ends without the member.
-    """
+    """An outcome that a stack's top loses without one of its members."""
 
     what: str
     reason: str
 
 
 class Share(Model):
-    """What one member of a stack contributes to its top.
-
-    Attributes:
-        top: The patch that was verified.
-        without: The member that was left out.
-        applies: Whether the rest applies without it.
-        losses: What passes with it and not without; one entry where the rest does not apply.
-        kept: How many outcomes pass all the same.
-        open: How many this machine cannot run, with or without it.
-    """
+    """What one member of a stack contributes to its top."""
 
     top: str
     without: str
@@ -148,13 +116,7 @@ class Share(Model):
 
 
 class StackReport(Model):
-    """What `verify --leave-one-out --json` prints.
-
-    Attributes:
-        shares: One for each stack and member.
-        untold: Stacks of which nothing can be said, and why.
-        refuted: Those of them that fail as a whole.
-    """
+    """What `verify --leave-one-out --json` prints."""
 
     shares: Annotated[tuple[Share, ...], Field(strict=False)]
     untold: dict[str, str] = Field(default_factory=dict)
@@ -167,15 +129,7 @@ Question = Literal["breaks", "unneeded"]
 
 
 class Step(Model):
-    """One release or commit that was looked at.
-
-    Attributes:
-        at: Its tag, or its commit.
-        says: `before`: as at the start; `after`: as at the end; `skipped`: it cannot be told.
-        why: One line.
-        again: Whether it was looked at a second time before it was believed.
-        taken: Whether the text does not go in because all of it is there already.
-    """
+    """One release or commit that was looked at."""
 
     at: str
     says: Literal["before", "after", "skipped"]
@@ -185,21 +139,7 @@ class Step(Model):
 
 
 class Bisection(Model):
-    """Where something changed.
-
-    Attributes:
-        patch: The patch.
-        upstream: The upstream.
-        question: What was asked.
-        start: The first end, where the answer is still no.
-        end: The other, where it is yes.
-        first: The first at which the answer is yes; empty where it cannot be told.
-        taken: Whether that one, or the last of the suspects, has all of the patch's text
-            already, and breaks nothing.
-        suspects: Those that could not be told and may be it, oldest first.
-        steps: What was looked at, in that order.
-        left: How many releases or commits lie between the ends.
-    """
+    """Where something changed."""
 
     patch: str
     upstream: str
@@ -232,37 +172,21 @@ class Text(enum.StrEnum):
 
 
 class TextState(Model):
-    """What can be said of a patch's text, and why.
-
-    Attributes:
-        text: What becomes of it.
-        why: One line.
-    """
+    """What can be said of a patch's text, and why."""
 
     text: Annotated[Text, Field(strict=False)]
     why: str
 
 
 class TargetState(Model):
-    """What the kept records say of one target.
-
-    Attributes:
-        target: `cpu`, `cuda`, a gfx target, or `STAGE:TARGET`.
-        evidence: `fresh`, `stale` or `missing`.
-    """
+    """What the kept records say of one target."""
 
     target: str
     evidence: str
 
 
 class Due(Model):
-    """A condition of `expires_when`.
-
-    Attributes:
-        condition: It, in words.
-        come: Whether it has come; None: it cannot be told here.
-        why: One line.
-    """
+    """A condition of `expires_when`."""
 
     condition: str
     come: bool | None
@@ -270,21 +194,7 @@ class Due(Model):
 
 
 class PatchStatus(Model):
-    """One patch at a glance.
-
-    Attributes:
-        patch: Its name.
-        upstream: The upstream.
-        pin: What it stands on.
-        against: The release that `text` and `behaviour` are about.
-        text: What becomes of its text there.
-        text_why: One line.
-        behaviour: What its checks say without it there; None: not asked.
-        evidence: What the kept records say, by target.
-        contribution: What is known of its pull request.
-        due: Its conditions of expiry.
-        versions: How many versions are recorded.
-    """
+    """One patch at a glance."""
 
     patch: str
     upstream: str
@@ -300,11 +210,7 @@ class PatchStatus(Model):
 
 
 class StatusReport(Model):
-    """What `status --json` prints.
-
-    Attributes:
-        patches: One each, in the queue's order.
-    """
+    """What `status --json` prints."""
 
     patches: Annotated[tuple[PatchStatus, ...], Field(strict=False)]
 
@@ -327,19 +233,7 @@ class Decision(enum.StrEnum):
 
 
 class Side(Model):
-    """A hunk, or a whole file, that does not fit, with its three sides.
-
-    Attributes:
-        headline: Which hunk of which file, and why, in one line.
-        patch_file: The patch file, or where it came from.
-        path: The file that it wants to change.
-        hunk: Number of the hunk in that file, from 1; 0: the whole file.
-        why: One phrase.
-        line: Where the nearest place in the release starts, from 1; 0: there is none.
-        expected: What the patch expects.
-        found: What the release has there.
-        wanted: What the patch wants there.
-    """
+    """A hunk, or a whole file, that does not fit, with its three sides."""
 
     headline: str
     patch_file: str
@@ -353,16 +247,7 @@ class Side(Model):
 
 
 class PatchPlan(Model):
-    """What moving the pin does to one patch.
-
-    Attributes:
-        patch: Its name.
-        decision: What becomes of it.
-        text: What becomes of its text.
-        why: One line.
-        conflicts: The hunks that do not fit.
-        behaviour: What its checks say without it at the new release; None: not asked.
-    """
+    """What moving the pin does to one patch."""
 
     patch: str
     decision: Annotated[Decision, Field(strict=False)]
@@ -373,19 +258,7 @@ class PatchPlan(Model):
 
 
 class RebasePlan(Model):
-    """What `rebase --json` prints.
-
-    Attributes:
-        upstream: The upstream.
-        old: The tag of the pin that moves.
-        new: Where to.
-        patches: What becomes of each patch on it, in the queue's order.
-        done: Whether the queue was changed.
-        resolve: The folder with a conflict for a person to resolve, or empty.
-        conflicted: What waits there for the person; empty where all is resolved.
-        remembered: What was resolved there as it was once before.
-        superseded: What is done with patches that the release does without.
-    """
+    """What `rebase --json` prints."""
 
     upstream: str
     old: str

@@ -11,21 +11,20 @@ import binascii
 import os
 import re
 import tempfile
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import run_folder, stores_folder, write_atomically
-from contribbot.git.apply import Conflict, apply_series
+from contribbot.files import run_folder, write_atomically
+from contribbot.git.apply import Conflict
 from contribbot.git.patch_format import changes, format_commits
-from contribbot.git.repository import Store, open_store
+from contribbot.git.repository import Store
 from contribbot.git.source import Progress
-from contribbot.git.sources import provide
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
+from contribbot.queue.stack import Stack, land
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 #: Headers that say how the rest of a mail is to be read.
@@ -57,14 +56,7 @@ _DIFF_LIKE: Final = re.compile(
 
 @dataclass(frozen=True)
 class One:
-    """A commit that is exported.
-
-    Attributes:
-        patch: The patch that it belongs to.
-        file: Its patch file, which applies exactly.
-        parent: The commit below it.
-        commit: The commit.
-    """
+    """A commit that is exported."""
 
     patch: str
     file: PatchFile
@@ -74,17 +66,7 @@ class One:
 
 @dataclass(frozen=True)
 class Export:
-    """Patches as commits on their pin, ready to be written in any form.
-
-    Attributes:
-        pin: The pin, as people call it.
-        patches: The patches, in order.
-        added: Those of them that nobody named, and others depend on.
-        base: The commit below the first.
-        tip: The last commit.
-        commits: The commits.
-        conflicts: Why one does not apply; then nothing can be exported.
-    """
+    """Patches as commits on their pin, ready to be written in any form."""
 
     pin: str
     patches: tuple[str, ...]
@@ -100,17 +82,15 @@ def export_bytes(
 ) -> tuple[Export, dict[str, bytes]]:
     """Export patches."""
     patches, added = _selected(queue, names, alone=alone)
-    first = patches[0]
-    store = open_store(stores_folder(), first.upstream.name)
-    commit = provide(first.pin, first.upstream, store, progress=progress).commit
-    with run_folder() as scratch, store.exclusive():
-        export = _stack(queue, store, commit, patches=patches, added=added, scratch=scratch)
+    landed = land(queue, patches[0].pin, progress=progress)
+    with run_folder() as scratch, landed.store.exclusive():
+        export = _stack(Stack(queue, landed, scratch), patches, added)
         if export.conflicts:
             return export, {}
         if form == "quilt":
-            return export, quilt(store, export.commits)
+            return export, quilt(landed.store, export.commits)
         if form == "diff":
-            return export, {"": squashed(store, export.base, export.tip)}
+            return export, {"": squashed(landed.store, export.base, export.tip)}
         return export, {"": mbox([one.file for one in export.commits])}
 
 
@@ -134,36 +114,27 @@ def _selected(
     return chosen, tuple(patch.name for patch in chosen if patch.name not in names)
 
 
-def _stack(
-    queue: Queue,
-    store: Store,
-    base: str,
-    *,
-    patches: Sequence[Patch],
-    added: tuple[str, ...],
-    scratch: Path,
-) -> Export:
+def _stack(stack: Stack, patches: Sequence[Patch], added: tuple[str, ...]) -> Export:
     """Put the patches on each other; below the first is what all of them are exported without."""
-    pin = patches[0].pin.title
-    exported = {patch.name for patch in patches}
-    lower = [low for patch in patches for low in queue.below(patch.name) if low not in exported]
-    tip = base
+    pin, names = patches[0].pin.title, tuple(patch.name for patch in patches)
+    queue = stack.queue
+    lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
+    base = tip = stack.landed.commit
     commits: list[One] = []
-    for patch in [*(queue.patch(name) for name in dict.fromkeys(lower)), *patches]:
-        folder = scratch / uuid.uuid4().hex
-        folder.mkdir()
-        series = apply_series(store, tip, patch.files, pin=pin, scratch=folder)
+    for patch in [*(queue.patch(name) for name in lower), *patches]:
+        series = stack.series(tip, patch.files)
         if series.conflicts:
-            return Export(pin, tuple(exported), added, base, tip, (), series.conflicts)
-        if patch.name not in exported:
+            return Export(pin, names, added, base, tip, (), series.conflicts)
+        if patch.name in lower:
             base = tip = series.commit
             continue
         inexact = any(one.adjustments for one in series.applied)
-        files = format_commits(store, tip, series.commit) if inexact else patch.files
+        files = patch.files
+        if inexact:
+            files = format_commits(stack.landed.store, tip, series.commit)
         for file, one in zip(files, series.applied, strict=True):
             commits.append(One(patch.name, file, tip, one.commit))
             tip = one.commit
-    names = tuple(patch.name for patch in patches)
     return Export(pin, names, added, base, tip, tuple(commits))
 
 

@@ -163,13 +163,7 @@ def _listed(targets: dict[str, Outcome]) -> str:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a patch.
-
-    Attributes:
-        patch: The patch's name.
-        event: What the journal says of it.
-        mbox: The file that holds its patch files.
-    """
+    """One version of a patch."""
 
     patch: str
     event: VersionEvent
@@ -242,7 +236,7 @@ def record(
     known = [one for one in _events(Path(_journal(name)), journal)
              if isinstance(one, VersionEvent)]  # fmt: skip
     last = max(known, key=lambda one: one.version, default=None)
-    if not files or (last and (last.digest, last.base) == (digest, pin)):
+    if last and (last.digest, last.base) == (digest, pin):
         return None
     number = last.version + 1 if last else 1
     count = len(files)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import re
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,18 +14,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
-from contribbot.files import run_folder, stores_folder
-from contribbot.git.apply import Conflict, Series, apply_series
+from contribbot.files import run_folder
+from contribbot.git.apply import Conflict, apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, unquote
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress
-from contribbot.git.sources import provide
 from contribbot.model.base import TreePath
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Draft, Wish, add, settle
+from contribbot.queue.stack import Stack, land
 from contribbot.queue.transaction import transaction
 
 #: Length of the object ids that stores have.
@@ -258,12 +257,7 @@ _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
 @dataclass(frozen=True)
 class Given:
-    """What whoever imports says of patches that do not say it themselves.
-
-    Attributes:
-        author: `Name <address>`.
-        subject: The first line of the message.
-    """
+    """What whoever imports says of patches that do not say it themselves."""
 
     author: str = ""
     subject: str = ""
@@ -555,19 +549,7 @@ _TREE_PATH: Final = TypeAdapter[str](TreePath)
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import.
-
-    Attributes:
-        name: The patch.
-        pin: What it stands on, as people call it.
-        files: Its patch files.
-        touched: Every path that it changes.
-        rewritten: Those of the files that were written anew, since they were no plain
-            mails of git.
-        adjustments: What did not fit exactly, in phrases.
-        conflicts: Why it does not apply; then nothing was written.
-        version: The number of its version in the history.
-    """
+    """What came of an import."""
 
     name: str
     pin: str
@@ -653,30 +635,18 @@ def _make(
     queue: Queue, draft: Draft, files: Sequence[PatchFile], *, scratch: Path, progress: Progress
 ) -> _Made | Imported:
     """Apply the files in memory; return them as they will be, or why they do not apply."""
-    upstream = queue.upstreams[draft.pin.upstream]
-    store = open_store(stores_folder(), upstream.name)
-    pin = draft.pin.title
-    base = provide(draft.pin, upstream, store, progress=progress).commit
-
-    def on(commit: str, patches: Sequence[PatchFile]) -> Series:
-        folder = scratch / uuid.uuid4().hex
-        folder.mkdir()
-        return apply_series(store, commit, patches, pin=pin, scratch=folder)
-
+    landed = land(queue, draft.pin, progress=progress)
+    store, pin = landed.store, draft.pin.title
     with store.exclusive():
-        for name in _below(queue, draft):
-            below = on(base, queue.patch(name).files)
-            if below.conflicts:
-                raise QueueError(
-                    f"the dependency {name} does not apply: {below.conflicts[0].headline}",
-                    hint=f"mend it first: contribbot verify {name}",
-                )
-            base = below.commit
-        series = on(base, files)
+        stack = Stack(queue, landed, scratch)
+        below = stack.chain(landed.commit, _below(queue, draft))
+        if below.why:
+            raise QueueError(below.why, hint="mend it first: contribbot verify shows the sides")
+        series = stack.series(below.tip, files)
         if series.conflicts:
             return Imported(draft.name, pin, conflicts=series.conflicts)
-        written = format_commits(store, base, series.commit)
-        touched = sorted({one.path for one in changes(store, base, series.commit)})
+        written = format_commits(store, series.base, series.commit)
+        touched = sorted({one.path for one in changes(store, series.base, series.commit)})
     if not touched:
         raise QueueError("its commits take back what they do: nothing is changed")
     kept = tuple(

@@ -159,14 +159,7 @@ _PATCH_NAME: Final = re.compile(r"^\d{4}-.+\.patch$")
 
 @dataclass(frozen=True)
 class Queue:
-    """The ordered patches with their dependencies, checked as a whole.
-
-    Attributes:
-        folder: The folder that holds `patches/`, `evidence/` and `.contribbot/`.
-        spec: Its `queue.toml`.
-        specs: The `patch.toml` of each patch, in the queue's order.
-        upstreams: The upstreams that its pins name.
-    """
+    """The ordered patches with their dependencies, checked as a whole."""
 
     folder: Path
     spec: QueueSpec

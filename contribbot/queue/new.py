@@ -40,15 +40,7 @@ _PROOF: Final = """\
 
 @dataclass(frozen=True)
 class Draft:
-    """A patch that is about to be added, checked against the queue.
-
-    Attributes:
-        name: Its name.
-        pin: What it stands on.
-        title: The title of its pull request.
-        depends_on: The patches that it is applied on top of.
-        after: The patch that it follows in the order; None: the last one.
-    """
+    """A patch that is about to be added, checked against the queue."""
 
     name: str
     pin: Pin
@@ -59,16 +51,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody asks of a patch that is to be added; what is None is looked up.
-
-    Attributes:
-        name: Its name.
-        title: The title of its pull request; empty: that of its first commit.
-        upstream: Its upstream.
-        pin: The tag of its pin.
-        depends_on: The patches below it.
-        after: The patch that it follows in the order.
-    """
+    """What somebody asks of a patch that is to be added; what is None is looked up."""
 
     name: str
     title: str

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from contribbot import upstreams
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
-from contribbot.git.apply import Series, apply_series
-from contribbot.git.repository import Store, open_store
+from contribbot.git.repository import open_store
 from contribbot.git.source import Progress, Silent
-from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, Upstream
 from contribbot.queue.history import Version, below_of, version, versions
 from contribbot.queue.load import Queue, read_model
+from contribbot.queue.stack import Stack, land
 
 #: Per cent of a commit that may differ before git takes two for different commits. Its own
 #: 60 is for branches of many; here the commits belong together, and what differs is wanted.
@@ -29,14 +26,7 @@ _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9]
 
 @dataclass(frozen=True)
 class Compared:
-    """Two versions of a patch side by side.
-
-    Attributes:
-        old: The older one, such as `v1`.
-        new: The newer one; `files`: what is in the queue now.
-        same: Whether both have the same files on the same pin.
-        text: What git range-diff says.
-    """
+    """Two versions of a patch side by side."""
 
     old: str
     new: str
@@ -90,11 +80,12 @@ def range_diff(
     )
     same = (left.digest, left.base) == (right.digest, right.base)
     with run_folder() as scratch:
-        store = open_store(stores_folder(), left.base.upstream)
-        ranges = [_commits(queue, store, side, scratch, progress) for side in (left, right)]
-        said = store.git(
-            "range-diff", "--no-color", f"--creation-factor={_CREATION_FACTOR}", *ranges
-        ).stdout
+        ranges = [_commits(queue, side, scratch, progress or Silent()) for side in (left, right)]
+        said = (
+            open_store(stores_folder(), left.base.upstream)
+            .git("range-diff", "--no-color", f"--creation-factor={_CREATION_FACTOR}", *ranges)
+            .stdout
+        )
     return Compared(left.title, right.title, same, said.decode("utf-8", "replace"))
 
 
@@ -138,31 +129,22 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
     )
 
 
-def _commits(
-    queue: Queue, store: Store, side: _Side, scratch: Path, progress: Progress | None
-) -> str:
+def _commits(queue: Queue, side: _Side, scratch: Path, progress: Progress) -> str:
     """Make the commits of a version in the store, and return their range."""
-    upstream = _upstream(queue, side.base)
-    commit = provide(side.base, upstream, store, progress=progress or Silent()).commit
-    with store.exclusive():
-        for files in side.below:
-            commit = _applied(store, commit, files, side, scratch).commit
-        tip = _applied(store, commit, side.files, side, scratch).commit
-    return f"{commit}..{tip}"
-
-
-def _applied(
-    store: Store, base: str, files: Sequence[PatchFile], side: _Side, scratch: Path
-) -> Series:
-    folder = scratch / uuid.uuid4().hex
-    folder.mkdir()
-    series = apply_series(store, base, files, pin=side.base.title, scratch=folder)
-    if series.conflicts:
-        raise QueueError(
-            f"{side.title} does not apply: {series.conflicts[0].headline}",
-            hint="compare with a version that does",
-        )
-    return series
+    known = {**queue.upstreams, side.base.upstream: _upstream(queue, side.base)}
+    landed = land(replace(queue, upstreams=known), side.base, progress=progress)
+    tips = [landed.commit]
+    with landed.store.exclusive():
+        stack = Stack(queue, landed, scratch)
+        for files in (*side.below, side.files):
+            series = stack.series(tips[-1], files)
+            if series.conflicts:
+                raise QueueError(
+                    f"{side.title} does not apply: {series.conflicts[0].headline}",
+                    hint="compare with a version that does",
+                )
+            tips.append(series.commit)
+    return f"{tips[-2]}..{tips[-1]}"
 
 
 def _upstream(queue: Queue, pin: Pin) -> Upstream:

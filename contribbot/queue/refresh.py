@@ -1,55 +1,45 @@
 """`contribbot refresh`: the commits of a work tree become the patch's files again.
 
-Taken is what is between the base and `HEAD`. A commit that is as it was keeps its file's
-bytes, whichever program wrote them. What must be put right in the tree first (changes that
-are not committed, a rebase that is not finished, a merge, …) is an error; what somebody
-may want all the same is refused, with the reason, unless it is forced.
+What is between the base and `HEAD` is taken, with what is not committed. A commit that is as it was
+keeps its file's bytes, whichever program wrote them. Patches above that would no longer apply
+are carried along by a three-way merge; where that conflicts, a work tree with the conflict is
+opened, and the same refresh goes on when it is resolved.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from contribbot.errors import MachineError, QueueError, UsageError
 from contribbot.files import run_folder
+from contribbot.git.merge import Moved
 from contribbot.git.patch_format import changes, keep_unchanged
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress, Silent
 from contribbot.model.base import TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
-from contribbot.queue import history
+from contribbot.queue import history, worktree
 from contribbot.queue.load import Queue, load_queue, no_such_patch
-from contribbot.queue.stack import Ground, Standing, ground_of
+from contribbot.queue.stack import AppliedPatch, Stack, carry, land, own_pin, with_dependencies
 from contribbot.queue.toml_edit import set_patch
 from contribbot.queue.transaction import transaction
-from contribbot.queue.worktree import (
-    Taken,
-    Tree,
-    being_carried,
-    find_tree,
-    held,
-    moved_on,
-    not_open,
-    take,
-)
+from contribbot.queue.worktree import Taken, Tree, find_tree, held
 
-log: Final = logging.getLogger(__name__)
 _TREE_PATH: Final[TypeAdapter[str]] = TypeAdapter(TreePath)
+#: Between the message and the diff of a patch file: what is for readers of the mail alone.
+_NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
+_DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A patch that applied on top of this one, and would not any more.
-
-    Attributes:
-        patch: The patch.
-        why: Which hunk of which file, in one line.
-    """
+    """A patch above that applied and would not any more: which hunk of which file."""
 
     patch: str
     why: str
@@ -57,27 +47,22 @@ class Broken:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What came of a refresh.
+    """What came of a refresh; `refused` says why nothing was written, a line each."""
 
-    Attributes:
-        changed: Whether the patch is another now.
-        version: The number of the version that was recorded; None: none was.
-        files: The patch files as they are now, or would be.
-        added: Paths that were added to `files` of its patch.toml.
-        removed: Paths that were taken out of it.
-        broken: Patches that depend on it and no longer apply.
-        refused: Why nothing was written, one line each; empty unless a person must decide.
-        left_out: Paths in the tree that are in no commit, since git does not follow them.
-    """
-
+    patch: str
     changed: bool
     version: int | None = None
     files: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
+    #: Patches above whose files were merged onto the new state.
+    carried: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    #: Paths in the tree that git does not follow.
     left_out: tuple[str, ...] = ()
+    #: The tree with the conflict of a patch above.
+    resolve: Path | None = None
 
 
 def refresh(
@@ -91,89 +76,99 @@ def refresh(
     """Take the commits of a patch's work tree back into the queue."""
     if name not in queue.specs:
         raise no_such_patch(name, queue.specs)
+    tree = find_tree(queue, name)
+    if tree is not None and tree.state.lower:
+        # It holds the conflict that the refresh of a patch below came upon.
+        return refresh(queue, tree.state.lower, force=force, why=why, progress=progress)
     with held(queue, name), run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
         tree = find_tree(queue, name)
         if tree is None:
-            raise not_open(queue, name)
+            raise worktree.not_open(queue, name)
         if tree.state.kind == "replay":
-            raise being_carried(tree)
+            raise worktree.being_carried(tree)
         patch = queue.patch(name)
         # Also brings back the objects below the tree where the cache was emptied.
-        ground = ground_of(queue, name, scratch=scratch, progress=progress or Silent())
-        with ground.store.exclusive():
-            new = _judge(ground, tree, patch)
+        landed = land(queue, own_pin(queue, name), progress=progress or Silent())
+        stack = Stack(queue, landed, scratch)
+        new = _judge(stack, tree, patch)
         commits = tuple(one.id for one in new.taken.commits)
         if new.files == patch.files:
             _know(tree, patch.digest, commits)
-            return Refreshed(changed=False, files=_names(new.files), left_out=new.taken.left_out)
-        refused = new.refused if not force else ()
+            return Refreshed(name, changed=False, files=_names(new.files), left_out=new.left_out)
+        above = _carry_above(stack, patch, new.files, scratch)
+        refused = () if force else (*new.refused, *above.refused)
         outcome = Refreshed(
+            name,
             changed=not refused,
             files=_names(new.files),
             added=tuple(path for path in new.paths if path not in patch.spec.files),
             removed=tuple(path for path in patch.spec.files if path not in new.paths),
-            broken=new.broken,
+            broken=above.broken,
+            carried=tuple(above.files),
             refused=refused,
-            left_out=new.taken.left_out,
+            left_out=new.left_out,
         )
         if refused:
-            return outcome
+            resolve = None if new.refused else _open_conflict(queue, name, stack, above)
+            return replace(outcome, resolve=resolve)
         # Before the queue's files: killed in between, the tree knows what the queue has.
         _know(tree, digest_of(new.files), commits)
-        version = _write(queue, patch, new, why=why)
-        return Refreshed(**{**vars(outcome), "version": version})
+        version = _write(stack, patch, new, above.files, why=why)
+        for other in above.resolved:
+            worktree.close_replay(queue, other)
+        return replace(outcome, version=version)
 
 
 @dataclass(frozen=True)
 class _New:
-    """What the patch would be."""
+    """What the patch would be, and what speaks against it."""
 
     taken: Taken
     files: tuple[PatchFile, ...]
     paths: tuple[str, ...]
-    broken: tuple[Broken, ...]
     refused: tuple[str, ...]
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return self.taken.left_out
 
-def _judge(ground: Ground, tree: Tree, patch: Patch) -> _New:
-    """Work out what the patch would be, and what speaks against it."""
-    # First what the tree stands on: the store holds it again where the cache was emptied.
-    before = ground.stand(patch.name)
-    taken = take(tree, ground.store, patch.files)
-    old = tree.state.known.get(patch.digest, before.commits)
-    files = _kept(ground.store, patch, old, taken)
-    after = ground.with_files(patch.name, files)
-    standing = after.stand(patch.name)
-    stale = moved_on(tree.state, before, patch.digest)
-    if standing.why:
-        raise QueueError(
-            f"{tree.path}: its commits do not fit the queue as it is now: {standing.why}",
-            hint="save them (`git format-patch refs/contribbot/base`), remove the tree, open it "
-            "anew, and `git am -3` them there",
-        )
-    if not stale and ground.store.tree_of(standing.tip) != ground.store.tree_of(
-        taken.commits[-1].id
-    ):
-        raise MachineError(
-            f"{tree.path}: as patch files, its commits would give another tree",
-            hint="this is a fault of contribbot; please report it, with the patch",
-        )
-    broken = _broken(ground, after, patch.name)
-    refused = [f"{one.patch} depends on it, and would not apply any more" for one in broken]
+
+def _judge(stack: Stack, tree: Tree, patch: Patch) -> _New:
+    """Work out what the patch would be."""
+    store = stack.landed.store
+    with store.exclusive():
+        # First what the tree stands on: the store holds it again where the cache was emptied.
+        before = stack.apply(patch.name)
+        tree.commit_all()
+        taken = worktree.take(tree, store, patch.files)
+        old = tree.state.known.get(patch.digest, before.commits)
+        files = _kept(store, patch, old, taken)
+        after = stack.with_files({patch.name: files}).apply(patch.name)
+        stale = worktree.moved_on(tree.state, before, patch.digest)
+        if after.why:
+            raise QueueError(
+                f"{tree.path}: its commits do not fit the queue as it is now: {after.why}",
+                hint="save them (`git format-patch refs/contribbot/base`), remove the tree, open "
+                "it anew, and `git am -3` them there",
+            )
+        if not stale and store.tree_of(after.tip) != store.tree_of(taken.commits[-1].id):
+            raise MachineError(
+                f"{tree.path}: as patch files, its commits would give another tree",
+                hint="this is a fault of contribbot; please report it, with the patch",
+            )
+        paths = _touched(store, patch, after)
+    refused = [stale] if stale and files != patch.files else []
     refused += [
         f"the commit {one} adds the marks of a conflict, as git leaves them (<<<<<<<)"
         for one in taken.marked
     ]
-    if stale and files != patch.files:
-        refused.insert(0, stale)
-    paths = _touched(ground.store, patch, standing)
-    return _New(taken, files, paths, broken, tuple(refused))
+    return _New(taken, files, paths, tuple(refused))
 
 
 def _kept(store: Store, patch: Patch, old: Sequence[str], taken: Taken) -> tuple[PatchFile, ...]:
-    """Keep the bytes of each file whose commit is as it was.
+    """Keep the bytes of each file whose commit is as it was, and the notes of the others.
 
     That a commit below it got another message or date gives it another id, and leaves
     it as it was all the same.
@@ -183,7 +178,22 @@ def _kept(store: Store, patch: Patch, old: Sequence[str], taken: Taken) -> tuple
         before if before == after or _facts(store, before) == _facts(store, after) else after
         for before, after in zip(old, new, strict=False)
     ]
-    return keep_unchanged(patch.files, old, taken.files, [*same, *new[len(same) :]])
+    noted = [
+        _with_notes(file, patch.files[at].content) if at < len(patch.files) else file
+        for at, file in enumerate(taken.files)
+    ]
+    return keep_unchanged(patch.files, old, noted, [*same, *new[len(same) :]])
+
+
+def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
+    """Give a patch file the notes below `---` that it had; a commit cannot hold them."""
+    old, new = _NOTES.search(before), _NOTES.search(file.content)
+    rows = old["notes"].split(b"\n") if old else []
+    notes = b"\n".join(row for row in rows if not _DIFFSTAT.fullmatch(row)).strip(b"\n")
+    if new is None or not notes:
+        return file
+    at = new.start("notes")
+    return PatchFile(file.name, file.content[:at] + b"\n" + notes + b"\n" + file.content[at:])
 
 
 def _facts(store: Store, commit: str) -> bytes:
@@ -194,15 +204,15 @@ def _facts(store: Store, commit: str) -> bytes:
     return store.tree_of(f"{commit}^").encode() + said
 
 
-def _touched(store: Store, patch: Patch, standing: Standing) -> tuple[str, ...]:
+def _touched(store: Store, patch: Patch, applied: AppliedPatch) -> tuple[str, ...]:
     """Return the paths that the patch changes: in the order of its patch.toml, new ones last."""
-    there = {one.path for one in changes(store, standing.base, standing.tip)}
-    if not there:
+    paths = {one.path for one in changes(store, applied.base, applied.tip)}
+    if not paths:
         raise UsageError(
             f"{patch.name}: its commits take back what they do: nothing is changed",
             hint="a patch that is no longer wanted is taken out of `order` in queue.toml",
         )
-    for path in sorted(there):
+    for path in sorted(paths):
         try:
             _TREE_PATH.validate_python(path)
         except ValidationError as error:
@@ -210,46 +220,117 @@ def _touched(store: Store, patch: Patch, standing: Standing) -> tuple[str, ...]:
                 f"{patch.name}: the path {path!a} cannot stand in `files` of patch.toml",
                 hint="name the file so that it can be printed, without a backslash",
             ) from error
-    known = [path for path in patch.spec.files if path in there]
-    return (*known, *sorted(there - set(known)))
+    known = [path for path in patch.spec.files if path in paths]
+    return (*known, *sorted(paths - set(known)))
 
 
-def _broken(before: Ground, after: Ground, name: str) -> tuple[Broken, ...]:
-    """Return the patches above this one that apply before the change and not after it."""
-    queue = before.queue
-    found = []
-    for other in queue.specs:
-        if name not in queue.below(other):
+@dataclass
+class _Above:
+    """What becomes of the patches above: new files, by a merge or by a person; or a conflict."""
+
+    files: dict[str, tuple[PatchFile, ...]] = field(default_factory=dict)
+    resolved: list[str] = field(default_factory=list)
+    conflicts: dict[str, Moved] = field(default_factory=dict)
+
+    @property
+    def broken(self) -> tuple[Broken, ...]:
+        return tuple(
+            Broken(name, moved.conflicts[0].headline if moved.conflicts else moved.why)
+            for name, moved in self.conflicts.items()
+        )
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        return tuple(f"{name} depends on it, and conflicts with it now" for name in self.conflicts)
+
+
+def _carry_above(stack: Stack, patch: Patch, files: tuple[PatchFile, ...], scratch: Path) -> _Above:
+    """Carry along the patches that apply on top of the old state and not of the new one."""
+    queue, landed, above = stack.queue, stack.landed, _Above()
+    new = {patch.name: files}
+    for other in [one for one in queue.specs if patch.name in queue.below(one)]:
+        with landed.store.exclusive():
+            if stack.apply(other).why or not stack.with_files(new).apply(other).why:
+                continue
+        mine = _resolution(queue, other, patch.name)
+        with landed.store.exclusive():
+            fits = mine and not stack.with_files({**new, other: mine}).apply(other).why
+        if fits:
+            above.resolved.append(other)
+            new[other] = mine
             continue
-        why = after.stand(other).why
-        if why and not before.stand(other).why:
-            found.append(Broken(other, why))
-    return tuple(found)
+        names = with_dependencies(queue, [other])
+        moved = carry(queue, names, landed, landed, scratch=scratch, resolved=new)[-1]
+        if moved.files:
+            new[other] = moved.files
+        else:
+            above.conflicts[other] = moved
+    above.files = {name: one for name, one in new.items() if name != patch.name}
+    return above
 
 
-def _write(queue: Queue, patch: Patch, new: _New, *, why: str) -> int | None:
-    """Write the new files and what patch.toml says of them, and record the version."""
-    folder = f"patches/{patch.name}"
+def _resolution(queue: Queue, name: str, lower: str) -> tuple[PatchFile, ...]:
+    """Return what a person made of the conflict of a patch with one below; none: nothing yet."""
+    tree = find_tree(queue, name)
+    if tree is None or tree.state.lower != lower:
+        return ()
+    return worktree.taken(queue, name)
+
+
+def _open_conflict(queue: Queue, lower: str, stack: Stack, above: _Above) -> Path | None:
+    """Open a work tree with the first conflict, for a person to resolve."""
+    for name, moved in above.conflicts.items():
+        tree = find_tree(queue, name)
+        if tree is not None and tree.state.lower == lower:
+            # It was resolved for another state of the patch below.
+            worktree.close_replay(queue, name)
+        if moved.conflicts:
+            with stack.landed.store.exclusive():
+                commits = stack.apply(name).commits
+            return worktree.open_replay(
+                queue, name, base=moved.base, commits=commits, lower=lower
+            ).path
+    return None
+
+
+def _write(
+    stack: Stack, patch: Patch, new: _New, above: Mapping[str, tuple[PatchFile, ...]], *, why: str
+) -> int | None:
+    """Write the new files and what patch.toml says of them, and record the versions."""
+    queue, version = stack.queue, None
+    applied = stack.with_files({patch.name: new.files, **above})
+    paths = {patch.name: new.paths}
+    with stack.landed.store.exclusive():
+        for name in above:
+            paths[name] = _touched(stack.landed.store, queue.patch(name), applied.apply(name))
     with transaction(queue.folder) as changing:
-        there = load_queue(queue.folder).patch(patch.name)
-        if there.digest != patch.digest or there.spec != patch.spec:
-            raise MachineError(
-                f"{patch.folder}: changed by somebody else just now; nothing was written",
-                hint="run it again",
-            )
-        names = {file.name for file in new.files}
-        for file in patch.files:
-            if file.name not in names:
-                changing.delete(f"{folder}/{file.name}")
-        for file in new.files:
-            changing.write(f"{folder}/{file.name}", file.content)
-        if set(new.paths) != set(patch.spec.files):
-            stated = (patch.folder / "patch.toml").read_bytes()
-            changing.write(f"{folder}/patch.toml", set_patch(stated, files=new.paths))
-        below = history.digests(history.below_of(queue, patch.name))
-        for files, what in ((patch.files, f"before {why}"), (new.files, why)):
-            number = history.record(changing, patch.name, files, patch.pin, why=what, below=below)
-        return number
+        now = load_queue(queue.folder)
+        for name, touched in paths.items():
+            known = queue.patch(name) if name != patch.name else patch
+            if now.patch(name).digest != known.digest or now.specs[name] != known.spec:
+                raise MachineError(
+                    f"{known.folder}: changed by somebody else just now; nothing was written",
+                    hint="run it again",
+                )
+            files, folder = applied.files_of(name), f"patches/{name}"
+            for file in known.files:
+                if file.name not in _names(files):
+                    changing.delete(f"{folder}/{file.name}")
+            for file in files:
+                changing.write(f"{folder}/{file.name}", file.content)
+            if set(touched) != set(known.spec.files):
+                stated = (known.folder / "patch.toml").read_bytes()
+                changing.write(f"{folder}/patch.toml", set_patch(stated, files=touched))
+            reason = why if name == patch.name else f"{why} of {patch.name}"
+            was = history.digests(history.below_of(queue, name))
+            then = {low: digest_of(applied.files_of(low)) for low in was}
+            if known.files:
+                history.record(
+                    changing, name, known.files, known.pin, why=f"before {reason}", below=was
+                )
+            number = history.record(changing, name, files, known.pin, why=reason, below=then)
+            version = number if name == patch.name else version
+    return version
 
 
 def _know(tree: Tree, digest: str, commits: tuple[str, ...]) -> None:

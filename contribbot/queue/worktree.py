@@ -30,7 +30,7 @@ from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, ObjectId
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import Queue, load_queue, no_such_patch
-from contribbot.queue.stack import Standing, ground_of
+from contribbot.queue.stack import AppliedPatch, Stack, land, own_pin
 
 _STATE: Final = "contribbot.json"
 BASE_REF: Final = "refs/contribbot/base"
@@ -47,19 +47,16 @@ _UNFINISHED: Final = (
 )  # fmt: skip
 
 
-class State(Model):
-    """What a tree is for, kept in its `.git`.
+#: Who carries them. The authors stay; nobody is asked for a message.
+_AS_CONTRIBBOT: Final = {
+    "GIT_COMMITTER_NAME": "contribbot",
+    "GIT_COMMITTER_EMAIL": "contribbot@localhost",
+    "GIT_EDITOR": "true",
+}
 
-    Attributes:
-        patch: The patch.
-        kind: `edit`: its commits as they are. `replay`: carried to another base.
-        base: The commit below the patch's.
-        opened: The digest of the patch when the tree was made.
-        known: The commits that stand for a state of the patch, by the patch's digest:
-            as it was opened, and as refresh took it.
-        replayed: Of a replay: the commits that are carried over.
-        skipped: Of a replay: those of which nothing was left.
-    """
+
+class State(Model):
+    """What a tree is for, kept in its `.git`."""
 
     patch: str
     kind: Literal["edit", "replay"]
@@ -68,16 +65,15 @@ class State(Model):
     known: dict[str, tuple[ObjectId, ...]] = Field(default_factory=dict)
     replayed: tuple[ObjectId, ...] = ()
     skipped: tuple[ObjectId, ...] = ()
+    #: Of a replay that a refresh opened: the patch below that was refreshed.
+    lower: str = ""
+    #: The folder of the queue; trees of older contribbots do not say it.
+    queue: str = ""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a tree.
-
-    Attributes:
-        id: Its id.
-        subject: Its subject.
-    """
+    """A commit of a tree."""
 
     id: str
     subject: str
@@ -88,14 +84,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Pending:
-    """What in a tree is in no commit.
-
-    Attributes:
-        changed: Paths that git follows and that differ from the last commit.
-        unmerged: Those of them with a conflict that is not resolved.
-        unstaged: Those of them that differ from what is staged.
-        untracked: Paths that git does not follow.
-    """
+    """What in a tree is in no commit."""
 
     changed: tuple[str, ...]
     unmerged: tuple[str, ...]
@@ -196,6 +185,16 @@ class Tree:
                 hint=f"`git switch` to a branch that does, or `git rebase {BASE_REF}`",
             )
         return self.commits(f"{base}..HEAD")
+
+    def commit_all(self) -> None:
+        """Put what is not committed into the last commit, where the patch has one."""
+        pending = self.pending()
+        if not pending.changed or pending.unmerged or self.unfinished() or not self.own():
+            return
+        self.git(
+            "commit", "-q", "-a", "--amend", "--no-edit", "--no-verify", "--cleanup=verbatim",
+            "--allow-empty", env=_AS_CONTRIBBOT,
+        )  # fmt: skip
 
     def lend(self, store: Store, tip: str) -> None:
         """Copy the commits above the base into the store, so that it can read them.
@@ -322,6 +321,14 @@ def held(queue: Queue, name: str) -> Iterator[Path]:
         yield place
 
 
+def enclosing_tree(place: Path) -> Tree | None:
+    """Return the open work tree that a place lies in."""
+    for folder in (place, *place.parents):
+        if (folder / ".git" / _STATE).is_file():
+            return Tree.read(folder)
+    return None
+
+
 def not_open(queue: Queue, name: str) -> UsageError:
     """Return the error for a patch that has no open work tree."""
     if name not in queue.specs:
@@ -331,6 +338,12 @@ def not_open(queue: Queue, name: str) -> UsageError:
 
 def being_carried(tree: Tree) -> UsageError:
     """Return the error for a tree that holds a patch on its way to another base."""
+    if tree.state.lower:
+        return UsageError(
+            f"{tree.state.patch} conflicts with what {tree.state.lower} is now, in {tree.path}",
+            hint="resolve that there, then `contribbot refresh`; or give it up: "
+            f"contribbot edit --abort {tree.state.patch}",
+        )
     return UsageError(
         f"{tree.state.patch} is being carried to another base, in {tree.path}",
         hint="finish that with `contribbot rebase --continue`, or give it up with `contribbot "
@@ -346,14 +359,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class Taken:
-    """The finished commits of a tree.
-
-    Attributes:
-        commits: The commits, oldest first; the store holds them.
-        files: A patch file for each.
-        left_out: Paths that are in no commit because git does not follow them.
-        marked: Commits that add the marks of a conflict which the patch did not have before.
-    """
+    """The finished commits of a tree."""
 
     commits: tuple[Commit, ...]
     files: tuple[PatchFile, ...]
@@ -379,8 +385,7 @@ def take(tree: Tree, store: Store, before: Sequence[PatchFile]) -> Taken:
     if pending.changed:
         raise UsageError(
             f"{where}: not committed: {_some(pending.changed)}",
-            hint="`git commit -a --amend` puts it into the last commit, `git commit -a` into a "
-            "new one, `git stash` aside",
+            hint="`git commit -a` puts it into a commit, `git stash` aside",
         )
     commits = tree.own()
     if not commits:
@@ -426,25 +431,11 @@ def _some(paths: tuple[str, ...]) -> str:
 _REMEMBERED: Final = re.compile(
     r"^(?:Staged|Resolved) '(.+)' using previous resolution\.$", re.MULTILINE
 )
-#: Who carries them. The authors stay; nobody is asked for a message.
-_AS_CONTRIBBOT: Final = {
-    "GIT_COMMITTER_NAME": "contribbot",
-    "GIT_COMMITTER_EMAIL": "contribbot@localhost",
-    "GIT_EDITOR": "true",
-}
 
 
 @dataclass(frozen=True)
 class Replay:
-    """How far the commits of a patch are carried to another base.
-
-    Attributes:
-        path: The work tree.
-        conflicted: Paths with a conflict that waits for a person.
-        done: Whether all commits are on the new base, and `taken` can have them.
-        skipped: Commits of which nothing was left, since the base has it.
-        remembered: Paths whose conflict was resolved as it was once before.
-    """
+    """How far the commits of a patch are carried to another base."""
 
     path: Path
     conflicted: tuple[str, ...]
@@ -454,7 +445,13 @@ class Replay:
 
 
 def open_replay(
-    queue: Queue, name: str, *, base: str, commits: Sequence[str], at: Path | None = None
+    queue: Queue,
+    name: str,
+    *,
+    base: str,
+    commits: Sequence[str],
+    at: Path | None = None,
+    lower: str = "",
 ) -> Replay:
     """Carry commits to another base in a work tree, as far as they go without a conflict.
 
@@ -466,8 +463,9 @@ def open_replay(
         if tree is None:
             patch = queue.patch(name)
             state = State(
-                patch=name, kind="replay", base=base, opened=patch.digest, replayed=tuple(commits)
-            )
+                patch=name, kind="replay", base=base, opened=patch.digest,
+                replayed=tuple(commits), lower=lower, queue=str(queue.folder),
+            )  # fmt: skip
             store = open_store(stores_folder(), patch.upstream.name)
             where = place if at is None else at.absolute()
             tree = make_tree(place, where, store, tip=base, state=state)
@@ -585,15 +583,7 @@ def close_replay(queue: Queue, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Opened:
-    """An open work tree.
-
-    Attributes:
-        path: Its folder.
-        base: The commit below the patch's own.
-        commits: The commits on top of it, oldest first.
-        fresh: Whether it was opened just now.
-        stale: What has changed in the queue since it was opened, in one line; or nothing.
-    """
+    """An open work tree."""
 
     path: Path
     base: str
@@ -610,9 +600,9 @@ def open_tree(
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
         patch = queue.patch(name)
-        ground = ground_of(queue, name, scratch=scratch, progress=progress or Silent())
-        with ground.store.exclusive():
-            standing = ground.stand(name)
+        landed = land(queue, own_pin(queue, name), progress=progress or Silent())
+        with landed.store.exclusive():
+            applied = Stack(queue, landed, scratch).apply(name)
         tree = find_tree(queue, name)
         if tree is not None:
             if tree.state.kind == "replay":
@@ -622,37 +612,38 @@ def open_tree(
                     f"{name} is open in {tree.path} already",
                     hint=f"work there, or remove it: contribbot edit --abort {name}",
                 )
-            return _found(tree, standing, patch.digest)
-        if standing.why:
+            return _found(tree, applied, patch.digest)
+        if applied.why:
             raise QueueError(
-                f"{name} cannot be opened: {standing.why}",
+                f"{name} cannot be opened: {applied.why}",
                 hint=f"`contribbot verify {name}` shows the three sides",
             )
         state = State(
             patch=name,
             kind="edit",
-            base=standing.base,
+            base=applied.base,
             opened=patch.digest,
-            known={patch.digest: standing.commits},
+            known={patch.digest: applied.commits},
+            queue=str(queue.folder),
         )
         where = place if at is None else at.absolute()
-        tree = make_tree(place, where, ground.store, tip=standing.tip, state=state)
-        return Opened(tree.path, standing.base, tuple(tree.own()), fresh=True)
+        tree = make_tree(place, where, landed.store, tip=applied.tip, state=state)
+        return Opened(tree.path, applied.base, tuple(tree.own()), fresh=True)
 
 
-def _found(tree: Tree, standing: Standing, digest: str) -> Opened:
+def _found(tree: Tree, applied: AppliedPatch, digest: str) -> Opened:
     """Describe a tree that is open already."""
     try:
         commits = tuple(tree.own())
     except UsageError:
         commits = ()  # refresh says what is wrong with it
-    stale = moved_on(tree.state, standing, digest)
+    stale = moved_on(tree.state, applied, digest)
     return Opened(tree.path, tree.state.base, commits, fresh=False, stale=stale)
 
 
-def moved_on(state: State, standing: Standing, digest: str) -> str:
+def moved_on(state: State, applied: AppliedPatch, digest: str) -> str:
     """Say what changed in the queue since a tree was opened or taken, or nothing."""
-    if standing.base != state.base:
+    if applied.base != state.base:
         return f"what {state.patch} stands on (its pin, or a patch below it) has changed since"
     if digest not in state.known:
         return f"the files of {state.patch} were changed since, by something else than refresh"

@@ -224,11 +224,14 @@ class _Walk:
 
     def run(self) -> PatchReport:
         job = self._job
-        for stage in STAGES:
-            results = self._stage(stage)
-            job.results[stage.name] = results
-            if all(result.outcome is Outcome.PASSED for result in results):
-                stage.settle(job, results)
+        for together in STAGES:
+            # All are begun before any is waited for: the last check of one leaves cores idle.
+            begun = [(stage, self._begin(stage)) for stage in together]
+            for stage, futures in begun:
+                results = [future.result() for future in futures]
+                job.results[stage.name] = results
+                if all(result.outcome is Outcome.PASSED for result in results):
+                    stage.settle(job, results)
         everything = [result for results in job.results.values() for result in results]
         return PatchReport(
             patch=job.patch.name,
@@ -241,18 +244,17 @@ class _Walk:
             open=tuple(open_targets(everything)),
         )
 
-    def _stage(self, stage: Stage) -> list[StageResult]:
+    def _begin(self, stage: Stage) -> list[Future[StageResult]]:
         obstacle = _obstacle(self._job, stage)
         if obstacle:
             result = StageResult(
                 stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
             )
             self._watcher.ended(self._job.patch.name, result)
-            return [result]
-        futures = [
-            self._pool.submit(self._unit, stage.name, unit) for unit in stage.units(self._job)
-        ]
-        return [future.result() for future in futures]
+            done: Future[StageResult] = Future()
+            done.set_result(result)
+            return [done]
+        return [self._pool.submit(self._unit, stage.name, unit) for unit in stage.units(self._job)]
 
     def _unit(self, stage: str, unit: Unit) -> StageResult:
         result = self._outcome(stage, unit)

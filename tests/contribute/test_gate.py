@@ -241,4 +241,4 @@ def test_what_failed_comes_before_what_is_not_known(table: Table) -> None:
 
 @pytest.mark.parametrize("command", [["gate", "area"], ["body", "area"]], ids=" ".join)
 def test_offline_nothing_loads_what_speaks_to_github(table: Table, command: list[str]) -> None:
-    assert not {"github", "unearth"} & imported(table.toy, *command, "--offline")
+    assert not {"github", "pypi_simple"} & imported(table.toy, *command, "--offline")

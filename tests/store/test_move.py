@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot.git.apply import apply_series
-from contribbot.git.merge import Fate, Moved, Moving, merge_file, move, transplant
-from contribbot.git.patch_format import read_diff
+from contribbot.git.merge import Fate, Moved, Moving, move
 from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
 from tests.toy import AREA, FIXED, git
@@ -183,7 +183,7 @@ def test_what_the_release_has_is_upstream(mover: Mover) -> None:
     assert (moved["all"].fate, moved["all"].commits) == (Fate.UPSTREAM, ())
     assert moved["went-on"].fate is Fate.UPSTREAM
     assert (moved["half"].fate, len(moved["half"].files)) == (Fate.CLEAN, 1)
-    assert "has all of 0001-half.patch" in moved["half"].why
+    assert moved["half"].why == "toy v2 has all of half/0001-half.patch already"
     assert moved["half"].files[0].name.startswith("0001-")
 
 
@@ -300,25 +300,67 @@ def test_the_order_given_does_not_matter_and_gaps_are_refused(mover: Mover) -> N
         mover.move()
 
 
+@pytest.mark.parametrize("further", [False, True])
+def test_a_block_that_ends_with_its_own_context_goes_in_once(
+    mover: Mover, *, further: bool
+) -> None:
+    # The lines around it stand together in what it makes as well: its text fits there again.
+    added = LONG.replace("line 13\n", "line 13\nmore\nline 11\nline 12\nline 13\n")
+    mover.add("a", {"long.txt": added})
+    mover.release({"long.txt": f"first\n{added}" if further else added})
+    moved = mover.move()["a"]
+    assert (moved.fate, moved.why) == (Fate.UPSTREAM, "toy v2 has all of it")
+
+
+def test_a_file_that_the_release_has_is_said_and_not_dropped_in_silence(mover: Mover) -> None:
+    other = LONG.replace("line 5\n", "five\n")
+    mover.add("two", {"long.txt": LONG.replace("line 30\n", "30\n"), "other.txt": other})
+    mover.release({"other.txt": other})
+    moved = mover.move()["two"]
+    assert moved.fate is Fate.MERGED
+    assert moved.why == "toy v2 has what two/0001-two.patch does to other.txt"
+
+
+def test_the_same_text_elsewhere_in_the_old_release_is_no_proof(mover: Mover) -> None:
+    # The patch does to the second function what the first one has already.
+    one = "def {}():\n    # a\n    # b\n    # c\n    return {}\n    # d\n    # e\n    # f\n\n\n"
+    text = one.format("f", "good") + one.format("g", "bad")
+    mover.release({"long.txt": text})
+    mover.old = mover.tips[""] = mover.new
+    mover.add("a", {"long.txt": one.format("f", "good") + one.format("g", "good")})
+    mover.release({"long.txt": "# new\n" + text})
+    assert mover.move()["a"].fate is Fate.CLEAN
+
+
 @pytest.mark.parametrize(
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
 )
-def test_putting_text_in_elsewhere_is_what_a_merge_gives(mover: Mover, seed: int) -> None:
+def test_a_move_is_what_cherry_pick_makes(mover: Mover, seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311  nothing secret
-    agreed = 0
-    for number in range(12):
-        lines = [f"{draw.choice('abcdefgh')}{draw.randrange(30)}\n" for _ in range(60)]
-        theirs, ours = edited(draw, lines), edited(draw, lines)
-        diff = mover.add(f"p{number}", {"long.txt": "".join(lines)}, {"long.txt": "".join(theirs)})
-        text = mover.store.git("diff-tree", "-p", f"{diff.series.commit}^", diff.series.commit)
-        parts = read_diff(text.stdout)
-        assert parts is not None
-        versions = ("".join(lines).encode(), "".join(ours).encode(), "".join(theirs).encode())
-        found = transplant(parts[0].hunks, versions[0], versions[1])
-        if found is not None:
-            agreed += 1
-            assert found[0] == merge_file(mover.store, versions, mover.scratch)
-    assert agreed
+    lines = [f"{draw.choice('abcdefgh')}{draw.randrange(9)}\n" for _ in range(50)]
+    mover.release({"long.txt": "".join(lines)})
+    mover.old = mover.tips[""] = mover.new
+    for number in range(6):
+        mover.add(f"p{number}", {"long.txt": "".join(edited(draw, lines))})
+    mover.release({"long.txt": "".join(edited(draw, lines))})
+    moved = mover.move()
+    for patch in mover.patches:
+        git(mover.toy.upstream, "reset", "-q", "--hard", mover.new)
+        git(mover.toy.upstream, "fetch", "-q", str(mover.store.path), patch.series.commit)
+        pick = ("cherry-pick", "--keep-redundant-commits", patch.series.commit)
+        try:
+            git(mover.toy.upstream, *pick)
+        except subprocess.CalledProcessError:
+            conflict = True
+        else:
+            conflict = False
+        fate = moved[patch.name].fate
+        assert (fate is Fate.CONFLICT) == conflict
+        if not conflict:
+            tip = moved[patch.name].commits[-1] if moved[patch.name].commits else mover.new
+            theirs = git(mover.toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
+            assert mover.store.tree_of(tip) == theirs
+        git(mover.toy.upstream, "reset", "-q", "--hard", mover.new)
 
 
 def edited(draw: random.Random, lines: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The registry of stages, in the order in which they run."""
+"""The registry of stages, in the order in which they run; those of a row side by side."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from contribbot.verify.stages.source import SourceStage
 from contribbot.verify.stages.style import StyleStage
 from contribbot.verify.stages.witness import WitnessStage
 
-STAGES: Final[tuple[Stage, ...]] = (
-    SourceStage(),
-    ApplyStage(),
-    StyleStage(),
-    HipifyStage(),
-    CompileStage(),
-    BuildStage(),
-    ReproduceStage(),
-    NumericsStage(),
-    WitnessStage(),
-    BenchStage(),
+STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
+    (SourceStage(),),
+    (ApplyStage(),),
+    (StyleStage(),),
+    (HipifyStage(),),
+    (CompileStage(),),
+    (BuildStage(),),
+    (ReproduceStage(), NumericsStage()),
+    (WitnessStage(),),
+    (BenchStage(),),
 )
