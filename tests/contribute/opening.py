@@ -62,19 +62,12 @@ class Desk:
     github: GitHub
     upstream: Repository
     me: User
+    faults: Faults = field(default_factory=Faults)
     title: str = "Multiply the sides"
     body: str = "## What\n\nAreas were sums.\n"
     waited: list[float] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     attested: list[tuple[str, Text]] = field(default_factory=list)
-    faults: Faults = field(default_factory=Faults)
-
-    def __post_init__(self) -> None:
-        self.github.hooks.append(self.faults)
-
-    def change(self, text: str = FIXED + "\n\nUNIT = 1\n") -> None:
-        """Change the patch."""
-        self.toy.put_patch(patch=self.toy.format_patch({"src/toy/area.py": text}))
 
     @property
     def fork(self) -> Repository:
@@ -130,6 +123,13 @@ class Desk:
         with self.client(dry_run=True) as client:
             told = self.open(*names, client=client, dry_run=True, **asked)
             return told, list(planned(client.requester))
+
+    def __post_init__(self) -> None:
+        self.github.hooks.append(self.faults)
+
+    def change(self, text: str = FIXED + "\n\nUNIT = 1\n") -> None:
+        """Change the patch."""
+        self.toy.put_patch(patch=self.toy.format_patch({"src/toy/area.py": text}))
 
     def pulls(self) -> list[Pull]:
         """The upstream's pull requests."""
