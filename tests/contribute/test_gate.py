@@ -242,3 +242,10 @@ def test_what_failed_comes_before_what_is_not_known(table: Table) -> None:
 @pytest.mark.parametrize("command", [["gate", "area"], ["body", "area"]], ids=" ".join)
 def test_offline_nothing_loads_what_speaks_to_github(table: Table, command: list[str]) -> None:
     assert not {"github", "pypi_simple"} & imported(table.toy, *command, "--offline")
+
+
+def test_the_trailer_is_shown_so_that_a_person_sees_whom_it_names(table: Table) -> None:
+    edit(table.toy, "Assisted-by: A model", "Assisted-by: Eve, by hand \x1b[2J", PATCH)
+    rows = judge(table.queue, "area", None).rows
+    row = next(row for row in rows if row.rule == "ai-trailer")
+    assert (row.state, row.seen) == ("passed", "in the commit: Assisted-by: Eve, by hand")

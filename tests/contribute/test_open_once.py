@@ -8,10 +8,9 @@ from github.Repository import Repository
 from contribbot.cli.show_contribute import opened_lines
 from contribbot.errors import OpeningError
 from tests.contribute.opening import WRITES, Desk, make_desk
-from tests.github.faults import EXISTS, FORBIDDEN, Fault, Faults
+from tests.github.faults import EXISTS, FORBIDDEN, Fault, moved
 from tests.github.handle import GitHub
 from tests.github.state import Repository as Kept
-from tests.github.wire import Answer, Request
 from tests.toy import AREA, Toy
 
 ELSEWHERE = '[contribution]\nbranch = "other"\n'
@@ -87,13 +86,9 @@ def rename(desk: Desk, repository: Kept) -> None:
     known, owner = desk.github.state.repositories, repository.owner.login
     known[f"{owner}/new"] = known.pop(f"{owner}/toy")
     repository.name = "new"
-
-    def moved(_faults: Faults, request: Request) -> Answer:
-        new = desk.github.base + request.path.replace(f"{owner}/toy", f"{owner}/new")
-        said = {"message": "Moved Permanently", "url": new, "documentation_url": new}
-        return Answer(301, {**said}, {"Location": new})
-
-    desk.faults.arm(Fault("moved", before=moved), path=f"^/repos/{owner}/toy(/|$)", times=0)
+    desk.faults.arm(
+        moved(f"{owner}/toy", f"{owner}/new"), path=f"^/repos/{owner}/toy(/|$)", times=0
+    )
 
 
 @pytest.mark.parametrize("whose", ["upstream", "fork"])

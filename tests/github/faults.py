@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -196,6 +197,17 @@ def secondary_limit(status: int, seconds: int) -> Fault:
     message = "You have exceeded a secondary rate limit. Please wait a few minutes."
     name = f"{status}-secondary-{seconds}s"
     return _says(name, status, message, lambda: {"Retry-After": str(seconds)}, passing=True)
+
+
+def moved(old: str, new: str) -> Fault:
+    """Make a fault: a repository was renamed, and GitHub says where it is now, with the query."""
+
+    def before(_faults: Faults, request: Request) -> Answer:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        target = request.base + request.path.replace(f"/repos/{old}", f"/repos/{new}") + query
+        return Answer(301, {"message": "Moved Permanently", "url": target}, {"Location": target})
+
+    return Fault("moved", before=before)
 
 
 RESET_BEFORE: Final = Fault("reset-before", before=_hang_up, passing=True)
