@@ -10,7 +10,9 @@ import logging
 import random
 import re
 import time
+from collections.abc import Callable, ItemsView
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -44,6 +46,8 @@ _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 _HOPS: Final = 3
 #: What GitHub says in a 403 that is a limit, and no refusal.
 _LIMIT: Final = re.compile(rb"rate limit|abuse detection", re.IGNORECASE)
+#: GraphQL answers 200 and says it inside, in either spelling.
+_GRAPHQL_LIMIT: Final = re.compile(rb'"type"\s*:\s*"RATE_LIMIT(ED)?"')
 _LOOK: Final = "run it again: it looks first whether that happened"
 _LATER: Final = "check the network and https://www.githubstatus.com, and run it again"
 _CHECK: Final = "check the network, the certificates, and GITHUB_API_URL"
@@ -84,11 +88,12 @@ class Answer(RequestsResponse):
     """An answer, as PyGithub reads it; header names are in lower case."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        made = requests.Response()
-        made.status_code = status
-        made.headers.update(headers)
-        super().__init__(made)
-        self.said, self.body = headers, body
+        # Not its own: that wants an answer of requests'.
+        self.status, self.said, self.body = status, headers, body
+
+    def getheaders(self) -> ItemsView[str, str]:
+        """Return the headers."""
+        return self.said.items()
 
     def read(self) -> str:
         """Return the body; bytes that are no UTF-8 survive the way back."""
@@ -120,12 +125,12 @@ class Wire:
         url = f"{headers.get('Accept', '')} {self._base}{path}"
         kept = self._cache.find(url) if verb == "GET" else None
         asked = {**headers, "If-None-Match": kept.etag} if kept else headers
-        answer = self._patiently(what, verb, path, body, asked, once=once)
+        answer = self.patiently(what, lambda: self._exchange(verb, path, body, asked), once=once)
         for _ in range(_HOPS):
             if answer.status not in _REDIRECTS or not follow:
                 break
             target = self._target(answer, what, read=verb == "GET")
-            answer = self._patiently(what, verb, target, None, asked, once=once)
+            answer = self.patiently(what, partial(self._exchange, verb, target, None, asked))
         else:
             raise GitHubError(f"{what}: GitHub redirects in a circle")
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
@@ -136,17 +141,14 @@ class Wire:
             self._cache.keep(url, Kept(etag, link_to, answer.body))
         return answer
 
-    def _patiently(
-        self, what: str, verb: str, path: str, body: str | None, headers: dict[str, str],
-        *, once: bool,
-    ) -> Answer:  # fmt: skip
+    def patiently(self, what: str, exchange: Callable[[], Answer], *, once: bool = False) -> Answer:
         """Send a request until it is answered; with `once`, only what GitHub did not act upon."""
         spent, waits = 0.0, self._waits
         for attempt in range(1, waits.attempts + 1):
             process.check_stopping()
             came: Answer | _Fault
             try:
-                came = self._exchange(verb, path, body, headers)
+                came = exchange()
             except (requests.RequestException, urllib3.exceptions.HTTPError, OSError,
                     OversizeError) as error:  # fmt: skip
                 came = self._fault(error)
@@ -154,7 +156,7 @@ class Wire:
             last = attempt == waits.attempts
             if isinstance(came, Answer):
                 log.debug("%s: %s", what, came.status)
-                if (pause := _asked_pause(came, attempt)) is not None:
+                if (pause := _asked_pause(what, came, attempt)) is not None:
                     if last:
                         raise RateLimitError(
                             f"{what}: GitHub goes on asking for pauses, {attempt} times",
@@ -221,18 +223,23 @@ class Wire:
         return parts._replace(scheme="", netloc="", fragment="").geturl()
 
 
-def _asked_pause(answer: Answer, attempt: int) -> float | None:
+def _asked_pause(what: str, answer: Answer, attempt: int) -> float | None:
     """Return the seconds that GitHub wants to be left alone; None where it does not say so."""
-    told = "retry-after" in answer.said or _LIMIT.search(answer.body[:4096])
-    if answer.status != HTTPStatus.TOO_MANY_REQUESTS and not (answer.status == 403 and told):  # noqa: PLR2004  Forbidden
+    said, start = answer.said, answer.body[:4096]
+    limited: dict[int, bool] = {
+        HTTPStatus.TOO_MANY_REQUESTS: True,
+        HTTPStatus.FORBIDDEN: "retry-after" in said or bool(_LIMIT.search(start)),
+        HTTPStatus.OK: what == "POST /graphql" and bool(_GRAPHQL_LIMIT.search(start)),
+    }
+    if not limited.get(answer.status):
         return None
-    after, reset = answer.said.get("retry-after"), answer.said.get("x-ratelimit-reset", "")
+    after, reset = said.get("retry-after"), said.get("x-ratelimit-reset", "")
     if after is not None:
         return max(float(after), 1.0) if after.isdigit() else MINUTE
-    if answer.said.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+    if said.get("x-ratelimit-remaining") == "0" and reset.isdigit():
         # One more second: GitHub's clock has whole ones.
         return max(float(reset) - time.time(), 0.0) + 1.0
-    return MINUTE * 2.0**attempt
+    return MINUTE * 2.0 ** (attempt - 1)
 
 
 def elsewhere(what: str, url: str) -> GitHubError:

@@ -5,7 +5,6 @@ The token never goes there: whoever has the address needs none.
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,38 +14,26 @@ from github.Requester import Requester as PyGithubs
 
 from contribbot.errors import GitHubError, RefusedError
 from contribbot.github.auth import Server, is_loopback
-from contribbot.github.connection import TIMEOUT, OversizeError, read_body
+from contribbot.github.connection import TIMEOUT, Answer, OversizeError, read_body
 from contribbot.github.refusals import clean_line
 from contribbot.github.requester import Requester
-
-log: Final = logging.getLogger(__name__)
 
 _WHAT: Final = "fetching an artifact"
 
 
 def fetch(requester: Requester, path: str, *, most: int) -> bytes:
     """Return what lies where GitHub says that something lies."""
-    fault, waits = "", requester.waits
-    for attempt in range(waits.attempts):
-        if attempt:
-            log.warning("%s: %s; trying again", _WHAT, fault)
-            waits.sleep(waits.first * 2.0 ** (attempt - 1))
-        try:
-            return _fetch(_checked(requester.location(path), requester.server), most)
-        except OversizeError:
-            raise RefusedError(f"{_WHAT}: more than {most} bytes came", status=413) from None
-        except requests.HTTPError as error:
-            fault = str(error)
-        except requests.RequestException as error:
-            # The library's words quote the address, and its signature with it.
-            fault = f"the connection broke ({type(error).__name__})"
-    raise GitHubError(
-        f"{_WHAT}: {fault}, {waits.attempts} times",
-        hint="check the network and https://www.githubstatus.com, and run it again",
-    )
+
+    def exchange() -> Answer:
+        return _fetch(_checked(requester.location(path), requester.server), most)
+
+    answer = requester.wire.patiently(_WHAT, exchange)
+    if answer.status != HTTPStatus.OK:
+        raise GitHubError(f"{_WHAT}: its storage says {answer.status}")
+    return answer.body
 
 
-def _fetch(url: str, most: int) -> bytes:
+def _fetch(url: str, most: int) -> Answer:
     with requests.Session() as session:
         # A proxy has no business on this machine, and what .netrc says of the host is not sent.
         session.trust_env = not is_loopback(urlsplit(url).hostname or "")
@@ -55,11 +42,11 @@ def _fetch(url: str, most: int) -> bytes:
         with session.get(
             url, stream=True, timeout=TIMEOUT, allow_redirects=False, headers=plain
         ) as response:
-            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                raise requests.HTTPError(f"HTTP {response.status_code}")
-            if response.status_code != HTTPStatus.OK:
-                raise GitHubError(f"{_WHAT}: its storage says {response.status_code}")
-            return read_body(response, most)
+            try:
+                body = read_body(response, most)
+            except OversizeError:
+                raise RefusedError(f"{_WHAT}: more than {most} bytes came", status=413) from None
+            return Answer(response.status_code, {}, body)
 
 
 def _checked(url: str, server: Server) -> str:

@@ -26,7 +26,7 @@ from contribbot.github.auth import Server, Token
 from contribbot.github.cache import Cache
 from contribbot.github.connection import Exchange, Wire, elsewhere
 from contribbot.github.refusals import clean_line, refusal, words_of
-from contribbot.github.waits import MINUTE, Waits
+from contribbot.github.waits import Waits
 
 log: Final = logging.getLogger("contribbot.github")
 
@@ -36,8 +36,6 @@ JSON: Final = "application/vnd.github+json"
 #: What makes another one each time that it is sent. All else may be repeated: git's objects are
 #: named by their content, and a change to what it is already changes nothing.
 _ONCE: Final = re.compile(r"POST .*/(forks|pulls|comments|replies|dispatches)$")
-#: GraphQL answers 200 and says it inside, in either spelling.
-_GRAPHQL_LIMIT: Final = re.compile(r'"type"\s*:\s*"RATE_LIMIT(ED)?"')
 #: What answers must have of which more is read than whether they came.
 _SHAPES: Final[tuple[tuple[str, Mapping[str, type]], ...]] = (
     (r"/user$", {"login": str}),
@@ -69,11 +67,11 @@ class Requester(github.Requester.Requester):
         # must not grow under whoever goes through it.
         self.__last_requests = dict.fromkeys(("GET", "POST", "PUT", "PATCH"), 0.0)
         self.server, self.waits, self._token = server, waits, token
-        self._wire = Wire(server, token.secret, waits, Cache(cache, token.secret))
+        self.wire = Wire(server, token.secret, waits, Cache(cache, token.secret))
 
     def close(self) -> None:
         """Close the connections."""
-        self._wire.close()
+        self.wire.close()
         super().close()
 
     def requestJson(  # noqa: N802  PyGithub's name
@@ -83,15 +81,9 @@ class Requester(github.Requester.Requester):
     ) -> tuple[int, dict[str, str], str]:  # fmt: skip
         """Send a request and return what came; whatever is no success is an error of ours."""
         what, accept = f"{verb} {self.path_of(url)}", (headers or {}).get("Accept", JSON)
-        spent = 0.0
-        for times in range(11):
-            status, said, text = self.send(
-                verb, url, parameters, {**(headers or {}), "Accept": accept}, input
-            )
-            if url != self.graphql_url or not _GRAPHQL_LIMIT.search(text[:4096]):
-                break
-            self.waits.for_limit(MINUTE * 2.0**times, spent, what)
-            spent += MINUTE * 2.0**times
+        status, said, text = self.send(
+            verb, url, parameters, {**(headers or {}), "Accept": accept}, input
+        )
         if "json" in accept and (text or verb == "GET"):
             self._check(what, text)
         return status, said, text
@@ -113,7 +105,7 @@ class Requester(github.Requester.Requester):
         """Send a request; the answer is a success."""
         what = f"{verb} {self.path_of(url)}"
         log.debug("%s", what)
-        exchange = Exchange(self._wire, what, once=bool(_ONCE.match(what)), follow=follow)
+        exchange = Exchange(self.wire, what, once=bool(_ONCE.match(what)), follow=follow)
         with self.waits.write() if is_write(what, content) else contextlib.nullcontext():
             status, said, text = super().requestJson(
                 verb, url, parameters, headers, content, exchange

@@ -10,8 +10,12 @@ import pytest
 
 from contribbot.github import client
 from contribbot.github.waits import Waits
-from tests.contribute.gatetoy import Proved, make_proved, make_verified
+from tests.contribute.following import Post, make_post
+from tests.contribute.gatetoy import Proved, Table, make_proved, make_table, make_verified
+from tests.contribute.opening import Desk, make_desk
 from tests.github.handle import GitHub, serve
+from tests.github.state import Pull
+from tests.toy import Toy
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +41,35 @@ def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
 def verified(tmp_path_factory: pytest.TempPathFactory) -> Proved:
     """The toy's plain patch, without rules or template; copy it to change it."""
     return make_verified(tmp_path_factory.mktemp("verified"))
+
+
+@pytest.fixture
+def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
+    """A person with the proved patch, and the GitHub that it goes to."""
+    return make_table(proved.copy(tmp_path), github)
+
+
+@pytest.fixture
+def cached(proved: Proved) -> Iterator[None]:
+    """Let the machine have the pin of the proved patch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
+        yield
+
+
+@pytest.fixture
+def desk(toy: Toy, github: GitHub) -> Desk:
+    """A person with a queue of one patch, and a fork."""
+    return make_desk(toy, github)
+
+
+@pytest.fixture
+def post(toy: Toy, github: GitHub) -> Post:
+    """A person whose patch can have a pull request."""
+    return make_post(toy, github)
+
+
+@pytest.fixture
+def opened(post: Post) -> Pull:
+    """The pull request of the patch."""
+    return post.open()

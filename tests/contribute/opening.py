@@ -25,7 +25,7 @@ from tests.github.handle import GitHub
 from tests.github.server import Logged
 from tests.github.state import Pull, Repository, User
 from tests.github.wire import Request
-from tests.toy import GIT_ENV, Toy, git
+from tests.toy import FIXED, GIT_ENV, Toy, git
 
 #: What changes something on GitHub.
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -55,12 +55,14 @@ class Desk:
         waited: The seconds that were waited for.
         said: What a person was told about waiting.
         attested: What was to be attested: names of patches, and texts.
+        faults: What can be made to go wrong.
     """
 
     toy: Toy
     github: GitHub
     upstream: Repository
     me: User
+    faults: Faults = field(default_factory=Faults)
     title: str = "Multiply the sides"
     body: str = "## What\n\nAreas were sums.\n"
     waited: list[float] = field(default_factory=list)
@@ -122,6 +124,13 @@ class Desk:
             told = self.open(*names, client=client, dry_run=True, **asked)
             return told, list(planned(client.requester))
 
+    def __post_init__(self) -> None:
+        self.github.hooks.append(self.faults)
+
+    def change(self, text: str = FIXED + "\n\nUNIT = 1\n") -> None:
+        """Change the patch."""
+        self.toy.put_patch(patch=self.toy.format_patch({"src/toy/area.py": text}))
+
     def pulls(self) -> list[Pull]:
         """The upstream's pull requests."""
         return self.upstream.pulls()
@@ -162,9 +171,7 @@ class Desk:
         def push(_faults: Faults, _request: Request) -> None:
             theirs.append(self.github.commit(self.fork, "contribbot/area", {"x": b"1\n"}))
 
-        faults = Faults()
-        self.github.hooks.append(faults)
-        faults.arm(Fault("push", before=push), path=path, method="POST")
+        self.faults.arm(Fault("push", before=push), path=path, method="POST")
         return theirs
 
     def assert_as_am(self, *names: str, branch: str = "contribbot/area") -> None:
@@ -192,7 +199,10 @@ def _commits(repository: Path, what: str) -> list[Commit]:
 
 
 def make_desk(toy: Toy, github: GitHub, *, fork: bool = True) -> Desk:
-    """Put the toy upstream on the local GitHub, and a person with a fork beside it."""
+    """Put the toy upstream on the local GitHub, and a person with a queue beside it."""
+    if not any(toy.queue.glob("patches/*/patch.toml")):
+        toy.put_patch()
+        toy.put_queue(["area"])
     upstream = github.add_repository("example/toy", toy.upstream)
     me = github.add_user("ada")
     if fork:

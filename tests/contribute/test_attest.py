@@ -18,17 +18,12 @@ from contribbot.cli.show_contribute import visible
 from contribbot.contribute.attest import read, require
 from contribbot.contribute.model import Attestation
 from tests.contribute.attesttoy import ANSWERS, attested, file, posted
-from tests.contribute.gatetoy import CHANGES, Proved, Table, edit, make_proved, make_table
+from tests.contribute.gatetoy import CHANGES, Table, edit, make_proved, make_table
 from tests.contribute.terminal import LATE, Terminal, sitting
 from tests.github.handle import GitHub
 from tests.toy import AREA
 
 RUN = "from contribbot.cli.main import main\nmain()\n"
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 class Seat:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -16,15 +15,9 @@ from contribbot.errors import AttestationError
 from contribbot.files import write_atomically
 from tests.conftest import Program
 from tests.contribute.attesttoy import attested, file, posted
-from tests.contribute.gatetoy import Proved, Table, edit, make_table
-from tests.github.handle import GitHub
+from tests.contribute.gatetoy import Table, edit
 
 PATCH = "patches/area/0001-change.patch"
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 def put(path: str, before: str, after: str) -> Callable[[Table], None]:

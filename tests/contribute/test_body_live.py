@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from contribbot.contribute.body import Body, make_body
-from tests.contribute.gatetoy import LIVE, Proved, Table, make_table
+from tests.contribute.gatetoy import LIVE, Table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
-from tests.github.handle import GitHub
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 def about_the_template(table: Table, *options: str, **env: str) -> list[str]:

@@ -104,8 +104,6 @@ def test_a_branch_that_moved_away_is_named_and_nothing_is_written(
         "file above": {path: None, "src/toy/__init__.py": None, "src/toy": b"1\n"},
         "link": {path: None},
     }
-    toy.put_patch()
-    toy.put_queue(["area"])
     desk = make_desk(toy, github)
     if kind == "link":
         (toy.upstream / path).unlink()
@@ -130,8 +128,6 @@ def test_a_branch_that_moved_away_is_named_and_nothing_is_written(
 def test_a_patch_that_the_branch_has_is_upstream_already(
     toy: Toy, github: GitHub, *, moved: bool
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     desk = make_desk(toy, github)
     text = FIXED.replace('"""Areas."""', '"""Areas and more."""') if moved else FIXED
     github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})

@@ -22,10 +22,11 @@ import contribbot
 from contribbot.cli.main import app
 from contribbot.errors import ExitCode
 from tests.conftest import Program
-from tests.contribute.gatetoy import Proved, Table, make_table
+from tests.contribute.gatetoy import Table
 from tests.contribute.test_open_cli import attest
-from tests.github.handle import GitHub
 from tests.toy import git
+
+pytestmark = pytest.mark.usefixtures("cached")
 
 FROZEN: Final = Path(__file__).with_name("contracts.json")
 #: Each with `--json` where it takes that, in this order, on one queue.
@@ -116,13 +117,6 @@ def written(contracts: dict[str, JsonValue]) -> str:
         text = ",\n  ".join(lines) if isinstance(value, dict) else json.dumps(value)
         parts.append(f'"{part}": ' + (f"{{\n  {text}\n}}" if isinstance(value, dict) else text))
     return "{" + ",\n".join(parts) + "}\n"
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
-        yield make_table(proved.copy(tmp_path), github)
 
 
 def test_contracts_are_as_frozen(table: Table) -> None:

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +13,9 @@ from contribbot.queue.toml_edit import set_different
 from tests.contribute.gatetoy import (
     CHANGES,
     NOW,
-    Proved,
     Table,
     edit,
-    make_table,
 )
-from tests.github.handle import GitHub
 from tests.toy import AREA, FIXED
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
@@ -30,19 +25,6 @@ OTHERWISE = AREA.replace("return width + height", "return height * width")
 BESIDE = AREA.replace("return base * height / 2", "return 0.5 * base * height")
 
 SQUARED = AREA.replace("return side * side", "return side**2")
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
-
-
-@pytest.fixture
-def with_pin(table: Table, proved: Proved) -> Iterator[Table]:
-    """The same on a machine that has the pin."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
-        yield table
 
 
 def found(table: Table) -> dict[str, Candidate]:
@@ -56,8 +38,8 @@ def said(table: Table) -> list[tuple[int, tuple[str, ...]]]:
     ]
 
 
-def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(with_pin: Table) -> None:
-    table = with_pin
+@pytest.mark.usefixtures("cached")
+def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(table: Table) -> None:
     table.pull("beside", {"src/toy/area.py": BESIDE}, title="Triangles")
     table.pull("issue", {"docs/x.md": "x\n"}, title="Write about it", body="Closes #1.")
     table.pull("far", {"docs/y.md": "y\n"}, title="Nothing", body="See #11 and bob/toy#1.")
@@ -72,8 +54,9 @@ def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(with_pin:
     ]  # fmt: skip
 
 
-def test_a_squash_and_one_commit_of_several_are_known_again(with_pin: Table) -> None:
-    table, toy = with_pin, with_pin.toy
+@pytest.mark.usefixtures("cached")
+def test_a_squash_and_one_commit_of_several_are_known_again(table: Table) -> None:
+    toy = table.toy
     more = FIXED.replace("side * side", "side**2")
     base = toy.queue / "patches/area/0001-change.patch"
     git_again = toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
@@ -96,10 +79,10 @@ def commits(table: Table, branch: str, *changes: dict[str, bytes | None]) -> Non
     table.github.pull(table.upstream, fork, branch, title="A series", user=table.other)
 
 
+@pytest.mark.usefixtures("cached")
 def test_the_same_change_as_one_commit_of_a_larger_pull_request_is_known_again(
-    with_pin: Table,
+    table: Table,
 ) -> None:
-    table = with_pin
     same: dict[str, bytes | None] = {path: text.encode() for path, text in SAME.items()}
     commits(table, "series", {"docs/x.md": b"x\n"}, same, {"docs/y.md": b"y\n"})
     assert said(table) == [
@@ -108,8 +91,9 @@ def test_the_same_change_as_one_commit_of_a_larger_pull_request_is_known_again(
     ]  # fmt: skip
 
 
-def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(with_pin: Table) -> None:
-    table, toy = with_pin, with_pin.toy
+@pytest.mark.usefixtures("cached")
+def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(table: Table) -> None:
+    toy = table.toy
     more = toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
     (toy.queue / "patches/area/0002-more.patch").write_bytes(more)
     same: dict[str, bytes | None] = {path: text.encode() for path, text in SAME.items()}
@@ -117,13 +101,12 @@ def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(with_pin: Tabl
     assert said(table)[0][1][0] == "one of the patch's commits (patch-id)"
 
 
-def test_what_was_not_compared_whole_is_said(
-    with_pin: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("cached")
+def test_what_was_not_compared_whole_is_said(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "SERIES", 1)
-    with_pin.pull("beside", {"src/toy/area.py": BESIDE})
-    with_pin.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=with_pin.github.add_user("eve"))
-    assert "the commits of 1 of 2 pull requests were compared" in with_pin.gate().limits
+    table.pull("beside", {"src/toy/area.py": BESIDE})
+    table.pull("otherwise", {"src/toy/area.py": OTHERWISE}, user=table.github.add_user("eve"))
+    assert "the commits of 1 of 2 pull requests were compared" in table.gate().limits
 
 
 def test_without_the_pin_functions_are_those_of_the_hunks_and_it_is_said(table: Table) -> None:

@@ -47,11 +47,6 @@ from tests.toy import Toy, record
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
 
 
-@pytest.fixture
-def post(toy: Toy, github: GitHub) -> Post:
-    return make_post(toy, github)
-
-
 def text_of(post: Post) -> str:
     """Run `follow` and return what a person reads."""
     return "\n".join(follow_lines(post.look().report))

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -18,23 +17,15 @@ from tests.contribute.gatetoy import (
     CHANGES,
     MESSAGE,
     NOW,
-    Proved,
     Table,
     edit,
-    make_table,
 )
-from tests.github.handle import GitHub
 from tests.test_cli import imported
 from tests.toy import FIXED
 
 PATCH = "patches/area/0001-change.patch"
 NO_DOCS = '"none needed: nothing that users see."'
 RULES_FILE = "upstreams/contributing/toy.toml"
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 def states(gate: Gate) -> dict[str, str]:
@@ -251,3 +242,10 @@ def test_what_failed_comes_before_what_is_not_known(table: Table) -> None:
 @pytest.mark.parametrize("command", [["gate", "area"], ["body", "area"]], ids=" ".join)
 def test_offline_nothing_loads_what_speaks_to_github(table: Table, command: list[str]) -> None:
     assert not {"github", "pypi_simple"} & imported(table.toy, *command, "--offline")
+
+
+def test_the_trailer_is_shown_so_that_a_person_sees_whom_it_names(table: Table) -> None:
+    edit(table.toy, "Assisted-by: A model", "Assisted-by: Eve, by hand \x1b[2J", PATCH)
+    rows = judge(table.queue, "area", None).rows
+    row = next(row for row in rows if row.rule == "ai-trailer")
+    assert (row.state, row.seen) == ("passed", "in the commit: Assisted-by: Eve, by hand")

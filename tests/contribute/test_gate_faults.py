@@ -1,25 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from contribbot.contribute.duplicates import look_file
 from contribbot.contribute.model import Gate, RowState
 from contribbot.github.waits import Waits
-from tests.contribute.gatetoy import Proved, Table, make_table
+from tests.contribute.gatetoy import Table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
-from tests.github.handle import GitHub
 from tests.github.wire import Answer, Request
 from tests.toy import AREA
 
 OTHERWISE = AREA.replace("return width + height", "return height * width")
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 #: What may pass when the request is made again, or only spoils this one answer.

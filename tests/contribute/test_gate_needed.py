@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Row
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import history
-from tests.contribute.gatetoy import CHANGES, NOW, Proved, Table, edit, make_table
-from tests.github.handle import GitHub
+from tests.contribute.gatetoy import CHANGES, NOW, Table, edit
 from tests.github.state import Pull
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Table:
-    return make_table(proved.copy(tmp_path), github)
 
 
 def published(table: Table) -> Pull:

@@ -13,10 +13,9 @@ from tests.toy import FIXED, Toy
 
 
 @pytest.fixture
-def post(toy: Toy, github: GitHub) -> Post:
-    made = make_post(toy, github)
-    made.open()
-    return made
+def post(post: Post) -> Post:
+    post.open()
+    return post
 
 
 def judged(post: Post) -> Landing:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import typer
@@ -13,23 +11,13 @@ from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
 from contribbot.cli.options import Settings
+from contribbot.cli.show_contribute import RequestView, request_lines
 from contribbot.contribute import attest as attest_module
 from contribbot.contribute.body import make_body
-from tests.contribute.gatetoy import Proved, Table, edit, make_proved, make_table
+from tests.contribute.gatetoy import Table, edit
 from tests.contribute.opening import WRITES
-from tests.github.handle import GitHub
 
-
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> Proved:
-    return make_proved(tmp_path_factory.mktemp("proved"))
-
-
-@pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRIBBOT_CACHE", str(proved.cache))
-        yield make_table(proved.copy(tmp_path), github)
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 def attest(table: Table) -> None:
@@ -132,3 +120,15 @@ def test_an_unknown_patch_and_a_wrong_token_have_their_exit_codes(table: Table) 
     assert ran.exit_code == 3
     assert "ghp_nobodys" not in ran.output
     assert table.upstream.pulls() == []
+
+
+def test_a_rehearsal_that_would_send_nothing_says_so() -> None:
+    assert request_lines([]) == ["nothing was sent, and nothing would be"]
+
+
+def test_a_rehearsal_lists_what_it_would_send() -> None:
+    one = RequestView(method="POST", path="/repos/a/b/git/refs", what="make the branch c\x1b[31m")
+    first, second = request_lines([one])
+    assert first == "nothing was sent; these requests would be:"
+    assert second.startswith("  POST  /repos/a/b/git/refs  make the branch c")
+    assert "\x1b" not in second

@@ -17,14 +17,7 @@ from contribbot.errors import ContribbotError
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.handle import GitHub
 from tests.lifetoy import snapshot
-from tests.toy import FIXED, Toy
-
-
-@pytest.fixture
-def desk(toy: Toy, github: GitHub) -> Desk:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return make_desk(toy, github)
+from tests.toy import Toy
 
 
 def test_a_token_for_the_fork_alone_is_enough(desk: Desk) -> None:
@@ -81,7 +74,7 @@ def test_what_a_person_opened_is_found_and_not_opened_again(desk: Desk) -> None:
     )
     (done,) = desk.open(handoff=True)
     assert (done.reference, done.pull_was) == ("example/toy#1", "kept")
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    desk.change()
     desk.body = "Words.\n"
     (done,) = desk.open()
     (pull,) = desk.pulls()
@@ -97,8 +90,6 @@ def test_what_a_person_opened_is_found_and_not_opened_again(desk: Desk) -> None:
 def test_a_rehearsal_names_every_write_and_makes_none(
     toy: Toy, github: GitHub, *, fork: bool
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     desk = make_desk(toy, github, fork=fork)
     before = snapshot(toy.queue)
     (would,), planned = desk.rehearse()
@@ -117,7 +108,7 @@ def test_a_rehearsal_names_every_write_and_makes_none(
 
 def test_a_rehearsal_of_an_update(desk: Desk) -> None:
     desk.open()
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    desk.change()
     desk.body = "Words.\n"
     before = snapshot(desk.toy.queue)
     (would,), planned = desk.rehearse()

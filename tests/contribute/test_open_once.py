@@ -8,27 +8,12 @@ from github.Repository import Repository
 from contribbot.cli.show_contribute import opened_lines
 from contribbot.errors import OpeningError
 from tests.contribute.opening import WRITES, Desk, make_desk
-from tests.github.faults import EXISTS, FORBIDDEN, Fault, Faults
+from tests.github.faults import EXISTS, FORBIDDEN, Fault, moved
 from tests.github.handle import GitHub
 from tests.github.state import Repository as Kept
-from tests.github.wire import Answer, Request
-from tests.toy import AREA, FIXED, Toy
+from tests.toy import AREA, Toy
 
 ELSEWHERE = '[contribution]\nbranch = "other"\n'
-
-
-@pytest.fixture
-def desk(toy: Toy, github: GitHub) -> Desk:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return make_desk(toy, github)
-
-
-def no_fork(toy: Toy, github: GitHub) -> Desk:
-    """Let the person have no fork."""
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return make_desk(toy, github, fork=False)
 
 
 def assert_not_opened_again(desk: Desk) -> None:
@@ -89,7 +74,7 @@ def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
     desk.github.commit(desk.upstream, "release", {"other": b"1\n"})
     (pull,) = desk.pulls()
     pull.base_ref = "release"
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    desk.change()
     before = desk.branch()
     with pytest.raises(OpeningError, match=r"example/toy#1 goes to release, .* to main"):
         desk.open()
@@ -101,15 +86,9 @@ def rename(desk: Desk, repository: Kept) -> None:
     known, owner = desk.github.state.repositories, repository.owner.login
     known[f"{owner}/new"] = known.pop(f"{owner}/toy")
     repository.name = "new"
-
-    def moved(_faults: Faults, request: Request) -> Answer:
-        new = desk.github.base + request.path.replace(f"{owner}/toy", f"{owner}/new")
-        said = {"message": "Moved Permanently", "url": new, "documentation_url": new}
-        return Answer(301, {**said}, {"Location": new})
-
-    faults = Faults()
-    desk.github.hooks.append(faults)
-    faults.arm(Fault("moved", before=moved), path=f"^/repos/{owner}/toy(/|$)", times=0)
+    desk.faults.arm(
+        moved(f"{owner}/toy", f"{owner}/new"), path=f"^/repos/{owner}/toy(/|$)", times=0
+    )
 
 
 @pytest.mark.parametrize("whose", ["upstream", "fork"])
@@ -117,7 +96,7 @@ def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> 
     desk.open()
     fork = desk.fork
     rename(desk, desk.upstream if whose == "upstream" else fork)
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    desk.change()
     (done,) = desk.open()
     assert (done.reference, done.branch_was) == (f"{desk.upstream.full_name}#1", "moved")
     assert len(desk.pulls()) == 1
@@ -126,7 +105,7 @@ def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> 
 
 
 def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> None:
-    desk = no_fork(toy, github)
+    desk = make_desk(toy, github, fork=False)
     github.commit(desk.upstream, "main", {"src/toy/area.py": b"nothing\n"})
     with pytest.raises(OpeningError, match="no longer applies"):
         desk.open()
@@ -136,7 +115,7 @@ def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> No
 
 @pytest.mark.parametrize("kind", ["another name", "unrelated", "fork of another"])
 def test_a_fork_may_have_another_name(toy: Toy, github: GitHub, kind: str) -> None:
-    desk = no_fork(toy, github)
+    desk = make_desk(toy, github, fork=False)
     name = "ada/toy-1"  # as GitHub calls it where ada/toy is something else
     if kind == "another name":
         name = github.fork(desk.upstream, desk.me, "mine").full_name
@@ -157,7 +136,7 @@ def test_a_fork_may_have_another_name(toy: Toy, github: GitHub, kind: str) -> No
 def test_a_first_fork_fits_into_twelve_requests_as_well(
     toy: Toy, github: GitHub, *, moved: bool
 ) -> None:
-    desk = no_fork(toy, github)
+    desk = make_desk(toy, github, fork=False)
     if moved:
         text = AREA.replace('"""Areas."""', '"""All areas."""')
         github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
@@ -167,7 +146,7 @@ def test_a_first_fork_fits_into_twelve_requests_as_well(
 
 
 def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitHub) -> None:
-    desk = no_fork(toy, github)
+    desk = make_desk(toy, github, fork=False)
     # One of another name was there, of which nobody knew.
     fork = github.fork(desk.upstream, desk.me, "mine")
     theirs = github.commit(fork, "contribbot/area", {"theirs": b"1\n"})
@@ -184,8 +163,6 @@ def test_a_branch_in_the_way_of_the_name_is_said(desk: Desk) -> None:
 
 
 def test_bringing_ones_own_branch_up_to_date_is_said(toy: Toy, github: GitHub) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     github.state.lagging_forks = True
     desk = make_desk(toy, github)
     text = AREA.replace('"""Areas."""', '"""All areas."""')
@@ -197,19 +174,17 @@ def test_bringing_ones_own_branch_up_to_date_is_said(toy: Toy, github: GitHub) -
 @pytest.mark.parametrize("fault", [FORBIDDEN, EXISTS], ids=str)
 def test_a_branch_moves_without_graphql_as_well(desk: Desk, fault: Fault) -> None:
     desk.open()
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
-    faults = Faults()
-    desk.github.hooks.append(faults)
-    faults.arm(fault, path="^/graphql$")
+    desk.change()
+    desk.faults.arm(fault, path="^/graphql$")
     (done,) = desk.open()
-    assert faults.struck
+    assert desk.faults.struck
     assert (done.branch_was, desk.branch()) == ("moved", done.head)
     assert desk.github.count("PATCH", "/git/refs/") == 1
 
 
 def test_a_push_between_the_last_look_and_the_move_is_not_overwritten(desk: Desk) -> None:
     desk.open()
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": FIXED + "\n\nUNIT = 1\n"}))
+    desk.change()
     theirs = desk.meddle("^/graphql$")
     with pytest.raises(OpeningError, match="contribbot did not make"):
         desk.open()

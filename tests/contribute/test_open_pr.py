@@ -17,13 +17,6 @@ from tests.toy import AREA, FIXED, Toy
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture
-def desk(toy: Toy, github: GitHub) -> Desk:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return make_desk(toy, github)
-
-
 def test_a_pull_request_is_opened_as_a_draft_with_what_git_am_makes(desk: Desk) -> None:
     (done,) = desk.open()
     assert [name for name, _ in desk.attested] == ["area"]

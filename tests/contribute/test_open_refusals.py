@@ -21,13 +21,6 @@ from tests.github.wire import Answer, Request
 from tests.toy import AREA, Toy
 
 
-@pytest.fixture
-def desk(toy: Toy, github: GitHub) -> Desk:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return make_desk(toy, github)
-
-
 def assert_nothing_done(desk: Desk) -> None:
     """GitHub and the journal are as they were."""
     assert not any(one.method in WRITES for one in desk.github.requests)
@@ -77,8 +70,6 @@ def test_an_archived_fork(desk: Desk) -> None:
 def test_a_missing_fork_is_made_and_waited_for(
     toy: Toy, github: GitHub, polls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     desk = make_desk(toy, github, fork=False)
     github.state.forks_ready_after = polls
     desk.open()
@@ -91,8 +82,6 @@ def test_a_missing_fork_is_made_and_waited_for(
 
 
 def test_a_fork_that_is_never_made_ends_with_a_word(toy: Toy, github: GitHub) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
     desk = make_desk(toy, github, fork=False)
     github.state.forks_ready_after = 10_000
     with pytest.raises(GitHubError, match="still making the fork"):
@@ -102,8 +91,6 @@ def test_a_fork_that_is_never_made_ends_with_a_word(toy: Toy, github: GitHub) ->
 
 def lagging(toy: Toy, github: GitHub) -> Desk:
     """Let a fork lag behind on workflows, and its owner have a token that may not write those."""
-    toy.put_patch()
-    toy.put_queue(["area"])
     desk = make_desk(toy, github)
     desk.me.tokens[0] = dataclasses.replace(desk.me.tokens[0], scopes=("public_repo",))
     github.commit(desk.upstream, "main", {".github/workflows/ci.yml": b"on: push\n"})
@@ -121,11 +108,9 @@ def test_a_fork_that_lags_behind_is_brought_up_to_date_first(toy: Toy, github: G
 
 def test_a_fork_that_must_not_be_brought_up_to_date_gets_its_branch(desk: Desk) -> None:
     desk.github.commit(desk.upstream, "main", {"other": b"1\n"})
-    faults = Faults()
-    desk.github.hooks.append(faults)
-    faults.arm(EXISTS, path="/merge-upstream$")
+    desk.faults.arm(EXISTS, path="/merge-upstream$")
     (done,) = desk.open()
-    assert faults.struck
+    assert desk.faults.struck
     assert "main of ada/toy could not be brought up to date" in " ".join(done.notes)
     desk.assert_as_am()
 
@@ -156,9 +141,7 @@ def test_an_organisation_that_forbids_a_kind_of_token_is_quoted(desk: Desk) -> N
     def forbids(_faults: Faults, _request: Request) -> Answer:
         return Answer(403, {"message": FORBIDS})
 
-    faults = Faults()
-    desk.github.hooks.append(faults)
-    faults.arm(Fault("forbids", before=forbids), path="^/repos/example/toy", times=0)
+    desk.faults.arm(Fault("forbids", before=forbids), path="^/repos/example/toy", times=0)
     with pytest.raises(TokenError, match="of a kind that the organisation does not take") as raised:
         desk.open()
     assert "forbids access via a personal access token (classic)" in raised.value.message

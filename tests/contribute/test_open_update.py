@@ -8,30 +8,17 @@ from contribbot.contribute.open_pr import range_text
 from contribbot.contribute.publication import text_digest
 from contribbot.errors import OpeningError
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
-from tests.contribute.opening import WRITES, Desk, make_desk
-from tests.github.faults import FORBIDDEN, Faults
-from tests.github.handle import GitHub
-from tests.toy import FIXED, Toy
+from tests.contribute.opening import WRITES, Desk
+from tests.github.faults import FORBIDDEN
+from tests.toy import FIXED
 
 BETTER = FIXED.replace("area = width * height", "area = height * width")
-
-
-@pytest.fixture
-def desk(toy: Toy, github: GitHub) -> Desk:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    return make_desk(toy, github)
-
-
-def change(desk: Desk, text: str = BETTER) -> None:
-    """Change the patch."""
-    desk.toy.put_patch(patch=desk.toy.format_patch({"src/toy/area.py": text}))
 
 
 def test_a_changed_patch_moves_the_branch_of_the_same_pull_request(desk: Desk) -> None:
     desk.open()
     first = desk.branch()
-    change(desk)
+    desk.change(BETTER)
     desk.body = "## What\n\nAreas were sums, and are products.\n"
     (done,) = desk.open()
     desk.assert_as_am()
@@ -50,7 +37,7 @@ def test_a_changed_patch_moves_the_branch_of_the_same_pull_request(desk: Desk) -
 
 def test_what_changed_is_told_once(desk: Desk) -> None:
     desk.open()
-    change(desk)
+    desk.change(BETTER)
     desk.open()
     events = desk.events()
     again = desk.requests(desk.open)
@@ -61,9 +48,9 @@ def test_what_changed_is_told_once(desk: Desk) -> None:
 
 def test_changes_that_were_never_told_are_told_together(desk: Desk) -> None:
     desk.open()
-    change(desk)
+    desk.change(BETTER)
     desk.open()
-    change(desk, BETTER.replace("return area", "return abs(area)"))
+    desk.change(BETTER.replace("return area", "return abs(area)"))
     desk.open()
     bodies = [one.body for one in desk.pulls()[0].issue.comments]
     assert ["v1 to v2" in bodies[0], "v2 to v3" in bodies[1]] == [True, True]
@@ -71,7 +58,7 @@ def test_changes_that_were_never_told_are_told_together(desk: Desk) -> None:
 
 def test_an_update_takes_few_requests(desk: Desk) -> None:
     desk.open()
-    change(desk)
+    desk.change(BETTER)
     made = desk.requests(desk.open)
     # The branch is looked at a second time just before it moves, and then there is the comment.
     assert len(made) <= 12 + 1 + 2
@@ -144,7 +131,7 @@ def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) 
             desk.fork, "contribbot/area", {"theirs": b"1\n"}, "Theirs\n", who=stranger
         )
         name = "Stranger"
-    change(desk)
+    desk.change(BETTER)
     before = len(desk.github.requests)
     with pytest.raises(OpeningError, match=r"did not make|nobody noted") as raised:
         desk.open(up_to_date=True)
@@ -156,7 +143,7 @@ def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) 
 
 def test_a_commit_that_comes_in_between_is_not_overwritten(desk: Desk) -> None:
     desk.open()
-    change(desk)
+    desk.change(BETTER)
     theirs = desk.meddle("/git/commits$")
     with pytest.raises(OpeningError, match="contribbot did not make"):
         desk.open()
@@ -171,7 +158,7 @@ def test_a_pull_request_that_ended_is_said_with_the_next_step(desk: Desk, how: s
         desk.github.merge(pull)
     else:
         pull.issue.state, pull.issue.closed_at = "closed", desk.github.state.clock.now()
-    change(desk)
+    desk.change(BETTER)
     before = desk.branch()
     with pytest.raises(OpeningError, match=r"example/toy#1") as raised:
         desk.open()
@@ -219,9 +206,7 @@ def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
 
 def test_a_draft_that_github_keeps_a_draft_says_where_to_press(desk: Desk) -> None:
     desk.open()
-    faults = Faults()
-    desk.github.hooks.append(faults)
-    faults.arm(FORBIDDEN, path="^/graphql$")
+    desk.faults.arm(FORBIDDEN, path="^/graphql$")
     (done,) = desk.open(ready=True)
     assert "mark it ready on its page" in " ".join(done.notes)
     assert (done.state, desk.pulls()[0].draft) == ("draft", True)

@@ -15,7 +15,7 @@ from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
 from contribbot.queue.load import Queue, load_queue
 from contribbot.verify.pipeline import Options
 from tests.conftest import Program
-from tests.contribute.following import AREA, Post, make_github, make_post, tree_of
+from tests.contribute.following import AREA, Post, make_github, tree_of
 from tests.contribute.test_follow import close_it
 from tests.github.faults import SERVER_ERROR
 from tests.github.handle import GitHub
@@ -26,11 +26,6 @@ from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy, record
 
 __all__ = ["history", "releases"]
-
-
-@pytest.fixture
-def post(toy: Toy, github: GitHub) -> Post:
-    return make_post(toy, github)
 
 
 def needed(

@@ -11,20 +11,14 @@ from contribbot.contribute.reviews import reviews, rows_of, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.requester import Requester
 from contribbot.github.waits import Waits
-from tests.contribute.following import AREA, LINE, Post, make_post
+from tests.contribute.following import AREA, LINE, Post
 from tests.contribute.test_follow import HOSTILE
 from tests.github.faults import FORBIDDEN
-from tests.github.handle import GitHub
 from tests.github.state import ReviewComment as Written
 from tests.github.state_social import add_comment, add_reply, add_review, add_review_comment
-from tests.toy import FIXED, Toy
+from tests.toy import FIXED
 
-
-@pytest.fixture
-def post(toy: Toy, github: GitHub) -> Post:
-    made = make_post(toy, github)
-    made.open()
-    return made
+pytestmark = pytest.mark.usefixtures("opened")
 
 
 def ask(post: Post, text: str = "Why?", line: int = LINE) -> Written:

@@ -1,7 +1,7 @@
 """What can go wrong on the way to GitHub and back, made to happen at a chosen request.
 
     faults = Faults()
-    server.hooks.append(faults)          # after the hook that validates
+    server.hooks.append(faults)
     faults.arm(RESET_AFTER, number=3)    # the third request from now on
     ...
     assert faults.struck                 # else the test showed nothing
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -37,20 +38,11 @@ _START: Final = 30.0
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
-
-    Attributes:
-        name: What it is called in a test's name.
-        before: What happens instead of the handler, for a fault of that kind.
-        after: What happens to the answer after the handler acted, for the others.
-        kills: Whether it ends the client, so that only a client of its own process can meet it.
-        passing: Whether the same request, made again soon, may well be answered.
-    """
+    """What happens instead of the handler, or to its answer; whether another try may succeed."""
 
     name: str
     before: Before | None = None
     after: After | None = None
-    kills: bool = False
     passing: bool = False
 
     def __str__(self) -> str:
@@ -71,16 +63,12 @@ class _Armed:
     method: str | None
     path: re.Pattern[str]
     times: int
-    seen: int = 0
+    met: int = 0
 
 
 @dataclass
 class Faults(Hook):
-    """The hook that makes them happen.
-
-    Attributes:
-        struck: Each fault that happened, with the request that met it.
-    """
+    """The hook that makes them happen; `struck` has each that did, with its request."""
 
     struck: list[tuple[Fault, str]] = field(default_factory=list)
     _armed: list[_Armed] = field(default_factory=list)
@@ -90,23 +78,10 @@ class Faults(Hook):
     _pid: int = 0
 
     def arm(
-        self,
-        fault: Fault,
-        *,
-        number: int = 1,
-        method: str | None = None,
-        path: str = "",
+        self, fault: Fault, *, number: int = 1, method: str | None = None, path: str = "",
         times: int = 1,
-    ) -> None:
-        """Let a fault happen.
-
-        Args:
-            fault: What.
-            number: At which of the requests that fit, counted from 1 and from now.
-            method: Only requests of this method fit.
-            path: Only paths in which this expression is found fit.
-            times: At how many in a row; 0: at all from then on.
-        """
+    ) -> None:  # fmt: skip
+        """Let it happen at the n-th request from now that fits, so many times; 0: from then on."""
         with self._lock:
             self._armed.append(_Armed(fault, number, method, re.compile(path), times))
 
@@ -122,8 +97,7 @@ class Faults(Hook):
 
     def kill(self) -> None:
         """Kill the victim, as soon as it is known."""
-        if not self._started.wait(_START):
-            raise AssertionError("a fault was to kill the client, and nobody said which process")
+        assert self._started.wait(_START), "nobody said which process a fault was to kill"
         os.kill(self._pid, signal.SIGKILL)
 
     def before(self, request: Request) -> Answer | None:
@@ -147,13 +121,13 @@ class Faults(Hook):
     def _meets(self, request: Request) -> Fault | None:
         """Count the request for every armed fault; return the first whose turn it is."""
         found = None
-        for one in self._armed:
-            if one.method not in {None, request.method} or not one.path.search(request.path):
+        for armed in self._armed:
+            if armed.method not in {None, request.method} or not armed.path.search(request.path):
                 continue
-            one.seen += 1
-            late = one.seen - one.number
-            if found is None and late >= 0 and (one.times == 0 or late < one.times):
-                found = one.fault
+            armed.met += 1
+            late = armed.met - armed.number
+            if found is None and late >= 0 and (armed.times == 0 or late < armed.times):
+                found = armed.fault
         return found
 
 
@@ -162,17 +136,9 @@ def _says(
     *, passing: bool = False,
 ) -> Fault:  # fmt: skip
     """Make a fault that answers an error of GitHub's, and nothing was done."""
-
-    def before(_faults: Faults, request: Request) -> Answer:
-        del request
-        body: dict[str, str] = {
-            "message": message,
-            "documentation_url": "https://docs.github.com/rest",
-            "status": str(status),
-        }
-        return Answer(status, {**body}, headers())
-
-    return Fault(name, before=before, passing=passing)
+    body = {"message": message, "status": str(status)}
+    return Fault(name, lambda _faults, _request: Answer(status, {**body}, headers()),
+                 passing=passing)  # fmt: skip
 
 
 def _hang_up(_faults: Faults, _what: Request | Answer) -> Answer:
@@ -186,14 +152,11 @@ def _kill(faults: Faults, _what: Request | Answer) -> Answer:
 
 def _exists(_faults: Faults, request: Request) -> Answer:
     """Answer as if another had made the same just before."""
-    if request.path.endswith("/pulls"):
-        error = {
-            "resource": "PullRequest",
-            "code": "custom",
-            "message": "A pull request already exists for somebody:branch.",
-        }
-        return Answer(422, {"message": "Validation Failed", "errors": [{**error}]})
-    return Answer(422, {"message": "Reference already exists"})
+    if not request.path.endswith("/pulls"):
+        return Answer(422, {"message": "Reference already exists"})
+    words = "A pull request already exists for somebody:branch."
+    error = {"resource": "PullRequest", "code": "custom", "message": words}
+    return Answer(422, {"message": "Validation Failed", "errors": [{**error}]})
 
 
 def _page(status: int) -> Answer:
@@ -222,13 +185,8 @@ def primary_limit(seconds: int) -> Fault:
 
     def headers() -> dict[str, str]:
         reset = int(time.time()) + seconds
-        return {
-            "X-RateLimit-Limit": "5000",
-            "X-RateLimit-Remaining": "0",
-            "X-RateLimit-Used": "5000",
-            "X-RateLimit-Reset": str(reset),
-            "X-RateLimit-Resource": "core",
-        }
+        return {"X-RateLimit-Limit": "5000", "X-RateLimit-Remaining": "0",
+                "X-RateLimit-Reset": str(reset)}  # fmt: skip
 
     message = "API rate limit exceeded for user ID 1."
     return _says(f"403-limit-{seconds}s", 403, message, headers, passing=True)
@@ -236,11 +194,20 @@ def primary_limit(seconds: int) -> Fault:
 
 def secondary_limit(status: int, seconds: int) -> Fault:
     """Make a fault: too much in too short a time, to be tried again after some seconds."""
-    message = (
-        "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
-    )
+    message = "You have exceeded a secondary rate limit. Please wait a few minutes."
     name = f"{status}-secondary-{seconds}s"
     return _says(name, status, message, lambda: {"Retry-After": str(seconds)}, passing=True)
+
+
+def moved(old: str, new: str) -> Fault:
+    """Make a fault: a repository was renamed, and GitHub says where it is now, with the query."""
+
+    def before(_faults: Faults, request: Request) -> Answer:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        target = request.base + request.path.replace(f"/repos/{old}", f"/repos/{new}") + query
+        return Answer(301, {"message": "Moved Permanently", "url": target}, {"Location": target})
+
+    return Fault("moved", before=before)
 
 
 RESET_BEFORE: Final = Fault("reset-before", before=_hang_up, passing=True)
@@ -255,8 +222,8 @@ BAD_GATEWAY: Final = Fault("502", before=lambda _faults, _request: _page(502), p
 BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _f, _answer: _page(502), passing=True)
 UNAVAILABLE: Final = Fault("503", before=lambda _faults, _request: _page(503), passing=True)
 TRUNCATED: Final = Fault("truncated", after=_truncate, passing=True)
-KILL_BEFORE: Final = Fault("kill-before", before=_kill, kills=True)
-KILL_AFTER: Final = Fault("kill-after", after=_kill, kills=True)
+KILL_BEFORE: Final = Fault("kill-before", before=_kill)
+KILL_AFTER: Final = Fault("kill-after", after=_kill)
 
 #: Everything that can go wrong and leaves the client alive.
 WIRE_FAULTS: Final = (
@@ -264,8 +231,6 @@ WIRE_FAULTS: Final = (
     secondary_limit(429, 1), NOT_FOUND, CONFLICT, EXISTS, SERVER_ERROR, BAD_GATEWAY,
     BAD_GATEWAY_AFTER, UNAVAILABLE, TRUNCATED, slow(0.3),
 )  # fmt: skip
-#: And what ends it.
-ALL_FAULTS: Final = (*WIRE_FAULTS, KILL_BEFORE, KILL_AFTER)
 #: To whoever uses the client, each is like another one; `tests/github` tells them apart.
 _ALIKE: Final = frozenset({
     "502", "502-after",  # as `reset-before` and `reset-after`
@@ -279,6 +244,6 @@ _ALIKE: Final = frozenset({
 def each(faults: Iterable[Fault]) -> list[ParameterSet]:
     """Return faults to parametrize a test with; those that are like another are slow."""
     return [
-        pytest.param(one, id=str(one), marks=[pytest.mark.slow] if one.name in _ALIKE else [])
-        for one in faults
+        pytest.param(fault, id=str(fault), marks=[pytest.mark.slow] if fault.name in _ALIKE else [])
+        for fault in faults
     ]

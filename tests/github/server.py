@@ -1,10 +1,10 @@
-"""The HTTP side of the local GitHub: threads, hooks, the log, ETags and rate limits.
+"""The HTTP side of the local GitHub: threads, hooks, the log, ETags.
 
     server = LocalServer(State(folder)); server.start(); ...; server.stop()
 
 Whatever no handler models gets a 501 that names it and is kept in `server.broken`; the fixture
-fails the test then. A hook is an object with `before` and `after` (see `Hook`), appended to
-`server.hooks`; hooks are called in their order, outside of any lock, in the connection's thread.
+fails the test then. Hooks are called in their order, outside of any lock, in the connection's
+thread; `HangUpError` out of one resets the connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import hashlib
 import http.server
 import importlib
 import itertools
-import pkgutil
 import re
 import socket
 import struct
@@ -24,29 +23,21 @@ import traceback
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-import tests.github
 from tests.github.state import State
 from tests.github.wire import Answer, HangUpError, Request, UnmodelledError, find_route
+
+for room in ("graphql", "routes_actions", "routes_git", "routes_talk"):
+    importlib.import_module(f"tests.github.{room}")  # they register their routes
 
 
 class Hook:
     """Something around each request; override what is wanted."""
 
     def before(self, request: Request) -> Answer | None:
-        """See a request before its handler. An answer given here is sent and nothing is done.
-
-        Raises:
-            HangUpError: Reset the connection; the server did not act.
-        """
+        """See a request before its handler. An answer given here is sent and nothing is done."""
 
     def after(self, request: Request, answer: Answer) -> Answer:
-        """See the answer after the handler acted, and return what is sent.
-
-        A 304 and its ETag are decided later, so the answer is always whole here.
-
-        Raises:
-            HangUpError: Reset the connection; the server did act.
-        """
+        """See the whole answer after the handler acted, and return what is sent."""
         del request
         return answer
 
@@ -67,14 +58,9 @@ class Logged:
 
 
 class LocalServer:
-    """The server.
-
-    Args:
-        state: What it serves.
-    """
+    """The server."""
 
     def __init__(self, state: State) -> None:
-        load_routes()
         self.state = state
         self.hooks: list[Hook] = []
         self.requests: list[Logged] = []
@@ -86,12 +72,8 @@ class LocalServer:
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
-        state.base = f"http://127.0.0.1:{self._http.server_address[1]}"
-
-    @property
-    def base(self) -> str:
-        """The URL to reach it, for GITHUB_API_URL."""
-        return self.state.base
+        #: The URL to reach it, for GITHUB_API_URL.
+        self.base = state.base = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def start(self) -> None:
         """Answer from now on."""
@@ -107,36 +89,23 @@ class LocalServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def answer(self, request: Request) -> Answer:
-        """Answer one request.
-
-        Raises:
-            HangUpError: A hook says so.
-        """
+        """Answer one request, and log it."""
         status = 0
         try:
             final = self._conditional(request, self._act(request))
             status = final.status
         finally:
-            self.requests.append(
-                Logged(
-                    request.number,
-                    request.method,
-                    request.path,
-                    request.query,
-                    status,
-                    "if-none-match" in request.headers,
-                    request.user.login if request.user else None,
-                    request.body,
-                    dict(request.headers),
-                )
-            )
+            user = request.user.login if request.user else None
+            self.requests.append(Logged(
+                request.number, request.method, request.path, request.query, status,
+                "if-none-match" in request.headers, user, request.body, dict(request.headers),
+            ))  # fmt: skip
         return final
 
     def _act(self, request: Request) -> Answer:
         """Run the hooks and the handler."""
         try:
-            found = find_route(request.method, request.path)
-            if found is not None:
+            if (found := find_route(request.method, request.path)) is not None:
                 request.route, request.parameters = found
             for hook in self.hooks:
                 if (instead := hook.before(request)) is not None:
@@ -154,13 +123,11 @@ class LocalServer:
 
     def _conditional(self, request: Request, answer: Answer) -> Answer:
         """Give the answer to a GET its ETag, or say that nothing changed."""
-        answer.headers.setdefault("X-GitHub-Request-Id", f"LOCAL:{request.number:06X}")
         if request.method != "GET" or answer.status != http.HTTPStatus.OK:
             return answer
         digest = hashlib.sha256(answer.body() + answer.headers.get("Link", "").encode())
         etag = f'W/"{digest.hexdigest()}"'
         answer.headers.setdefault("ETag", etag)
-        answer.headers.setdefault("Cache-Control", "private, max-age=60, s-maxage=60")
         asked = re.findall(r'"[^"]*"', request.headers.get("if-none-match", ""))
         if etag.removeprefix("W/") in asked and answer.cut is None:
             if request.user is not None and request.route is not None:
@@ -208,23 +175,22 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         """Say nothing on standard error."""
 
     def _serve(self) -> None:
-        """Answer one request."""
-        split = urlsplit(self.path)
+        """Answer one request, or reset the connection (RST, and no orderly end)."""
+        split, owner = urlsplit(self.path), self.server.owner
         request = Request(
-            number=next(self.server.owner.numbers),
-            method=self.command,
-            path=split.path,
-            query=dict(parse_qsl(split.query, keep_blank_values=True)),
-            headers={name.lower(): value for name, value in self.headers.items()},
-            body=self.rfile.read(int(self.headers.get("Content-Length", "0"))),
-            state=self.server.owner.state,
-        )
+            next(owner.numbers), self.command, split.path,
+            dict(parse_qsl(split.query, keep_blank_values=True)),
+            {name.lower(): value for name, value in self.headers.items()},
+            self.rfile.read(int(self.headers.get("Content-Length", "0"))), owner.state,
+        )  # fmt: skip
         try:
-            answer = self.server.owner.answer(request)
+            self._send(owner.answer(request))
         except HangUpError:
-            self._reset()
-            return
-        self._send(answer)
+            self.close_connection = True
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.rfile.close()
+            self.connection.close()
 
     # The names that the base class calls.
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve  # noqa: N815
@@ -242,19 +208,4 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         self._headers_buffer: list[bytes]
         self._headers_buffer.append(b"\r\n" + sent)
         self.flush_headers()
-        if answer.cut is not None:
-            self.close_connection = True
-
-    def _reset(self) -> None:
-        """Reset the connection (RST, and no orderly end)."""
-        self.close_connection = True
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.rfile.close()
-        self.connection.close()
-
-
-def load_routes() -> None:
-    """Import every module of this package that registers handlers."""
-    for module in pkgutil.iter_modules(tests.github.__path__):
-        if module.name.startswith("routes_") or module.name == "graphql":
-            importlib.import_module(f"tests.github.{module.name}")
+        self.close_connection = self.close_connection or answer.cut is not None

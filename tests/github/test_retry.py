@@ -163,7 +163,7 @@ def test_a_limit_that_names_no_time_is_at_least_a_minute(scene: Scene) -> None:
     patience = Patience()
     with author(scene, patience.waits()) as ours:
         assert ours.me == "author"
-    assert patience.slept == [120, 240]
+    assert patience.slept == [60, 120]
 
 
 @pytest.mark.parametrize("word", ["RATE_LIMITED", "RATE_LIMIT"])

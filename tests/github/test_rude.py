@@ -9,7 +9,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from urllib.parse import urlencode
 
 import pytest
 
@@ -21,7 +20,7 @@ from tests.github import faults as f
 from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
 from tests.github.scene import make_scene, text
-from tests.github.wire import Answer, Request
+from tests.github.wire import Answer
 
 
 class _Rude(socketserver.ThreadingTCPServer):
@@ -132,16 +131,9 @@ def test_nobody_there() -> None:
     assert isinstance(caught.value, ContribbotError)
 
 
-def _moved(_faults: f.Faults, request: Request) -> Answer | None:
-    """Answer as GitHub does for the old name of a repository: by its number, with the query."""
-    target = request.path.replace("/repos/old/name", "/repos/upstream/project")
-    query = f"?{urlencode(request.query)}" if request.query else ""
-    return Answer(301, {"message": "Moved"}, {"Location": f"{request.base}{target}{query}"})
-
-
 def test_a_renamed_repository_is_followed_by_reads_alone(github: GitHub) -> None:
     scene = make_scene(github)
-    scene.faults.arm(f.Fault("moved", before=_moved), path="^/repos/old/name", times=0)
+    scene.faults.arm(f.moved("old/name", "upstream/project"), path="^/repos/old/name", times=0)
     with client(github, scene.author.tokens[0].text) as ours:
         assert ours.repository("old/name").complete().full_name == "upstream/project"
         # With its query: without it, this would list all that is open.
