@@ -6,9 +6,10 @@ writes, to see what a plan makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
@@ -25,8 +26,14 @@ from contribbot.runners.model import Plan
 from contribbot.runners.plan import make_plan
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import _no_pause, github, proved
+from tests.github.state_actions import Storage
 from tests.records import made_up
 from tests.toy import Toy
+
+if TYPE_CHECKING:
+    from tests.github.handle import GitHub
+    from tests.runners.desk import Desk
+    from tests.runners.homing import Home
 
 __all__ = ["_no_pause", "github", "proved"]
 
@@ -135,6 +142,30 @@ def ranged(toy: Toy) -> Ranged:
     made.patch("area")
     made.put(MI300 + HOSTED)
     return made
+
+
+@pytest.fixture
+def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
+    """A queue on the local GitHub, with a run whose jobs wait."""
+    from tests.runners.homing import make_home
+
+    with Storage().running() as storage:
+        made = make_home(ranged, github, storage)
+        made.begin()
+        yield made
+
+
+@pytest.fixture
+def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A queue on the local GitHub, with a workflow that can be dispatched."""
+    from tests.runners.desk import WORKFLOW, Desk
+    from tests.runners.homing import make_home
+
+    ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
+    with Storage().running() as storage:
+        made = Desk(make_home(ranged, github, storage))
+        monkeypatch.setattr("contribbot.runners.dispatch.sleep", made.sleep)
+        yield made
 
 
 def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:

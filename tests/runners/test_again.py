@@ -14,9 +14,6 @@ from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged
 from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, packed, states, why
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
-)
 
 AGAIN = f"{RAN}-again"
 CELL = "gpu area gfx942"

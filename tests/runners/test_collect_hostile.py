@@ -22,9 +22,6 @@ from tests.runners.homing import (
     unpacked,
     why,
 )
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
-)
 
 
 def test_altered_on_the_way_its_seal_made_anew(home: Home) -> None:
