@@ -35,7 +35,6 @@ from contribbot.github import git_objects as remote
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import head_of
 from contribbot.github.git_objects import SUBMODULE, Author, commit_id
-from contribbot.github.git_objects import Entry as Entry_carryover
 from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.lifecycle.stack import Landed, land, own_pin, series_of, with_dependencies
 from contribbot.model.patch import Patch
@@ -177,7 +176,7 @@ class Made:
     author: Author
     message: str
     #: What it changes in the tree of the commit before it.
-    changes: tuple[Entry_carryover, ...]
+    changes: tuple[remote.Entry, ...]
 
     @property
     def subject(self) -> str:
@@ -352,9 +351,9 @@ class _Run:
             one.step.message.decode("utf-8"),
             # What goes comes first: a file may take the place of a folder.
             tuple(
-                Entry_carryover(change.path)
+                remote.Entry(change.path)
                 if change.mode == NOTHING
-                else Entry_carryover(change.path, change.mode, change.blob)
+                else remote.Entry(change.path, change.mode, change.blob)
                 for change in sorted(found, key=lambda change: change.mode != NOTHING)
             ),
         )
