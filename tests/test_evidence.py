@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from contribbot.model.evidence import Outcome, StageResult, names_of, seal_of
 from contribbot.queue.load import Queue, load_queue
+from contribbot.verify.check import installed_digest
 from contribbot.verify.evidence import State, judge_record
 from tests.conftest import Program, dig
 from tests.contribute.tracked import tracked_queue
@@ -140,6 +141,27 @@ def test_a_moved_tag_makes_a_record_stale(toy: Toy, program: Program) -> None:
     # Offline, what the store knows stands.
     toy.upstream.rename(toy.root / "gone")
     assert check(program)[:2] == (0, "fresh")
+
+
+def test_an_edited_editable_install_and_path_are_in_the_key_of_outcomes(tmp_path: Path) -> None:
+    site, editable, path = (tmp_path / name for name in ("site", "editable", "path"))
+    info = site / "toolbox-1.0.dist-info"
+    for folder in (info, editable, path / "deep"):
+        folder.mkdir(parents=True)
+    told = {"url": editable.as_uri(), "dir_info": {"editable": True}}
+    (info / "direct_url.json").write_text(json.dumps(told))
+    digests = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(site))
+        patch.setenv("PYTHONPATH", str(path))
+        for file in (None, editable / "tool.py", path / "deep/help.py", path / "deep/notes.txt"):
+            if file:
+                file.write_text("x = 1\n")
+            installed_digest.cache_clear()
+            digests.append(installed_digest())
+        installed_digest.cache_clear()
+    assert len(set(digests)) == 3
+    assert digests[2] == digests[3]
 
 
 def test_an_empty_queue_says_that_it_has_no_records(toy: Toy, program: Program) -> None:

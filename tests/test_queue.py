@@ -9,10 +9,11 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.git.patch_format import check_form, paths
+from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
 from contribbot.queue.load import find_line, load_queue
 from contribbot.verify.stages.style import message_problems
-from tests.toy import FIXED, one_check
+from tests.toy import FIXED, git, one_check
 
 if TYPE_CHECKING:
     from tests.conftest import Program
@@ -273,6 +274,36 @@ def test_style_looks_at_the_change(
     ran = program("verify", "area")
     assert ran.code == 1
     assert said in ran.out
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "said"),
+    [
+        ("mixed.txt", b"a\r\nc\r\nb\n", ""),
+        ("kept.raw", b"x\r\ny\r\n", ""),
+        ("run.bat", b"echo\r\nmore\r\n", ""),
+        ("a.md", b"a \n", ""),
+        ("plain.txt", b"a\r\n", "plain.txt:1: trailing whitespace"),
+        ("mixed.txt", b"a \r\nb\n", "mixed.txt:1: trailing whitespace"),
+        ("a.tab", b"\tx\n", "a.tab:1: tab in indent"),
+    ],
+)
+def test_style_goes_by_gitattributes_and_the_line_endings_of_a_file(
+    toy: Toy, program: Program, path: str, content: bytes, said: str
+) -> None:
+    rules = "*.md whitespace=-blank-at-eol\n*.raw -text\n*.bat text eol=crlf\n"
+    toy.write(".gitattributes", f"{rules}*.tab whitespace=tab-in-indent\n")
+    for name in ("mixed.txt", "kept.raw", "run.bat", "a.md", "plain.txt", "a.tab"):
+        toy.write(name, b"a\r\nb\n" if name in {"mixed.txt", "kept.raw"} else b"z\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "Files with rules")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    toy.put_patch(patch=toy.format_patch({path: content}), files=(path,), checks="")
+    toy.put_queue(["area"])
+    style = program("verify", "area", "--json").stages()["style"]
+    assert said in style.reason
+    assert (style.outcome is Outcome.PASSED) is not bool(said), style.reason
 
 
 def test_sign_off_is_asked_for_where_the_upstream_asks(toy: Toy, program: Program) -> None:

@@ -214,7 +214,7 @@ class CheckRun:
             "failed": failures,
             "skipped": list(self.skipped),
             **({"partly": list(self.partly)} if self.partly else {}),
-            **({"status": self.status} if self.status else {}),
+            **({"status": self.status} if self.status and not self.failed else {}),
             "trouble": self.told,
             **({"kind": self.trouble} if self.trouble else {}),
             **({"broken": str(self.broken)} if self.broken else {}),

@@ -543,8 +543,9 @@ def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
     record = next((known.queue / "evidence/area").glob("*.json"))
     document = json.loads(record.read_text())
     for stage in document["predicate"]["contribbot"]["stages"]:
-        for failure in stage["details"].get("base", {}).get("failed", []):
-            failure["message"] = "ERROR: file or directory not found: tests/test_area.py"
+        for side in ("base", "again"):
+            for failure in stage["details"].get(side, {}).get("failed", []):
+                failure["message"] += ": file or directory not found: tests/test_area.py"
     document["contribbot_seal"] = seal_of(document)
     record.write_text(json.dumps(document))
     assert "| `red` | CPU | 2 fail | 2 pass |" in make_body(load_queue(known.queue), "area").text

@@ -81,11 +81,16 @@ def test_two_records_that_say_the_same_are_one_figure(toy: Toy, record: Path) ->
 
 def test_two_records_that_differ_are_two_figures(toy: Toy, record: Path) -> None:
     def change(details: dict[str, JsonValue]) -> None:
-        stages = details["stages"]
-        assert isinstance(stages, list)
-        one = next(each for each in stages if isinstance(each, dict) and each["stage"] == "witness")
-        assert isinstance(one, dict)
-        details_of(one)["executed"] = 0
+        (one,) = stages_of(details, "witness")
+        one["reason"] = "1 of 2 added statements ran (50%)"
+        told, seen = dig(one, "details"), dig(one, "details", "files", "src/toy/area.py")
+        assert isinstance(told, dict)
+        assert isinstance(seen, dict)
+        told["executed"], seen["executed"], seen["not_executed"] = 1, [10], [11]
+        for check in stages_of(details, "reproduce"):
+            lines = dig(check, "details", "witness")
+            if isinstance(lines, dict) and lines:
+                lines["src/toy/area.py"] = [10]
 
     another(record, change)
     figures = gather(load_queue(toy.queue), "area")
@@ -161,11 +166,13 @@ def another_message(details: dict[str, JsonValue]) -> None:
     for one in stages_of(details, "reproduce"):
         if one["outcome"] != "passed":
             continue
-        failed = dig(one, "details", "base", "failed")
-        assert isinstance(failed, list)
-        for each in failed:
-            assert isinstance(each, dict)
-            each["message"] = "AssertionError: 7"
+        for side in ("base", "again"):
+            run = details_of(one).get(side)
+            failed = run["failed"] if isinstance(run, dict) else []
+            assert isinstance(failed, list)
+            for each in failed:
+                assert isinstance(each, dict)
+                each["message"] = f"{each['message']} and more"
 
 
 def another_compiler(details: dict[str, JsonValue]) -> None:

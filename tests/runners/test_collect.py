@@ -112,7 +112,7 @@ def never_began(home: Home) -> None:
          "no such pin; fetch it"),
         (lambda home: seen(home, Outcome.FAILED, 1), CellState.REFUTED,
          "reproduce: on-gpu: fails on the patched tree: it: made up"),
-        (lambda home: seen(home, Outcome.UNAVAILABLE), CellState.OPEN, "reproduce: made up"),
+        (lambda home: seen(home, Outcome.UNAVAILABLE), CellState.OPEN, "made up"),
     ],
 )  # fmt: skip
 def test_what_a_job_left_and_what_becomes_of_its_cell(

@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from contribbot.git.patch_format import Change
+from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import CommitRules
 from contribbot.verify.job import Finding, Job, Unit
@@ -99,23 +100,30 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
 
 
 def _whitespace(job: Job, changed: list[Change]) -> list[str]:
-    """Ask git; a file whose lines end in CR and LF may keep that."""
+    """Ask git, by the patched tree's own .gitattributes; a line may end as its file's lines do."""
     problems = _checked(job)
     if not problems:
         return []
-    dos = [change.path for change in changed if _ends_in_crlf(job, change.path)]
+    dos = [change.path for change in changed if _has_crlf(job, change.path)]
     if not dos:
         return problems
     rest = _checked(job, "--", ".", *(f":(exclude,literal){path}" for path in dos))
-    kept = ("-c", "core.whitespace=cr-at-eol")
-    return rest + _checked(job, "--", *(f":(literal){path}" for path in dos), rules=kept)
+    return rest + _checked(job, "--", *(f":(literal){path}" for path in dos), crlf=True)
 
 
-def _checked(job: Job, *paths: str, rules: tuple[str, ...] = ()) -> list[str]:
+def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
     """Return what git objects to in the change of some paths, or of all."""
-    done = job.store.git(
-        *rules, "diff-tree", "--check", "--no-color", job.trees.base, job.trees.patched, *paths,
-        accept=(0, 2),
+    # The store keeps bytes as they are, whatever .gitattributes says. Here it counts: git reads
+    # it from the index, where there is a work tree that lacks it.
+    scratch, tree = Store(job.fresh_folder()), job.fresh_folder()
+    objects = {"GIT_OBJECT_DIRECTORY": str(job.store.path / "objects")}
+    scratch.git("init", "--quiet", "--bare")
+    at = (f"--work-tree={tree}", "-c", "core.bare=false", "-c", "core.quotePath=false")
+    rules = ("-c", "core.whitespace=cr-at-eol") if crlf else ()
+    scratch.git(*at, "read-tree", job.trees.patched, env=objects)
+    done = scratch.git(
+        *at, *rules, "diff-index", "--cached", "--check", "--no-color", job.trees.base, *paths,
+        env=objects, accept=(0, 2),
     )  # fmt: skip
     return [
         f"{found['where'].decode('utf-8', 'replace')}: {found['what'].decode('utf-8', 'replace')}"
@@ -123,9 +131,9 @@ def _checked(job: Job, *paths: str, rules: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def _ends_in_crlf(job: Job, path: str) -> bool:
-    before = job.store.file(f"{job.trees.base}:{path}") or b""
-    return b"\n" in before and before.count(b"\r\n") == before.count(b"\n")
+def _has_crlf(job: Job, path: str) -> bool:
+    """Say whether some line of the base's file ends in CR and LF, so that others may."""
+    return b"\r\n" in (job.store.file(f"{job.trees.base}:{path}") or b"")
 
 
 def _reach(job: Job, changed: list[Change]) -> list[str]:
