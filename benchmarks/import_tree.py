@@ -37,7 +37,7 @@ def _import(archive: Path, spec: SdistSource, folder: Path) -> Path:
     """Import an archive into a fresh store; return the store."""
     store = open_store(folder, "bench")
     upstream = Upstream(name="bench", repository="bench/bench")
-    pin = Pin(upstream="bench", tag="v1", sources=(spec,))
+    pin = Pin(upstream="bench", tag=f"v{spec.version}", sources=(spec,))
     job = Job(pin, spec, upstream, store, Silent())
     with store.exclusive():
         import_archive(job, archive)

@@ -215,6 +215,14 @@ def start(
         raise MachineError(f"{argv[0]}: not allowed to run it") from error
 
 
+def converse(
+    argv: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a program that answers what it is asked, and ends with its input."""
+    pipe = subprocess.PIPE
+    return start(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+
+
 def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandError | NoSpaceError:
     """Return the error that says how a program failed."""
     text = stderr.decode("utf-8", "replace").strip()

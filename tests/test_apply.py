@@ -53,6 +53,7 @@ def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_pat
     )  # fmt: skip
 
     ours = apply(store, toy.commit, tmp_path, patch).applied[0]
+    assert apply(store, toy.commit, tmp_path, patch).commit == ours.commit
 
     git(toy.upstream, "am", "-q", "--keep-non-patch", stdin=patch)
     form = "--format=%T%n%an %ae %ad%n%B"
@@ -61,29 +62,24 @@ def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_pat
     assert ours.subject == "[AMD] Multiply: a title [with] brackets"
 
 
-def test_the_same_series_gives_the_same_commits(toy: Toy, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("moved", "said"),
+    [
+        ("# one\n# two\n" + AREA, "src/toy/area.py:9 at offset +2"),
+        # The outermost line of context is another one.
+        (
+            AREA.replace("def triangle(base, height)", "def triangle(b, h)"),
+            "src/toy/area.py:8 with fuzz 1",
+        ),
+    ],
+    ids=["offset", "fuzz"],
+)
+def test_what_git_allows_for_is_said(
+    toy: Toy, store: Store, tmp_path: Path, moved: str, said: str
+) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
-    first = apply(store, toy.commit, tmp_path, patch)
-    assert apply(store, toy.commit, tmp_path, patch).commit == first.commit
-
-
-def test_an_offset_is_said(toy: Toy, store: Store, tmp_path: Path) -> None:
-    patch = toy.format_patch({"src/toy/area.py": FIXED})
-    base = moved_base(toy, store, "# one\n# two\n" + AREA)
-
-    applied = apply(store, base, tmp_path, patch).applied[0]
-
-    assert [one.phrase for one in applied.adjustments] == ["src/toy/area.py:9 at offset +2"]
-
-
-def test_fuzz_is_said(toy: Toy, store: Store, tmp_path: Path) -> None:
-    patch = toy.format_patch({"src/toy/area.py": FIXED})
-    # The outermost line of context is another one.
-    base = moved_base(toy, store, AREA.replace("def triangle(base, height)", "def triangle(b, h)"))
-
-    applied = apply(store, base, tmp_path, patch).applied[0]
-
-    assert [one.phrase for one in applied.adjustments] == ["src/toy/area.py:8 with fuzz 1"]
+    applied = apply(store, moved_base(toy, store, moved), tmp_path, patch).applied[0]
+    assert [one.phrase for one in applied.adjustments] == [said]
 
 
 def test_a_conflict_has_hunk_file_pin_and_three_sides(

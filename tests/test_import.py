@@ -14,7 +14,6 @@ from contribbot.model.patch import PatchFile
 from contribbot.queue.import_ import (
     Given,
     is_plain,
-    prefixed,
     read_mbox,
     read_one,
     read_range,
@@ -230,7 +229,10 @@ def test_standard_input_with_a_cover_letter_and_crlf(toy: Toy, mine: Path) -> No
 
 def test_a_bare_diff(toy: Toy, mine: Path, tmp_path: Path) -> None:
     diff = git(mine, "diff", "--no-color", "-U3", "v1.0", "fix")
-    assert b"diff --git src/toy/area.py src/toy/area.py" in diff  # the clone has diff.noprefix
+    (toy.root / "x.diff").write_bytes(diff)
+    # The clone has diff.noprefix.
+    assert_refused(toy, toy.root / "x.diff", said="a diff without a/ and b/ before its paths")
+    diff = git(mine, "-c", "diff.noprefix=false", "diff", "--no-color", "-U3", "v1.0", "fix")
     (toy.root / "x.diff").write_bytes(diff)
     assert_refused(toy, toy.root / "x.diff", said="x.diff: it does not say who wrote it")
     given = ("--author", "Ada Example <ada@example.com>")
@@ -282,7 +284,7 @@ DEP3 = (
     ],
 )  # fmt: skip
 def test_what_stands_above_a_diff(head: bytes, author: str, message: str) -> None:
-    mail = read_one("sub/the-name.patch", head + HUNK, 1, ADA if not head else Given())
+    mail = read_one("sub/the-name.patch", head + HUNK, ADA if not head else Given())
     rows, _, body = mail.content.decode().partition("\n\n")
     subject = next(row for row in rows.splitlines() if row.startswith("Subject: [PATCH] "))
     said = subject.removeprefix("Subject: [PATCH] ") + "\n\n" + body.partition("\n---\n")[0]
@@ -299,6 +301,7 @@ def test_a_series_that_is_not_right(toy: Toy, tmp_path: Path) -> None:
         ("# nothing\n", "no patches in it"),
         ("gone.patch\n", "series:1: gone.patch: no such file"),
         ("\nx.patch -p2\n", "series:2: x.patch has -p2"),
+        ("x.patch -p0\n", "x.patch has -p0"),
         ("x.patch -R\n", "x.patch has -R"),
     ):
         series.write_text(text)
@@ -310,16 +313,6 @@ def test_a_series_that_is_not_right(toy: Toy, tmp_path: Path) -> None:
     assert_refused(toy, folder, "-", said="- stands alone")
     assert_refused(toy, tmp_path / "gone", said="gone: no such file or folder")
     assert_refused(toy, toy.upstream, said="no patches in it; name the commits too")
-
-
-def test_removed_lines_that_look_like_headers_stay() -> None:
-    diff = (
-        b"--- x\n+++ x\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n same\n--- y\n+++ y\n@@ -0,0 +1 @@\n+z\n"
-    )
-    assert prefixed(diff) == (
-        b"--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n same\n"
-        b"--- a/y\n+++ b/y\n@@ -0,0 +1 @@\n+z\n"
-    )
 
 
 def test_an_encoded_mail_is_written_anew(toy: Toy) -> None:

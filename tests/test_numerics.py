@@ -137,6 +137,22 @@ def test_what_is_no_such_tensor_fails_plainly(change: object, words: str) -> Non
     )
 
 
+#: A tensor that gives itself out for what it should be.
+LIAR = type("Liar", (torch.Tensor,), {
+    "detach": lambda self: torch.ones(self.shape), "as_subclass": lambda self, _type: self,
+    "__sub__": lambda self, _other: torch.zeros(self.shape),
+    "__getitem__": lambda self, _key: torch.ones(self.shape),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_tensor_that_lies_is_found_out(*, exact: bool) -> None:
+    right = torch.ones(4)
+    wrong: torch.Tensor = torch.Tensor.as_subclass(right + 1, LIAR)
+    found = compare_exact(wrong, right) if exact else judged(wrong, right.clone(), right.double())
+    assert found.mismatches == 4
+
+
 def test_references_must_fit_each_other() -> None:
     usual, exact = softmaxes(torch.float16)
     for reference, same, words in (

@@ -303,6 +303,32 @@ def test_the_body_counts_where_a_head_alone_changes(toy: Toy, program: Program) 
     assert ran.report().verdict == "proved", ran.out
 
 
+@pytest.mark.parametrize(("runs", "verdict"), [(True, "proved"), (False, "incomplete")])
+def test_what_is_deleted_counts_where_nothing_is_added(
+    toy: Toy, program: Program, verdict: str, *, runs: bool
+) -> None:
+    toy.write("src/toy/more.py", "def twice(value):\n    value += 1\n    return value * 2\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-qm", "More")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    fixed = {"src/toy/more.py": "def twice(value):\n    return value * 2\n"}
+    text = (
+        "    assert twice(3) == 6\n" if runs
+        else "    assert 'value += 1' not in inspect.getsource(twice)\n"
+    )  # fmt: skip
+    toy.put_patch(
+        patch=toy.format_patch({**fixed}), files=tuple(fixed), checks=one_check(reason="assert"),
+        check_files={"test_red.py": "import inspect\nfrom toy.more import twice\n\n\n"
+                     f"def test_it():\n{text}"},
+    )  # fmt: skip
+    toy.put_queue(["area"])
+    ran = program("verify", "area", "--json")
+    assert ran.report().verdict == verdict, ran.out
+    share = ran.stages()["witness"].reason
+    assert share.startswith(f"{int(runs)} of 1 deleted statements ran")
+
+
 def test_a_socket_fits_into_a_runs_folder(toy: Toy, program: Program) -> None:
     put(toy, (
         "import os\nfrom toy.area import rectangle\n\n\ndef test_it():\n"

@@ -470,7 +470,7 @@ def test_patches_above_that_conflict_wait_for_a_person(program: Program, toy: To
     assert [one.event.why for one in versions(toy.queue, "cube")] == [
         "before refresh of area", "refresh of area",
     ]  # fmt: skip
-    assert range_diff(load_queue(toy.queue), "cube", 1, 2).text
+    assert range_diff(load_queue(toy.queue), "cube", 1, 2).range_diff
 
 
 def test_force_leaves_patches_above_broken(program: Program, toy: Toy) -> None:
@@ -626,7 +626,7 @@ def test_killed_before_the_queue_was_written_it_is_done_again(
     git(tree, "commit", "-q", "--amend", "-m", "More words")
     done = refreshing.refresh(load_queue(queue), "area")
 
-    assert (done.files, done.refused) == (("0001-More-words.patch",), ())
+    assert (done.patch_files, done.refused) == (("0001-More-words.patch",), ())
     assert done.version == 3
     mboxes = [(queue / f"history/area/v{number}.mbox").read_bytes() for number in (1, 2, 3)]
     for mbox, words in zip(

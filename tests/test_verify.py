@@ -225,6 +225,18 @@ def test_the_output_of_a_crash_a_hang_and_an_exit_is_kept(toy: Toy, program: Pro
     assert again.stages()["reproduce red"].cached is False, "a crash may not be remembered"
 
 
+def test_a_reason_that_takes_for_ever_ends_with_the_run(toy: Toy, program: Program) -> None:
+    text = f"def test_it():\n    raise ValueError({40 * 'a'!r} + '!')\n"
+    checks = one_check(reason="^ValueError: (a+)+$", more="timeout = 8\n")
+    toy.put_patch(checks=checks, check_files={"test_red.py": text})
+    toy.put_queue(["area"])
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.code == 3
+    assert "hung in test_red.py::test_it" in ran.stages()["reproduce red"].reason
+
+
 def test_children_of_a_check_do_not_outlive_it(toy: Toy, program: Program, tmp_path: Path) -> None:
     marker = tmp_path / "alive"
     body = (

@@ -70,7 +70,7 @@ def test_the_same_files_on_another_pin_are_a_version(changed: Toy) -> None:
     queue = load_queue(changed.queue)
     assert record(queue, before, queue.patch("area"), why="rebase") == 3
     compared = range_diff(queue, "area", 2, 3)
-    assert re.fullmatch(r"1:  [0-9a-f]+ = 1:  [0-9a-f]+ Multiply .*\n", compared.text)
+    assert re.fullmatch(r"1:  [0-9a-f]+ = 1:  [0-9a-f]+ Multiply .*\n", compared.range_diff)
 
 
 def test_a_kill_before_the_record_is_made_good_by_the_next(changed: Toy) -> None:
@@ -179,7 +179,7 @@ def test_a_version_is_compared_on_what_it_stood_on(toy: Toy) -> None:
     record(second, below_before, second.patch("area"), why="refresh")
     compared = range_diff(second, "upper", 1)
     assert (compared.old, compared.new, compared.same) == ("v1", "files", True)
-    assert " = 1: " in compared.text
+    assert " = 1: " in compared.range_diff
 
 
 def test_a_version_whose_release_left_the_queue_can_be_compared(
@@ -197,7 +197,7 @@ def test_a_version_whose_release_left_the_queue_can_be_compared(
     queue = load_queue(changed.queue)
     assert queue.pin("toy", "v1.0") is None
     compared = range_diff(queue, "area", 1)
-    assert "-+    area = width * height" in compared.text
+    assert "-+    area = width * height" in compared.range_diff
     assert versions(changed.queue, "area")[0].event.base.commit == old
     assert history_folder(changed.queue, "area").is_dir()
     assert not list(tmp_path.rglob("cache/runs/*/*"))

@@ -40,6 +40,7 @@ from contribbot.bench.verdict import (
     judge_results,
     number,
     ratio_text,
+    short,
 )
 from contribbot.model.evidence import Outcome
 from contribbot.process import kill_group, lifeline, start, tracked
@@ -423,7 +424,7 @@ class _Session:
         for turn in range(pair.number, pair.number + self._claim.rounds_a_pair):
             for child, side, seconds in sides if turn % 2 else sides[::-1]:
                 measured = child.ask(Measured, "measure")
-                seconds.append(measured.seconds)
+                seconds.append(short(measured.seconds))
                 side.samples = measured.samples
         for (_, side, seconds), made in zip(sides, prepared, strict=True):
             side.seconds.append(seconds)
@@ -466,12 +467,19 @@ def _ceilings(child: Worker, cases: Sequence[CaseInfo]) -> Ceilings | None:
     if not matmul and not any(info.bytes_moved for info in cases):
         return None
     try:
-        return child.ask(Ceilings, "ceilings", matmul=matmul)
+        return _shortened(child.ask(Ceilings, "ceilings", matmul=matmul))
     except TroubleError as trouble:
         if trouble.kind in _FATAL:
             raise _stop("while the ceilings were measured", trouble) from trouble
         # Nothing is claimed about them.
         return None
+
+
+def _shortened(ceilings: Ceilings) -> Ceilings:
+    rates = {name: short(rate) for name, rate in ceilings.matmul_rate.items()}
+    return ceilings.model_copy(
+        update={"copy_rate": short(ceilings.copy_rate), "matmul_rate": rates}
+    )
 
 
 @contextlib.contextmanager
@@ -499,10 +507,6 @@ def _stop(what: str, trouble: TroubleError, verdict: Verdict | None = None) -> _
     meant, lasting = _meaning(trouble)
     where = "" if trouble.kind == "missing" else f"{what} on the {trouble.side}: "
     return _StopError(verdict or meant, where + trouble.text, lasting=lasting)
-
-
-#: Digits of a measured number that are kept; none is good to more.
-_DIGITS: Final = 6
 
 
 def conclude(result: BenchResult, claim: Claim) -> tuple[Outcome, str, bool]:
@@ -563,6 +567,7 @@ def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonV
         "text": case.text,
         "bytes_moved": case.info.bytes_moved,
         "flops": case.info.flops,
+        **({"matmul": case.info.matmul} if case.info.matmul else {}),
         "results": str(case.results.finding) if case.results else None,
         "not_compared": case.info.not_compared,
         "rtol": case.info.rtol,
@@ -572,16 +577,16 @@ def case_details(case: CaseResult, ceilings: Ceilings | None) -> dict[str, JsonV
     }
     if case.ratio is not None:
         details["rounds"] = sum(len(rounds) for rounds in case.patched.seconds)
-        details["pairs"] = [_short(one) for one in case.ratios]
+        details["pairs"] = [*case.ratios]
         details["ratio"] = {
-            "median": _short(case.ratio.median),
-            "low": _short(case.ratio.low),
-            "high": _short(case.ratio.high),
-            "confidence": _short(case.ratio.confidence),
+            "median": case.ratio.median,
+            "low": case.ratio.low,
+            "high": case.ratio.high,
+            "confidence": case.ratio.confidence,
             "noise": is_noise(case.ratio),
         }
     if case.memory_ratio is not None and case.base.memory:
-        details["memory_ratio"] = _short(case.memory_ratio)
+        details["memory_ratio"] = case.memory_ratio
     return details
 
 
@@ -591,23 +596,23 @@ def _side(taken: Measurements, info: CaseInfo, ceilings: Ceilings | None) -> dic
         return details
     time = taken.time
     details |= {
-        "seconds": _short(time.median),
-        "low": _short(time.low),
-        "high": _short(time.high),
-        "rounds": [_short(one) for rounds in taken.seconds for one in rounds],
+        "seconds": time.median,
+        "low": time.low,
+        "high": time.high,
+        "rounds": [one for rounds in taken.seconds for one in rounds],
         "samples": taken.samples,
     }
     if info.bytes_moved:
         rate = info.bytes_moved / time.median
-        details["bytes_per_second"] = _short(rate)
+        details["bytes_per_second"] = short(rate)
         if ceilings is not None:
-            details["of_copy"] = _short(rate / ceilings.copy_rate)
+            details["of_copy"] = short(rate / ceilings.copy_rate)
     if info.flops:
         rate = info.flops / time.median
-        details["flops_per_second"] = _short(rate)
+        details["flops_per_second"] = short(rate)
         ceiling = ceilings.matmul_rate.get(info.matmul or "") if ceilings is not None else None
         if ceiling:
-            details["of_matmul"] = _short(rate / ceiling)
+            details["of_matmul"] = short(rate / ceiling)
     return details
 
 
@@ -617,12 +622,6 @@ def ceiling_details(ceilings: Ceilings | None) -> JsonValue:
         return None
     return {
         "device": ceilings.device,
-        "copy_bytes_per_second": _short(ceilings.copy_rate),
-        "matmul_flops_per_second": {
-            name: _short(rate) for name, rate in ceilings.matmul_rate.items()
-        },
+        "copy_bytes_per_second": ceilings.copy_rate,
+        "matmul_flops_per_second": {**ceilings.matmul_rate},
     }
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")

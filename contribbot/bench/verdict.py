@@ -184,7 +184,7 @@ class CaseResult:
     def ratios(self) -> list[float]:
         """The base's time over the patched tree's, pair by pair; above 1 is faster."""
         return [
-            statistics.median([mine / theirs for mine, theirs in zip(base, patched, strict=True)])
+            short(statistics.median([b / p for b, p in zip(base, patched, strict=True)]))
             for base, patched in zip(self.base.seconds, self.patched.seconds, strict=True)
         ]
 
@@ -201,11 +201,20 @@ class CaseResult:
             return None
         if base == 0:
             return 1.0 if patched == 0 else math.inf
-        return patched / base
+        return short(patched / base)
 
     def settle(self, verdict: Verdict, text: str, *, lasting: bool = True) -> None:
         """Set the verdict and why."""
         self.verdict, self.text, self.lasting = verdict, text, lasting
+
+
+#: Digits of a measured number that are kept; none is good to more.
+_DIGITS: Final = 6
+
+
+def short(value: float) -> float:
+    """Return a number as a record keeps it: what follows from it can be computed again."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -225,12 +234,16 @@ def spread(values: Sequence[float]) -> Spread:
         logarithms = [math.log(value) for value in ordered]
         middle = math.exp(statistics.mean(logarithms))
         wide = math.exp(_STUDENT[count] * statistics.stdev(logarithms) / math.sqrt(count))
-        return Spread(middle, middle / wide, middle * wide, CONFIDENCE)
+        return _spread(middle, middle / wide, middle * wide, CONFIDENCE)
     depth, missed = 1, _missed(count, 1)
     while depth < (count + 1) // 2 and _missed(count, depth + 1) <= 1 - CONFIDENCE:
         depth += 1
         missed = _missed(count, depth)
-    return Spread(statistics.median(ordered), ordered[depth - 1], ordered[-depth], 1 - missed)
+    return _spread(statistics.median(ordered), ordered[depth - 1], ordered[-depth], 1 - missed)
+
+
+def _spread(*numbers: float) -> Spread:
+    return Spread(*map(short, numbers))
 
 
 def _missed(count: int, depth: int) -> float:

@@ -154,7 +154,7 @@ def export(
             progress=lines.download(),
         )
     if done.conflicts:
-        for line in conflict_text(done.conflicts):
+        for line in conflict_text([conflict.side for conflict in done.conflicts]):
             typer.echo(line, err=True)
         return 1
     write_export(files, output, stdout=sys.stdout.buffer)
@@ -260,7 +260,7 @@ def refresh(
 ) -> int:
     """Take a patch's work tree back into the queue, committed or not, as a new version."""
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_queue import RefreshView, refresh_lines  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import refresh_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.load import load_queue, patch_name  # noqa: PLC0415  start-up time
     from contribbot.queue.refresh import refresh as take_back  # noqa: PLC0415  start-up time
     from contribbot.queue.worktree import enclosing_tree  # noqa: PLC0415  start-up time
@@ -268,15 +268,18 @@ def refresh(
     tree = enclosing_tree(Path.cwd())
     if tree is None and patch is None:
         raise UsageError("no patch named, and this is no work tree of one", hint="name the patch")
-    if tree is not None and tree.state.queue and settings_of(context).queue is None:
-        queue = load_queue(Path(tree.state.queue))
+    # A tree may be anywhere (`edit --at`); it says where its queue was when it was made.
+    home = Path(tree.state.queue) if tree is not None and tree.state.queue else None
+    known = home is not None and (home / "patches" / "queue.toml").is_file()
+    if home is not None and known and settings_of(context).queue is None:
+        queue = load_queue(home)
     else:
         queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
     lines = Lines(console(stderr=True))
     with lines.shown():
         done = take_back(queue, name, force=force, progress=lines.download())
-    print_report(RefreshView.of(done), refresh_lines(done), as_json=as_json)
+    print_report(done, refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 
 
@@ -313,14 +316,14 @@ def diff(
     as_json: JsonOption = False,
 ) -> int:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
-    from contribbot.cli.show_queue import CompareView, diff_lines  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import diff_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
     from contribbot.queue.range_diff import range_diff, read_range  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, patch)
     name = past_name(queue, patch)
     old, new = read_range(between)
-    view = CompareView.of(name, range_diff(queue, name, old, new))
+    view = range_diff(queue, name, old, new)
     print_report(view, diff_lines(view), as_json=as_json)
     return 0
 
@@ -355,7 +358,7 @@ def import_(
 ) -> int:
     """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_queue import ImportReport, import_lines  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_queue import import_lines  # noqa: PLC0415  start-up time
     from contribbot.queue.import_ import Given, import_sources  # noqa: PLC0415  start-up time
     from contribbot.queue.new import Wish  # noqa: PLC0415  start-up time
 
@@ -369,7 +372,7 @@ def import_(
             given=Given(author, title),
             progress=lines.download(),
         )
-    print_report(ImportReport.of(done), import_lines(done), as_json=as_json)
+    print_report(done, import_lines(done), as_json=as_json)
     return 1 if done.conflicts else 0
 
 

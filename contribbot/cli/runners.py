@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from contribbot.cli.options import (
     print_json,
     print_report,
 )
+from contribbot.cli.output import append_summary
 from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import write_atomically
 from contribbot.queue.load import select
@@ -129,7 +129,7 @@ def run(
             output,
             jobs=jobs or len(os.sched_getaffinity(0)),
             watcher=lines,
-            told=functools.partial(show.tell_patch, summary=Path(summary) if summary else None),
+            told=lambda report: append_summary(Path(summary), [report]) if summary else None,
         )
     if as_json:
         print_json(done)
@@ -161,8 +161,8 @@ def pin(
     )
     if pinned.wheel:
         typer.echo(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
-    if note := queue_workflows.wheel_note(ours):
-        typer.echo(note, err=True)
+    if pinned.note:
+        typer.echo(pinned.note, err=True)
     return 0
 
 

@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 from contribbot.cli.output import clean
 from contribbot.contribute.attest import Shown
-from contribbot.contribute.body import Body
 from contribbot.contribute.model import (
     Attestation,
+    Body,
     Candidate,
     Followed,
     FollowReport,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from contribbot.cli.output import clean, side_lines
-from contribbot.git.apply import Conflict
 from contribbot.model.base import Model
 from contribbot.model.checks import Bench, Build, Check, Compile
 from contribbot.model.history import Event
@@ -21,7 +19,7 @@ from contribbot.queue.load import Queue
 from contribbot.queue.new import Draft
 from contribbot.queue.range_diff import Compared
 from contribbot.queue.refresh import Refreshed
-from contribbot.queue.worktree import Opened
+from contribbot.queue.worktree import Opened, printable
 
 
 class Entry(Model):
@@ -188,7 +186,7 @@ class EditView(Model):
         return cls(
             patch=name,
             state="opened" if opened.fresh else "changed" if opened.stale else "open",
-            path=_text(opened.path),
+            path=printable(opened.path),
             base_commit=opened.base,
             commits=tuple(CommitView(commit=one.id, subject=one.subject) for one in opened.commits),
             why=opened.stale,
@@ -198,58 +196,15 @@ class EditView(Model):
     def aborted(cls, name: str, lost: tuple[str, ...]) -> EditView:
         """View a tree that is removed, unless something would be lost with it."""
         return cls(
-            patch=name, state="kept" if lost else "removed", lost=tuple(_text(one) for one in lost)
+            patch=name,
+            state="kept" if lost else "removed",
+            lost=tuple(printable(one) for one in lost),
         )
-
-
-class BrokenView(Model):
-    """A patch that would not apply any more."""
-
-    patch: str
-    why: str
-
-
-class RefreshView(Model):
-    """What `refresh --json` prints."""
-
-    patch: str
-    changed: bool
-    version: int | None
-    patch_files: tuple[str, ...]
-    files_added: tuple[str, ...]
-    files_removed: tuple[str, ...]
-    broken: tuple[BrokenView, ...]
-    refused: tuple[str, ...]
-    left_out: tuple[str, ...]
-    carried: tuple[str, ...] = ()
-    resolve: str = ""
-
-    @classmethod
-    def of(cls, done: Refreshed) -> RefreshView:
-        """View what came of a refresh."""
-        return cls(
-            patch=done.patch,
-            changed=done.changed,
-            version=done.version,
-            patch_files=done.files,
-            files_added=done.added,
-            files_removed=done.removed,
-            broken=tuple(BrokenView(patch=one.patch, why=one.why) for one in done.broken),
-            refused=done.refused,
-            left_out=tuple(_text(path) for path in done.left_out),
-            carried=done.carried,
-            resolve=_text(done.resolve) if done.resolve else "",
-        )
-
-
-def _text(path: Path | str) -> str:
-    """Return a path for JSON: a name that is no UTF-8 is spelled out."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def edit_lines(name: str, opened: Opened) -> list[str]:
     """Return where a patch is open and what to do next, as lines."""
-    path = clean(_text(opened.path))
+    path = clean(printable(opened.path))
     lines = [f"{name} is open in {path}" if opened.fresh else f"{name} is open already, in {path}"]
     lines += [f"  {one.id[:12]}  {clean(one.subject)}" for one in opened.commits]
     if opened.stale:
@@ -271,7 +226,7 @@ def edit_lines(name: str, opened: Opened) -> list[str]:
 def lost_lines(name: str, path: Path, lost: tuple[str, ...]) -> list[str]:
     """Return what would be lost with a tree, as lines."""
     return [
-        f"{name}: {clean(_text(path))} holds what refresh has not taken:",
+        f"{name}: {clean(printable(path))} holds what refresh has not taken:",
         *(f"  {clean(one)}" for one in lost),
     ]
 
@@ -279,74 +234,47 @@ def lost_lines(name: str, path: Path, lost: tuple[str, ...]) -> list[str]:
 def refresh_lines(done: Refreshed) -> list[str]:
     """Return what came of a refresh, as lines."""
     name = done.patch
-    lines = [f"{name}: {clean(_text(path))} is in no commit" for path in done.left_out]
+    lines = [f"{name}: {clean(path)} is in no commit" for path in done.left_out]
     if done.refused:
         lines += [f"{name}: {clean(one)}" for one in done.refused]
         lines += [f"  {one.patch}: {clean(one.why)}" for one in done.broken]
         lines.append(f"{name}: nothing was written; `refresh --force {name}` takes it anyway")
         if done.resolve:
-            lines.append(f"Resolve the conflict in {clean(_text(done.resolve))} (git add, ")
+            lines.append(f"Resolve the conflict in {clean(done.resolve)} (git add, ")
             lines[-1] += f"git cherry-pick --continue), then: contribbot refresh {name}"
         return lines
     if not done.changed:
         return [*lines, f"{name}: nothing has changed"]
-    count = len(done.files)
+    count = len(done.patch_files)
     version = f" as v{done.version}" if done.version else ""
     lines.append(f"{name}: taken{version}, {count} commit{'s' if count > 1 else ''}")
-    lines += [f"  {clean(file)}" for file in done.files]
-    lines += [f"{name}: added to `files` of patch.toml: {clean(path)}" for path in done.added]
-    lines += [f"{name}: taken out of `files` of patch.toml: {clean(path)}" for path in done.removed]
+    lines += [f"  {clean(file)}" for file in done.patch_files]
+    lines += [f"{name}: added to `files` of patch.toml: {clean(path)}" for path in done.files_added]
+    lines += [
+        f"{name}: taken out of `files` of patch.toml: {clean(path)}" for path in done.files_removed
+    ]
     lines += [f"{one}: carried along, merged onto it" for one in done.carried]
     lines += [f"{one.patch}: no longer applies: {clean(one.why)}" for one in done.broken]
     return [*lines, f"Prove it again with `contribbot verify {name}`."]
 
 
-class ImportReport(Model):
-    """What `import --json` prints."""
-
-    patch: str
-    pin: str
-    written: bool
-    patch_files: tuple[str, ...]
-    files: tuple[str, ...]
-    rewritten: tuple[str, ...]
-    adjustments: tuple[str, ...]
-    conflicts: tuple[Side, ...]
-    version: int | None
-
-    @classmethod
-    def of(cls, done: Imported) -> ImportReport:
-        """Report an import."""
-        return cls(
-            patch=done.name,
-            pin=done.pin,
-            written=not done.conflicts,
-            patch_files=done.files,
-            files=done.touched,
-            rewritten=done.rewritten,
-            adjustments=done.adjustments,
-            conflicts=tuple(one.side for one in done.conflicts),
-            version=done.version,
-        )
-
-
-def conflict_text(conflicts: Sequence[Conflict]) -> list[str]:
+def conflict_text(conflicts: Sequence[Side]) -> list[str]:
     """Return each conflict in one line, with the three sides of its hunk below it."""
-    return [row for one in conflicts for row in side_lines(one.side, base="the pin")]
+    return [row for one in conflicts for row in side_lines(one, base="the pin")]
 
 
 def import_lines(done: Imported) -> list[str]:
     """Return what an import did, as lines."""
     if done.conflicts:
-        return [*conflict_text(done.conflicts), f"{done.name}: not imported, nothing was written"]
-    count = len(done.files)
-    lines = [f"{done.name}: {count} commit{'s' if count > 1 else ''} on {done.pin}"]
-    lines += [f"  {clean(name)}" for name in done.files]
+        return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
+    count = len(done.patch_files)
+    lines = [f"{done.patch}: {count} commit{'s' if count > 1 else ''} on {done.pin}"]
+    lines += [f"  {clean(name)}" for name in done.patch_files]
     if done.adjustments:
         lines.append(f"  not exactly: {clean('; '.join(done.adjustments))}")
     if done.rewritten:
         lines.append(f"  written anew, as git writes them: {len(done.rewritten)} of {count}")
-    return [*lines, *_next(done.name)]
+    return [*lines, *_next(done.patch)]
 
 
 def export_lines(done: Export, form: str) -> list[str]:
@@ -383,27 +311,6 @@ class HistoryView(Model):
     events: tuple[Event, ...]
 
 
-class CompareView(Model):
-    """What `diff --json` prints."""
-
-    patch: str
-    old: str
-    new: str
-    same: bool
-    range_diff: str
-
-    @classmethod
-    def of(cls, patch: str, compared: Compared) -> CompareView:
-        """View a comparison."""
-        return cls(
-            patch=patch,
-            old=compared.old,
-            new=compared.new,
-            same=compared.same,
-            range_diff=compared.text,
-        )
-
-
 def log_lines(patch: str, events: Sequence[Event]) -> list[str]:
     """Return a line an event, oldest first: time, kind, what happened."""
     if not events:
@@ -415,7 +322,7 @@ def log_lines(patch: str, events: Sequence[Event]) -> list[str]:
     ]
 
 
-def diff_lines(view: CompareView) -> list[str]:
+def diff_lines(view: Compared) -> list[str]:
     """Return a comparison as lines for a terminal."""
     if view.same:
         return [f"{view.patch}: {view.old} and {view.new} are the same"]

@@ -16,9 +16,8 @@ from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
-from contribbot.cli.output import append_summary, clean, escape, table
+from contribbot.cli.output import clean, escape, table
 from contribbot.errors import QueueError
-from contribbot.model.evidence import PatchReport
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
 from contribbot.runners.model import (
     Again,
@@ -377,12 +376,6 @@ def checked_lines(workflows: Sequence[Workflow]) -> list[str]:
     return lines
 
 
-def tell_patch(report: PatchReport, *, summary: Path | None) -> None:
-    """Add what a job saw of a patch to the summary that Actions shows."""
-    if summary is not None:
-        append_summary(summary, [report])
-
-
 def done_lines(done: JobDone) -> list[str]:
     """Return how a job ended."""
     asked = {one.patch: one.require for one in done.asked}
@@ -400,15 +393,9 @@ def done_lines(done: JobDone) -> list[str]:
 
 #: What is looked at first; a screen may not have room for all.
 _BOARD_ORDER: Final = (
-    "in progress",
-    "failure",
-    "timed out",
-    "cancelled",
-    "queued",
-    "success",
-    "skipped",
-)
-#: As `report.text` has them. The word is always there.
+    "in progress", "failure", "timed out", "cancelled", "queued", "success", "skipped",
+)  # fmt: skip
+#: The word is always there.
 _STYLES: Final = {"success": "green", "failure": "bold red", "timed out": "bold red",
                   "cancelled": "yellow", "queued": "dim", "skipped": "dim"}  # fmt: skip
 #: Lines that are no jobs: how many more there are, the counts, and where the cursor stays.

@@ -84,7 +84,7 @@ def check_lines(queue: Queue, records: list[Record]) -> list[str]:
         for record in records
     ]
     lines += [f"missing   {name}: no fresh record" for name in missing(queue, records)]
-    return lines
+    return lines or ["no records"]
 
 
 def show_lines(queue: Queue, patch: str, records: list[Record]) -> list[str]:

@@ -221,14 +221,9 @@ def _abort(queue: Queue, *, as_json: bool) -> int:
     ended = rebasing.abort(queue)
     if as_json:
         print_json(ended)
-    elif ended.done:
-        typer.echo(
-            f"the move of {ended.upstream} to {ended.new} was done already, and stays; "
-            "what was left of its resolutions is removed"
-        )
     else:
         typer.echo(f"the move of {ended.upstream} to {ended.new} is given up")
-    return 1 if ended.done else 0
+    return 0
 
 
 def _move(queue: Queue, wanted: rebasing.Wanted, *, as_json: bool) -> int:

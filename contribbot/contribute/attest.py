@@ -14,13 +14,14 @@ from pydantic import ValidationError
 
 from contribbot import __version__, process
 from contribbot.contribute import duplicates
-from contribbot.contribute.body import Body, RecordRef, make_body, rules_of
+from contribbot.contribute.body import make_body, rules_of
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import (
     Answer,
     Attestation,
     Attester,
     Basis,
+    Body,
     FileDigest,
     Gate,
     Question,
@@ -30,7 +31,6 @@ from contribbot.contribute.model import (
     json_digest,
     searched_in,
 )
-from contribbot.contribute.publication import Text
 from contribbot.errors import AttestationError, ContribbotError, UsageError
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
@@ -102,10 +102,9 @@ def _attested(queue: Queue, patch: Patch, now: datetime) -> Searched | None:
     return searched_in(was.gate) if same and holds else None
 
 
-def basis_of(
-    queue: Queue, patch: Patch, text: Text, records: Sequence[RecordRef], rows: Sequence[Row]
-) -> Basis:
+def basis_of(queue: Queue, body: Body, rows: Sequence[Row]) -> Basis:
     """Return what a person stands for, as it is now."""
+    patch = queue.patch(body.patch)
     return Basis(
         patch=patch.name,
         upstream=patch.upstream.name,
@@ -119,9 +118,9 @@ def basis_of(
             for lower in queue.below(patch.name)
         ),
         checks=patch.checks_digest,
-        title=text.title,
-        body=hashlib.sha256(text.body.encode()).hexdigest(),
-        records=tuple(FileDigest(name=one.file, sha256=one.seal) for one in records),
+        title=body.title,
+        body=body.sha256,
+        records=tuple(FileDigest(name=one.file, sha256=one.seal) for one in body.records),
         contribution=json_digest(patch.spec.contribution.model_dump(mode="json")),
         rules=json_digest(rules_of(queue, patch.upstream.name).model_dump(mode="json")),
         gate=tuple(rows),
@@ -129,15 +128,15 @@ def basis_of(
     )
 
 
-def require(queue: Queue, patch: Patch, text: Text, *, now: datetime | None = None) -> Attestation:
+def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attestation:
     """See that a person stands for a patch with exactly this text. GitHub is not asked."""
-    found = read(queue, patch.name)
-    changed = list(_changes(queue, patch, text, found, now or datetime.now(UTC)))
+    found = read(queue, body.patch)
+    changed = list(_changes(queue, body, found, now or datetime.now(UTC)))
     if changed:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         raise AttestationError(
-            f"{patch.name}: the attestation is void: {changed[0]}{more}",
-            hint=f"see all with --show, and attest again: contribbot attest {patch.name}",
+            f"{body.patch}: the attestation is void: {changed[0]}{more}",
+            hint=f"see all with --show, and attest again: contribbot attest {body.patch}",
         )
     return found
 
@@ -147,27 +146,18 @@ def changes(
 ) -> list[str]:
     """Return what has changed since a patch was attested, a line each; none: it is valid."""
     moment = now or datetime.now(UTC)
-    patch = queue.patch(name)
     try:
-        made = make_body(queue, name, searched=searched(queue, name, now=moment))
+        body = make_body(queue, name, searched=searched(queue, name, now=moment))
     except ContribbotError as error:
         return [f"the text can no longer be made: {error.message}"]
-    return list(_changes(queue, patch, Text(made.title, made.text), attestation, moment))
+    return list(_changes(queue, body, attestation, moment))
 
 
-def _changes(
-    queue: Queue, patch: Patch, text: Text, attestation: Attestation, now: datetime
-) -> Iterator[str]:
+def _changes(queue: Queue, body: Body, attestation: Attestation, now: datetime) -> Iterator[str]:
     """Yield what is not as it was attested."""
-    was = attestation.basis
-    try:
-        records = make_body(queue, patch.name).records
-    except ContribbotError as error:
-        yield f"the text can no longer be made: {error.message}"
-        return
-    rows = judge(queue, patch.name, None, now=now).rows
+    rows = judge(queue, body.patch, None, now=now, body=body).rows
     yield from _never_valid(queue, attestation)
-    yield from differences(was, basis_of(queue, patch, text, records, rows))
+    yield from differences(attestation.basis, basis_of(queue, body, rows))
     if attestation.looked > now + SKEW or attestation.time > now + SKEW:
         yield f"it is of a time to come, {max(attestation.looked, attestation.time)}"
     elif now - attestation.looked > FRESH:
@@ -265,15 +255,7 @@ _PERSONAL: Final = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What a person is shown, and stands for.
-
-    Attributes:
-        patch: The patch.
-        body: The text of its pull request.
-        gate: What the gate says.
-        basis: All of it, by digests.
-        questions: What is asked.
-    """
+    """What a person is shown, and stands for."""
 
     patch: Patch
     body: Body
@@ -285,10 +267,10 @@ class Shown:
 def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
     """Return what a person is to be shown."""
     refuse_blocked(gate)
-    patch, body = queue.patch(name), make_body(queue, name, searched=searched_in(gate.rows))
-    basis = basis_of(queue, patch, Text(body.title, body.text), body.records, gate.rows)
+    body, patch = gate.body, queue.patch(name)
+    assert body is not None  # noqa: S101  the gate lets nothing through without it
     rules = rules_of(queue, patch.upstream.name)
-    return Shown(patch, body, gate, basis, questions_of(rules, gate))
+    return Shown(patch, body, gate, basis_of(queue, body, gate.rows), questions_of(rules, gate))
 
 
 def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
@@ -334,10 +316,8 @@ def conclude(
     name, looked = shown.patch.name, shown.gate.looked
     assert looked is not None  # noqa: S101  prepare has seen to it
     fresh = load_queue(queue.folder)
-    patch = fresh.patch(name)
     body = make_body(fresh, name, searched=searched_in(shown.gate.rows))
-    is_now = basis_of(fresh, patch, Text(body.title, body.text), body.records, shown.gate.rows)
-    for change in differences(shown.basis, is_now):
+    for change in differences(shown.basis, basis_of(fresh, body, shown.gate.rows)):
         raise AttestationError(
             f"{name}: it is not what you were shown any more: {change}",
             hint=f"nothing was written; run it again: contribbot attest {name}",

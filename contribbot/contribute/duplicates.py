@@ -3,16 +3,13 @@
 One look takes a bounded number of requests: at most 6 for lists, 10 searches (GitHub allows 30
 a minute), 10 for what the patch names; then one for the files of each of at most 40 pull
 requests (one for each further 100 files), and for the most alike of these at most 10 for their
-commits and 10 for the sum of these, 15 files of Python (with as many heads, where a search did
-not give them) and 10 lists of events.
+commits, 10 for the sum of these and 10 lists of events.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -35,16 +32,14 @@ from contribbot.errors import (
 )
 from contribbot.files import run_folder, stores_folder, write_atomically
 from contribbot.git.patch_format import parse, plain_path
-from contribbot.git.repository import Store, git_environment, open_store
+from contribbot.git.repository import git_environment, open_store
 from contribbot.git.sources import find
 from contribbot.github.cache import make_private
 from contribbot.github.fields import login_of, name_of, text_of, whole
-from contribbot.github.git_data import read_file
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import Landed, own_pin, series_of, with_dependencies
-from contribbot.verify.pipeline import tool_digest
 
 if TYPE_CHECKING:
     from github.File import File
@@ -67,19 +62,11 @@ _NO_NAMES: Final = frozenset(
     }
 )  # fmt: skip
 _CHANGES: Final = ("+", "-")
-#: A file that is parsed; a larger one is somebody's joke.
-_LARGEST: Final = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """A hunk of a diff.
-
-    Attributes:
-        header: What git writes behind the second `@@`.
-        start: The first line of the new side, from 1.
-        lines: Its lines, each with its sign.
-    """
+    """A hunk of a diff."""
 
     header: str
     start: int
@@ -88,14 +75,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Touch:
-    """A file that a diff touches.
-
-    Attributes:
-        path: Its path, where it is afterwards.
-        before: Its path before, where that is another; or empty.
-        removed: Whether it is gone afterwards.
-        hunks: What changes.
-    """
+    """A file that a diff touches."""
 
     path: str
     before: str
@@ -144,13 +124,9 @@ def read_hunks(text: str) -> tuple[Hunk, ...]:
     return tuple(found)
 
 
-def functions(path: str, hunks: Sequence[Hunk], content: bytes | None = None) -> frozenset[str]:
-    """Return the functions and classes that hunks change, as `Class.method` where that is known."""
+def functions(path: str, hunks: Sequence[Hunk]) -> frozenset[str]:
+    """Return the functions and classes that hunks change, as far as the hunks name them."""
     if path.endswith((".py", ".pyi")):
-        spans = _spans(content) if content is not None else None
-        if spans is not None:
-            lines = [line for hunk in hunks for line in _changed(hunk)]
-            return frozenset(name for line in lines if (name := _innermost(spans, line)))
         return frozenset(name for hunk in hunks for name in _walk(hunk))
     return frozenset(name for hunk in hunks if (name := _header_name(hunk.header)))
 
@@ -158,19 +134,6 @@ def functions(path: str, hunks: Sequence[Hunk], content: bytes | None = None) ->
 def _text(latin: str) -> str:
     """Return text that stands for bytes as the text that the bytes are."""
     return latin.encode("latin-1").decode("utf-8", "replace")
-
-
-def _changed(hunk: Hunk) -> Iterator[int]:
-    """Yield the lines of the new side that are new, or in front of which something is gone."""
-    line = hunk.start
-    for row in hunk.lines:
-        if row.startswith("-"):
-            yield line
-        elif row.startswith("+"):
-            yield line
-            line += 1
-        elif not row.startswith("\\"):
-            line += 1
 
 
 def _walk(hunk: Hunk) -> Iterator[str]:
@@ -194,38 +157,6 @@ def _header_name(header: str) -> str:
     return named["name"] if named else ""
 
 
-_Spans = list[tuple[int, int, str]]
-
-
-def _spans(content: bytes) -> _Spans | None:
-    """Return first line, last line and name of each function and class; None: no Python."""
-    if len(content) > _LARGEST:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    found: _Spans = []
-    wanted: list[tuple[ast.AST, str]] = [(tree, "")]
-    while wanted:
-        node, around = wanted.pop()
-        name = around
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{around}.{node.name}" if around else node.name
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            found.append((first, node.end_lineno or first, name))
-        wanted += [(child, name) for child in ast.iter_child_nodes(node)]
-    return found
-
-
-def _innermost(spans: _Spans, line: int) -> str:
-    """Return the name of the smallest span around a line; or nothing."""
-    around = [(last - first, name) for first, last, name in spans if first <= line <= last]
-    return min(around)[1] if around else ""
-
-
 def shared_functions(ours: Iterable[str], theirs: Iterable[str]) -> list[str]:
     """Return what two diffs both change; where one knows only the class, the other's method."""
     others = set(theirs)
@@ -238,31 +169,11 @@ def _same(one: str, other: str) -> bool:
     return longer == shorter or longer.startswith(f"{shorter}.") or longer.endswith(f".{shorter}")
 
 
-@dataclass(frozen=True)
-class PatchIds:
-    """What the changes of a patch are known by.
-
-    Attributes:
-        whole: Of all its commits taken together; empty where that is not known.
-        commits: Of each commit.
-    """
-
-    whole: str
-    commits: frozenset[str]
-
-
 def patch_id(diff: bytes) -> str:
     """Return the patch id of a diff; empty where it has none."""
     start = 0 if diff.startswith(b"diff --git ") else diff.find(b"\ndiff --git ") + 1
-    if not diff[start:].startswith(b"diff --git "):
-        return ""
-    try:
-        said = process.run(
-            ["git", "patch-id", "--stable"], env=git_environment(), stdin=diff[start:], timeout=30.0
-        ).stdout
-    except (CommandError, CommandTimeoutError):
-        return ""
-    return said.split(b" ")[0].decode("ascii", "replace").strip()
+    rest = diff[start:]
+    return next(iter(patch_ids(rest)), "") if rest.startswith(b"diff --git ") else ""
 
 
 def patch_ids(series: bytes) -> tuple[str, ...]:
@@ -276,35 +187,16 @@ def patch_ids(series: bytes) -> tuple[str, ...]:
     return tuple(row.split(" ")[0] for row in said.decode("ascii", "replace").splitlines())
 
 
-def ids_of(files: Iterable[PatchFile], whole: bytes | None) -> PatchIds:
-    """Return the patch ids of patch files."""
-    each = [patch_id(file.content) for file in files]
-    together = patch_id(whole) if whole is not None else each[0] if len(each) == 1 else ""
-    return PatchIds(together, frozenset(one for one in each if one))
-
-
 @dataclass(frozen=True)
 class Ours:
-    """A patch, as far as it can be compared.
+    """A patch, as far as it can be compared."""
 
-    Attributes:
-        name: The patch.
-        repository: The upstream's repository.
-        digest: Digest of the patch files.
-        touched: The functions that it changes, by file; old names of files are there too.
-        ids: Its patch ids.
-        issue: The issue that it fixes; or empty.
-        related: Pull requests and issues that it names.
-        own: Pull requests of ours: its own, and those of its stack.
-        branches: The `owner:branch` of these, in lower case.
-        notes: What could not be compared as well as it might.
-    """
-
-    name: str
     repository: str
-    digest: str
+    #: The functions that it changes, by file.
     touched: Mapping[str, frozenset[str]]
-    ids: PatchIds
+    #: Patch ids: of all its commits taken together, where that is known, and of each.
+    whole: str
+    commits: frozenset[str]
     issue: str
     related: tuple[str, ...]
     own: frozenset[str]
@@ -316,28 +208,25 @@ def ours_of(queue: Queue, name: str) -> Ours:
     """Return what a patch is compared by. Nothing is downloaded."""
     patch = queue.patch(name)
     own, branches = _published(queue, name)
-    touches, contents, whole = _on_its_pin(queue, patch)
-    notes: tuple[str, ...] = ()
-    if whole is None:
-        touches = read_files(patch.files)
-        notes = (f"{patch.pin.title} is not on this machine: functions are those that hunks name",)
+    whole = patch.files[0].content if len(patch.files) == 1 else _sum_of(queue, patch)
     touched: dict[str, frozenset[str]] = {}
-    for touch in touches:
-        names = functions(touch.path, touch.hunks, contents.get(touch.path))
+    for touch in read_files(patch.files):
         for path in filter(None, (touch.path, touch.before)):
+            names = functions(touch.path, touch.hunks)
             touched[path] = touched.get(path, frozenset()) | names
-    contribution = patch.spec.contribution
+    commits = frozenset(filter(None, (patch_id(file.content) for file in patch.files)))
     return Ours(
-        name=name,
         repository=patch.upstream.repository,
-        digest=patch.digest,
         touched=touched,
-        ids=ids_of(patch.files, whole),
-        issue=contribution.issue or "",
+        whole=patch_id(whole) if whole else "",
+        commits=commits,
+        issue=patch.spec.contribution.issue or "",
         related=patch.spec.related,
         own=own,
         branches=branches,
-        notes=notes,
+        notes=()
+        if whole
+        else (f"{patch.pin.title} is not on this machine: its commits were compared one by one",),
     )
 
 
@@ -353,37 +242,23 @@ def _published(queue: Queue, name: str) -> tuple[frozenset[str], frozenset[str]]
     )
 
 
-def _on_its_pin(queue: Queue, patch: Patch) -> tuple[list[Touch], dict[str, bytes], bytes | None]:
-    """Return what a patch as a whole changes, its Python files, and its diff; None: not here."""
-    try:
+def _sum_of(queue: Queue, patch: Patch) -> bytes:
+    """Return the diff of several commits taken together; empty without the pin."""
+    with contextlib.suppress(MachineError):
         store = open_store(stores_folder(), patch.upstream.name)
         pin = own_pin(queue, patch.name)
         found = find(pin, patch.upstream, store)
-        if found is None:
-            return [], {}, None
-        with run_folder() as scratch:
-            landed = Landed(pin, found.commit, store)
-            names = with_dependencies(queue, [patch.name])
-            series = series_of(queue, names, landed, scratch=scratch)[patch.name]
-            if not series.applied or series.conflicts:
-                return [], {}, None
-            diff = store.git(
-                "diff-tree", "-r", "-p", "-M", "--binary", "--full-index", "--no-color",
-                "--no-ext-diff", series.base, series.commit,
-            ).stdout  # fmt: skip
-            touches = read_diff(patch.name, diff)
-            return touches, _python(store, series.commit, touches), diff
-    except MachineError:
-        return [], {}, None
-
-
-def _python(store: Store, commit: str, touches: Sequence[Touch]) -> dict[str, bytes]:
-    """Read the Python files that a commit has at the paths that are touched."""
-    return {
-        one.path: store.read(f"{commit}:{one.path}")
-        for one in touches
-        if one.path.endswith((".py", ".pyi")) and not one.removed
-    }
+        if found is not None:
+            with run_folder() as scratch:
+                names = with_dependencies(queue, [patch.name])
+                landed = Landed(pin, found.commit, store)
+                series = series_of(queue, names, landed, scratch=scratch)[patch.name]
+                if series.applied and not series.conflicts:
+                    return store.git(
+                        "diff-tree", "-r", "-p", "-M", "--binary", "--full-index", "--no-color",
+                        "--no-ext-diff", series.base, series.commit,
+                    ).stdout  # fmt: skip
+    return b""
 
 
 #: Pages of 100 of the open pull requests, and of those closed since.
@@ -424,8 +299,6 @@ class Found:
     #: What it is; `closed` until it is known whether a bot landed it.
     state: PullState
     updated: datetime
-    #: The repository and commit of what it brings, where known.
-    head: tuple[str, str] | None = None
     hits: int = 0
     #: Whether the patch names it.
     related: bool = False
@@ -448,7 +321,6 @@ class Harvest:
     def add(self, one: Found) -> Found:
         """Add a pull request, and return what is known of it."""
         known = self.found.setdefault(one.reference.lower(), one)
-        known.head = known.head or one.head
         known.hits += one.hits
         known.related = known.related or one.related
         return known
@@ -592,14 +464,12 @@ def mentions(issue: str, upstream: str, one: Found) -> bool:
 
 
 def _of_pull(repository: str, pull: PullRequest) -> Found:
-    where = name_of(pull.head.repo)
-    head = (where, pull.head.sha) if where else None
     state: PullState = "draft" if pull.draft else "open"
     if pull.state == "closed":
         state = "merged" if pull.merged_at else "closed"
     return Found(
         repository, pull.number, pull.title, text_of(pull.body), login_of(pull.user) or "ghost",
-        pull.html_url, state, pull.updated_at or pull.created_at, head,
+        pull.html_url, state, pull.updated_at or pull.created_at,
     )  # fmt: skip
 
 
@@ -625,58 +495,26 @@ SERIES: Final = 10
 _TOO_LARGE: Final = 406
 
 
-@dataclass
-class Comparison:
-    """Compares pull requests with a patch, the most alike first, as many as it may."""
-
-    github: GitHub
-    ours: Ours
-    limits: list[str] = field(default_factory=list)
-    asked: int = 0
-
-    def same(self, repository: str, number: int, *, alone: bool) -> Same:
-        """Say how much of a pull request is the patch."""
-        self.asked += 1
-        if self.asked > SERIES:
-            return ""
-        try:
-            ids = patch_ids(self.github.diff(repository, number, commits=True))
-            # One commit is all of it; of several, the sum is another diff.
-            whole = (ids[0] if len(ids) == 1 else self._sum(repository, number)) if alone else ""
-        except RefusedError as error:
-            if error.status != _TOO_LARGE:
-                raise
-            self.limits.append(f"{repository}#{number}: no diff: {error.message}")
-            return ""
-        return self._judged(ids, whole)
-
-    def _sum(self, repository: str, number: int) -> str:
-        return patch_id(self.github.diff(repository, number))
-
-    def _judged(self, ids: tuple[str, ...], whole: str) -> Same:
-        ours = self.ours.ids
-        if whole and whole == ours.whole:
-            return "whole"
-        if ours.whole in ids:
-            return "within"
-        return "commit" if ours.commits & {whole, *ids} else ""
-
-    def said(self) -> list[str]:
-        """Return what was not compared, a line each."""
-        if self.asked <= SERIES:
-            return self.limits
-        return [
-            *self.limits,
-            f"the commits of {SERIES} of {self.asked} pull requests were compared",
-        ]
+def compare(github: GitHub, ours: Ours, found: Found, *, alone: bool) -> Same:
+    """Say how much of a pull request is the patch, by patch ids."""
+    ids = patch_ids(github.diff(found.repository, found.number, commits=True))
+    whole = ""
+    if alone:
+        # One commit is all of it; of several, the sum is another diff.
+        one = len(ids) == 1
+        whole = ids[0] if one else patch_id(github.diff(found.repository, found.number))
+    if whole and whole == ours.whole:
+        return "whole"
+    if ours.whole in ids:
+        return "within"
+    return "commit" if ours.commits & {whole, *ids} else ""
 
 
 #: Days in which a merged pull request counts as recent.
 DAYS: Final = 90
 #: Pull requests whose files are compared.
 FILES_OF: Final = 40
-#: Of these, files of Python that are parsed, and lists of events.
-PARSED: Final = 15
+#: Of these, lists of events.
 EVENTS: Final = 10
 _AT_ONCE: Final = 4
 #: Weights of what two changes may have in common.
@@ -738,7 +576,6 @@ def look(
     shared.sort(key=_order)
     shared = _landed(github, shared, limits)
     shared = _same_change(github, ours, shared, limits)
-    shared = _parsed(github, ours, shared, limits)
     shared.sort(key=_order)
     return Look(
         key=key,
@@ -779,7 +616,7 @@ def _shared(ours: Ours, one: Found, files: Sequence[File]) -> _Shared:
     return _Shared(
         found=one,
         files=common,
-        functions=_functions(ours, common, {}),
+        functions=_functions(ours, common),
         issue=mentions(ours.issue, ours.repository, one),
         alone=bool(common) and len(common) == len(files),
     )
@@ -791,11 +628,10 @@ def _path(ours: Ours, file: File) -> str:
     return next((name for name in names if name in ours.touched), "")
 
 
-def _functions(ours: Ours, files: Sequence[File], contents: dict[str, bytes]) -> tuple[str, ...]:
+def _functions(ours: Ours, files: Sequence[File]) -> tuple[str, ...]:
     found: list[str] = []
     for file in files:
-        content = contents.get(file.filename)
-        theirs = functions(file.filename, read_hunks(file.patch or ""), content)
+        theirs = functions(file.filename, read_hunks(file.patch or ""))
         found += shared_functions(ours.touched[_path(ours, file)], theirs)
     return tuple(dict.fromkeys(found))
 
@@ -824,47 +660,21 @@ def _same_change(
     github: GitHub, ours: Ours, shared: list[_Shared], limits: list[str]
 ) -> list[_Shared]:
     """Find those that are the same change, or hold it or one commit of it."""
-    compared = Comparison(github, ours)
     made = []
+    touching = [one for one in shared if one.files]
+    if len(touching) > SERIES:
+        limits.append(f"the commits of {SERIES} of {len(touching)} pull requests were compared")
     for one in shared:
-        found = one.found
-        same: Same = (
-            compared.same(found.repository, found.number, alone=one.alone) if one.files else ""
-        )
+        same: Same = ""
+        if one in touching[:SERIES]:
+            try:
+                same = compare(github, ours, one.found, alone=one.alone)
+            except RefusedError as error:
+                if error.status != _TOO_LARGE:
+                    raise
+                limits.append(f"{one.found.reference}: no diff: {error.message}")
         made.append(replace(one, same=same))
-    limits += compared.said()
     return made
-
-
-def _parsed(github: GitHub, ours: Ours, shared: list[_Shared], limits: list[str]) -> list[_Shared]:
-    """Name functions by the syntax of the files themselves, where they are Python."""
-    made: list[_Shared] = []
-    left = PARSED
-    for one in shared:
-        wanted = [file for file in one.files if _is_python(file)][:left]
-        left -= len(wanted)
-        contents: dict[str, bytes] = {}
-        try:
-            head = one.found.head or (_head(github, one.found) if wanted else None)
-            for file in wanted if head else ():
-                content = read_file(github, head[0], file.filename, head[1]) if head else None
-                if content is not None:
-                    contents[file.filename] = content
-        except (NotFoundError, RefusedError) as error:
-            limits.append(f"{one.found.reference}: its files could not be read: {error.message}")
-        made.append(replace(one, functions=_functions(ours, one.files, contents)))
-    return made
-
-
-def _is_python(file: File) -> bool:
-    return file.filename.endswith((".py", ".pyi")) and file.status != "removed" and bool(file.patch)
-
-
-def _head(github: GitHub, found: Found) -> tuple[str, str] | None:
-    """Return where the files of a pull request lie that a search found."""
-    head = github.pull(found.repository, found.number).complete().head
-    where = name_of(head.repo)
-    return (where, head.sha) if where else None
 
 
 def _candidate(one: _Shared, ours: Ours) -> Candidate:
@@ -906,15 +716,13 @@ def look_file(queue: Queue, name: str) -> Path:
     return queue.local / "duplicates" / f"{name}.json"
 
 
-def find_looks(github: GitHub, queue: Queue, name: str, *, server: str, now: datetime) -> Look:
+def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: datetime) -> Look:
     """Look for a patch's duplicates, unless that was done within the hour."""
-    ours = ours_of(queue, name)
-    title = queue.specs[name].title
-    key = _key(ours, title, server)
-    known = _known(queue, name, key, now)
+    known = remembered(queue, name, server=server, now=now)
     if known is not None:
         return known
-    found = look(github, ours, title, key=key, now=now)
+    key = _key(queue, name, server)
+    found = look(github, ours_of(queue, name), queue.specs[name].title, key=key, now=now)
     make_private(look_file(queue, name).parent)
     # That it cannot be remembered costs requests only.
     with contextlib.suppress(OSError):
@@ -924,34 +732,28 @@ def find_looks(github: GitHub, queue: Queue, name: str, *, server: str, now: dat
 
 def remembered(queue: Queue, name: str, *, server: str, now: datetime) -> Look | None:
     """Return the look of the last hour; None: there was none, or of another question."""
-    key = _key(ours_of(queue, name), queue.specs[name].title, server)
-    return _known(queue, name, key, now)
-
-
-def _known(queue: Queue, name: str, key: str, now: datetime) -> Look | None:
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
         # A time in the future is a clock that was wrong once.
-        if known.key == key and timedelta(0) <= now - known.time < _FRESH:
+        if known.key == _key(queue, name, server) and timedelta(0) <= now - known.time < _FRESH:
             return known
     return None
 
 
-def _key(ours: Ours, title: str, server: str) -> str:
-    """Return a digest of all that a look depends on, but GitHub's state."""
+def _key(queue: Queue, name: str, server: str) -> str:
+    """Return a digest of the question: what the queue's files say, and no git is asked."""
+    patch = queue.patch(name)
+    own, branches = _published(queue, name)
     return json_digest(
         {
-            "tool": tool_digest(),
             "server": server,
-            "repository": ours.repository,
-            "patch": ours.digest,
-            "title": title,
-            "touched": {path: sorted(names) for path, names in ours.touched.items()},
-            "whole": ours.ids.whole,
-            "issue": ours.issue,
-            "related": list(ours.related),
-            "own": sorted(ours.own),
-            "branches": sorted(ours.branches),
+            "repository": patch.upstream.repository,
+            "patch": patch.digest,
+            "title": patch.spec.title,
+            "issue": patch.spec.contribution.issue,
+            "related": list(patch.spec.related),
+            "own": sorted(own),
+            "branches": sorted(branches),
             "days": DAYS,
         }
     )

@@ -1,67 +1,195 @@
-"""What passed, as records say it: one figure each, and the record that it is from."""
+"""What fresh evidence says of a patch: typed figures, each with the records that hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Annotated, Final
+from urllib.parse import quote
 
-from pydantic import JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, ValidationError
 
 from contribbot.contribute.model import Rules
 from contribbot.contribute.publication import waits_for
 from contribbot.errors import NotProvedError
-from contribbot.model.evidence import HOST_TARGETS, Outcome, StageResult, Verdict
+from contribbot.model.evidence import (
+    HOST_TARGETS,
+    Details,
+    Outcome,
+    StageResult,
+    Statement,
+    Verdict,
+)
 from contribbot.model.patch import Patch
+from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.words import times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records
 
-#: What an outcome's one line begins with where it is red to green; the columns say it already.
-_SAID: Final = (
-    "fails on the base as stated; ",
-    "fails on the base as stated, compiles on the patched tree; ",
-    "fails on the base as stated, as expected on the patched tree; ",
-    "compiles on both; ",
-)
+
+class _Read(BaseModel):
+    """A part of a record's details: what else stands there is of no concern."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+#: How long a list is.
+Length = Annotated[int, BeforeValidator(len)]
+
+
+class Failure(_Read):
+    """A test that failed."""
+
+    test: str
+    message: str = ""
+
+
+class Side(_Read):
+    """What one tree did: the base, or the patched one."""
+
+    passed: tuple[str, ...] = ()
+    failed: tuple[Failure, ...] = ()
+    skipped: Length = 0
+    #: Of a compiled one.
+    kernels: int = 0
+    instructions: int = 0
+    named: dict[str, dict[str, int]] = {}
+
+
+class Seconds(_Read):
+    """A time."""
+
+    seconds: float
+
+
+class Ratio(_Read):
+    """Speed with the change as a multiple of that without it, with its interval."""
+
+    median: float
+    low: float
+    high: float
+    noise: bool = False
+
+
+class Case(_Read):
+    """A case of a benchmark."""
+
+    case: str
+    base: Seconds
+    patched: Seconds
+    ratio: Ratio
+    memory_ratio: float | None = None
+
+
+class _Cells(_Read):
+    base: tuple[CellRecord, ...] = ()
+    patched: tuple[CellRecord, ...] = ()
+
+
+class _Totals(_Read):
+    cells: int = 0
+    elements: int = 0
+    mismatches: int = 0
+
+
+class _AllTotals(_Read):
+    base: _Totals = _Totals()
+    patched: _Totals = _Totals()
+
+
+class _Toolchain(_Read):
+    name: str = ""
+    headers: str = ""
+
+
+class Facts(_Read):
+    """The details of one outcome, as far as a text tells of them."""
+
+    base: Side = Side()
+    patched: Side = Side()
+    laid_over_base: tuple[str, ...] = ()
+    toolchain: _Toolchain = _Toolchain()
+    cells: _Cells = _Cells()
+    totals: _AllTotals = _AllTotals()
+    cases: tuple[Case, ...] = ()
+    threads: int = 0
+    fudge: float = 0.0
+    #: Of a witness a count; of a check the lines themselves, which no text needs.
+    executed: JsonValue = 0
+    added: int = 0
 
 
 @dataclass(frozen=True)
 class Source:
-    """A fresh record.
-
-    Attributes:
-        label: How the text names it: `R1`.
-        record: The record.
-        file: Where it lies, seen from the queue.
-    """
+    """A fresh record: the label that a text gives it, and where it lies, seen from the queue."""
 
     label: str
     record: Record
     file: str
+    details: Details
+    #: The installed release that the tree's files ran over, where it is not the pin's.
+    over: str
 
     @property
     def stages(self) -> tuple[StageResult, ...]:
         """What it saw."""
-        statement = self.record.statement
-        return statement.predicate.contribbot.stages if statement else ()
+        return self.details.stages
+
+    @property
+    def seal(self) -> str:
+        """The record's seal."""
+        return self.record.statement.seal if self.record.statement else ""
+
+    @property
+    def gpus(self) -> str:
+        """Its GPUs by name, or nothing."""
+        names = [gpu.name for gpu in self.details.machine.gpus]
+        several = (
+            f" x{names.count(name)}" if len(names) > 1 else "" for name in dict.fromkeys(names)
+        )
+        return ", ".join(map("".join, zip(dict.fromkeys(names), several, strict=True)))
+
+    @property
+    def packages(self) -> str:
+        """The libraries that matter, with their versions."""
+        machine = self.details.machine
+        cuda = {
+            str(found["CUDA_VERSION"])
+            for one in self.stages
+            if isinstance(found := one.details.get("accelerator"), dict)
+            and found.get("CUDA_VERSION")
+            and machine.gpus
+        }
+        known = [(name, machine.packages.get(name, "")) for name in ("torch", "triton")]
+        told = [*(("CUDA", version) for version in sorted(cuda)), ("ROCm", machine.rocm), *known]
+        return ", ".join([*(f"{name} {text}" for name, text in told if text), machine.python])
+
+    @property
+    def day(self) -> date:
+        """When it was finished."""
+        return self.details.finished.date()
+
+    def link(self, place: str) -> str:
+        """Return the address of its file where the queue can be read; nothing elsewhere."""
+        # A record that does not lie in the queue is not there either.
+        inside = place and not self.file.startswith("/")
+        return f"{place.rstrip('/')}/{quote(self.file)}" if inside else ""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One thing that passed, and every record that says so in the same words.
+class Figure:
+    """One thing that passed, and every record that says the same of it."""
 
-    Attributes:
-        result: The outcome, as one of the records has it.
-        sources: The records.
-    """
-
-    result: StageResult
+    stage: str
+    name: str
+    target: str
+    #: Whether it failed on the base, as it should.
+    red: bool
+    facts: Facts
+    #: The record that the facts are from, and all that say the same.
+    source: Source
     sources: tuple[Source, ...]
-
-    @property
-    def name(self) -> str:
-        """What `patch.toml` calls it; a stage without entries has its own name."""
-        return str(self.result.details.get("check") or self.result.stage)
 
     @property
     def labels(self) -> str:
@@ -69,133 +197,139 @@ class Seen:
         return ", ".join(one.label for one in self.sources)
 
     @property
-    def source(self) -> Source:
-        """The record that `result` is from."""
-        return next(one for one in self.sources if any(each is self.result for each in one.stages))
+    def device(self) -> str:
+        """The hardware that it ran on, for a reader: `NVIDIA H200 (CUDA)`."""
+        machine = self.source.details.machine
+        if self.target in HOST_TARGETS:
+            return "CPU"
+        kind = {"cuda": "CUDA"}.get(self.target, self.target)
+        return f"{machine.gpus[0].name} ({kind})" if machine.gpus else kind
 
     @property
-    def over(self) -> str:
-        """The installed release that the tree's files ran over, where it is not the pin's."""
-        return other_release(self.result)
+    def failed(self) -> int:
+        """How many tests fail without the change."""
+        return len(self.facts.base.failed)
 
     @property
-    def red(self) -> bool:
-        """Whether it failed on the base, as it should."""
-        return self.result.details.get("expect") == "fail-to-pass"
+    def passed(self) -> int:
+        """How many tests pass with it."""
+        return len(self.facts.patched.passed)
 
     @property
-    def summary(self) -> str:
-        """The figures of its one line."""
-        text = self.result.reason.removeprefix(f"{self.name}: ")
-        text = text.removesuffix(_note(self.result))
-        for said in _SAID:
-            text = text.removeprefix(said)
-        return text
+    def message(self) -> str:
+        """What the first failure on the base says; a missing test file is none."""
+        for one in self.facts.base.failed:
+            # What follows the first line is pytest's view of the assertion.
+            line = one.message.partition("\n")[0].replace("<tree>/", "")
+            if line and not _lacks_a_test(line):
+                return line
+        return ""
 
-    def count(self, side: str, kind: str) -> int:
-        """Return how many tests of a run ended in a way."""
-        return len(_list(_table(self.result.details, side), kind))
+    @property
+    def cells(self) -> int:
+        """How many cells of a grid were judged."""
+        return self.facts.totals.patched.cells
 
-    def messages(self) -> Iterator[str]:
-        """Yield what the failures on the base say, in the order of the tests."""
-        for one in _list(_table(self.result.details, "base"), "failed"):
-            if isinstance(one, dict):
-                # What follows is pytest's view of the assertion.
-                yield next(iter(str(one.get("message", "")).splitlines()), "")
+    @property
+    def exact(self) -> bool:
+        """Whether results were compared bit by bit, and none differs on either tree."""
+        cells = (*self.facts.cells.base, *self.facts.cells.patched)
+        kinds = {output.kind for cell in cells for output in cell.outputs}
+        totals = self.facts.totals
+        return "exact" in kinds and not (totals.base.mismatches or totals.patched.mismatches)
 
-    def table(self, *keys: str) -> dict[str, JsonValue]:
-        """Return a table within the details; an empty one where there is none."""
-        found = self.result.details
-        for key in keys:
-            found = _table(found, key)
-        return found
+    @property
+    def worst(self) -> float:
+        """The largest error with the change, as a multiple of what decides."""
+        return max((one.ratio or 0.0 for one in _judged(self.facts.cells.patched)), default=0.0)
 
-    def rows(self, key: str) -> list[dict[str, JsonValue]]:
-        """Return the tables of a list within the details."""
-        return [one for one in _list(self.result.details, key) if isinstance(one, dict)]
+    @property
+    def worst_before(self) -> float:
+        """The same without it."""
+        return max((one.ratio or 0.0 for one in _judged(self.facts.cells.base)), default=0.0)
+
+    @property
+    def by_floor(self) -> bool:
+        """Whether a floor stands in for the reference's error somewhere."""
+        return any(one.by_floor for one in _judged(self.facts.cells.patched))
+
+    @property
+    def spoiled(self) -> int:
+        """In how many cells the base gives NaN or infinity."""
+        return sum(cell.non_finite > 0 for cell in self.facts.cells.base)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the base gives no result at all."""
+        return not any(cell.outputs for cell in self.facts.cells.base)
+
+    @property
+    def slowest(self) -> Case:
+        """The case that fares worst."""
+        return min(self.facts.cases, key=lambda one: one.ratio.median)
+
+    @property
+    def fastest(self) -> Case:
+        """The case that fares best."""
+        return max(self.facts.cases, key=lambda one: one.ratio.median)
+
+    @property
+    def noise(self) -> bool:
+        """Whether no case differs by more than its noise."""
+        return all(one.ratio.noise for one in self.facts.cases)
+
+    @property
+    def memory(self) -> float:
+        """The largest factor of peak memory; 0 where nobody measured it."""
+        return max((one.memory_ratio or 0.0 for one in self.facts.cases), default=0.0)
+
+    @property
+    def ran(self) -> int:
+        """How many of the added statements ran."""
+        return self.facts.executed if isinstance(self.facts.executed, int) else 0
+
+    def found(self, mnemonic: str) -> int:
+        """Return in how many kernels an instruction is found with the change."""
+        return self.facts.patched.named.get(mnemonic, {}).get("kernels", 0)
 
 
-def merged(sources: Iterable[Source]) -> tuple[Seen, ...]:
-    """Return what passed; the same said by two records is there once."""
-    found: dict[tuple[Hashable, ...], Seen] = {}
-    for source in sources:
-        for result in source.stages:
-            if result.outcome is not Outcome.PASSED:
-                continue
-            one = Seen(result, (source,))
-            key = (result.stage, one.name, result.target, one.summary, *_quoted(one))
-            known = found.get(key)
-            # What ran on the pin's own release is shown rather than what ran over another.
-            first = one if known is None or (known.over and not one.over) else known
-            found[key] = Seen(first.result, (*(known.sources if known else ()), source))
-    return tuple(found.values())
+def _lacks_a_test(line: str) -> bool:
+    """Say whether a failure only says that the change's own test is not on the base."""
+    gone = ("not found", "no such file", "does not exist", "no module named")
+    return "test_" in line and any(text in line.lower() for text in gone)
 
 
-def _quoted(one: Seen) -> Iterator[Hashable]:
-    """Yield what a text quotes beside the one line: who says other things says another figure."""
-    yield next(one.messages(), "")
-    for side in ("base", "patched"):
-        yield tuple(one.count(side, kind) for kind in ("passed", "failed", "skipped"))
-    tool = one.table("toolchain")
-    yield str(tool.get("name", "")), str(tool.get("headers", ""))
-    # A time is one machine's, whatever another measured.
-    yield one.labels if one.result.stage == "bench" else ""
-
-
-def other_release(result: StageResult) -> str:
-    """Return the installed release that something ran over, where it is not the pin's."""
-    # The stage compares it with the pin, and says so at the end of its line.
-    return str(result.details["over"]) if result.reason.endswith(_note(result) or "\0") else ""
-
-
-def _note(result: StageResult) -> str:
-    over = result.details.get("over")
-    return f" (over {over}, not the pin's)" if over else ""
-
-
-def _table(value: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
-    inner = value.get(key)
-    return inner if isinstance(inner, dict) else {}
-
-
-def _list(value: dict[str, JsonValue], key: str) -> list[JsonValue]:
-    inner = value.get(key)
-    return inner if isinstance(inner, list) else []
+def _judged(cells: Iterable[CellRecord]) -> Iterator[OutputRecord]:
+    """Yield the results that are judged by their error."""
+    return (one for cell in cells for one in cell.outputs if one.ratio is not None)
 
 
 @dataclass(frozen=True)
-class Figures:
-    """All that fresh evidence says of a patch.
-
-    Attributes:
-        patch: The patch.
-        below: Patches that it stands on, lowest first.
-        waits: Their pull requests that are not merged, or that are to be opened first.
-        sources: The fresh records.
-        seen: What passed.
-        stale: Targets on which only an earlier version of the patch is known to have run.
-    """
+class Evidence:
+    """All that fresh records say of a patch; made once a command."""
 
     patch: Patch
+    #: Patches below it, lowest first, and their pull requests that must be merged first.
     below: tuple[str, ...]
     waits: tuple[str, ...]
     sources: tuple[Source, ...]
-    seen: tuple[Seen, ...]
+    figures: tuple[Figure, ...]
+    #: Targets on which only an earlier version of the patch is known to have run.
     stale: frozenset[str]
 
-    def of(self, *stages: str, target: str = "") -> list[Seen]:
+    def of(self, *stages: str, target: str = "") -> list[Figure]:
         """Return what passed in some stages."""
         return [
-            one
-            for one in self.seen
-            if one.result.stage in stages and target in {"", one.result.target}
+            figure
+            for figure in self.figures
+            if figure.stage in stages and target in {"", figure.target}
         ]
 
 
-def gather(queue: Queue, name: str) -> Figures:
-    """Read the records of a patch."""
+def gather(queue: Queue, name: str) -> Evidence:
+    """Read the records of a patch; refuse what is unfinished, failed or not proved."""
     patch = queue.patch(name)
-    _finished(patch)
+    _refuse_unfinished(patch)
     records = read_records(queue, queue.evidence, name)
     for record in records:
         if record.state is State.TAMPERED:
@@ -203,26 +337,25 @@ def gather(queue: Queue, name: str) -> Figures:
                 f"{name}: {_inside(queue, record)}: {record.why}",
                 hint=f"remove the file and run `contribbot verify {name}`",
             )
-    fresh = [one for one in records if one.state is State.FRESH and one.statement is not None]
+    fresh = [record for record in records if record.state is State.FRESH]
     sources = tuple(
-        Source(f"R{number}", record, _inside(queue, record))
+        _source(patch, f"R{number}", record, _inside(queue, record), statement)
         for number, record in enumerate(fresh, start=1)
+        if (statement := record.statement) is not None
     )
     if not sources:
         old = next((f": {_inside(queue, one)}: {one.why}" for one in records), "")
         raise NotProvedError(
             f"{name}: no fresh evidence{old}", hint=f"run `contribbot verify {name}`"
         )
-    _nothing_failed(name, sources)
-    seen = merged(sources)
-    _all_there(patch, seen)
-    if not any(_verdict(one) is Verdict.PROVED for one in sources):
+    _refuse_failures(name, sources)
+    figures = _figures(patch, sources)
+    _refuse_gaps(patch, figures)
+    if not any(source.details.verdict is Verdict.PROVED for source in sources):
         raise NotProvedError(
-            f"{name}: no fresh record proves it: {sources[0].file} is "
-            f"{_verdict(sources[0]) or 'no record'}",
+            f"{name}: no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}",
             hint=f"run `contribbot verify {name}` where it can be proved",
         )
-    ran = {one.result.target for one in seen}
     stale = {
         result.target
         for record in records
@@ -230,11 +363,79 @@ def gather(queue: Queue, name: str) -> Figures:
         for result in record.statement.predicate.contribbot.stages
         if result.outcome is Outcome.PASSED
     }
-    below, waits = tuple(queue.below(name)), waits_for(queue, name)
-    return Figures(patch, below, waits, sources, seen, frozenset(stale - ran))
+    ran = {figure.target for figure in figures}
+    return Evidence(
+        patch, tuple(queue.below(name)), waits_for(queue, name), sources, figures,
+        frozenset(stale - ran),
+    )  # fmt: skip
 
 
-def _finished(patch: Patch) -> None:
+def _source(patch: Patch, label: str, record: Record, file: str, statement: Statement) -> Source:
+    details = statement.predicate.contribbot
+    pin = patch.pin.tag.removeprefix("v")
+    over = sorted({str(found) for one in details.stages if (found := one.details.get("over"))})
+    # A local label names a build of the release: `+cpu`, `+rocm6.4`.
+    others = [one for one in over if one.rpartition(" ")[2].partition("+")[0] != pin]
+    return Source(label, record, file, details, ", ".join(others))
+
+
+def _figures(patch: Patch, sources: Iterable[Source]) -> tuple[Figure, ...]:
+    """Return what passed; what two records say alike is there once."""
+    found: dict[tuple[object, ...], Figure] = {}
+    for source in sources:
+        for result in source.stages:
+            if result.outcome is not Outcome.PASSED:
+                continue
+            figure = _figure(patch, source, result)
+            key = _quoted(figure)
+            known = found.get(key)
+            if known is not None:
+                # What ran on the pin's own release is shown rather than what ran over another.
+                first = figure if known.source.over and not source.over else known
+                figure = replace(first, sources=(*known.sources, source))
+            found[key] = figure
+    return tuple(found.values())
+
+
+def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
+    details = result.details
+    try:
+        facts = Facts.model_validate(details)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise NotProvedError(
+            f"{patch.name}: {source.file}: {result.stage} {where}: not as contribbot writes it now",
+            hint=f"run `contribbot verify {patch.name}`",
+        ) from error
+    return Figure(
+        stage=result.stage,
+        # A stage without entries has its own name.
+        name=str(details.get("check") or result.stage),
+        target=result.target,
+        red=details.get("expect") == "fail-to-pass",
+        facts=facts,
+        source=source,
+        sources=(source,),
+    )
+
+
+def _quoted(figure: Figure) -> tuple[object, ...]:
+    """Return all that a text quotes: who says something else says another figure."""
+    facts = figure.facts
+    sides = [
+        (len(side.passed), len(side.failed), side.skipped, side.instructions)
+        for side in (facts.base, facts.patched)
+    ]
+    return (
+        figure.stage, figure.name, figure.target, *sides, figure.message, facts.toolchain,
+        times(figure.worst), times(figure.worst_before), figure.spoiled, facts.totals,
+        facts.added, figure.ran,
+        # A time is one machine's, whatever another measured.
+        figure.labels if facts.cases else "",
+    )  # fmt: skip
+
+
+def _refuse_unfinished(patch: Patch) -> None:
     if patch.spec.unwritten:
         raise NotProvedError(
             f"{patch.name}: {', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'} "
@@ -249,38 +450,29 @@ def _finished(patch: Patch) -> None:
         )
 
 
-def _nothing_failed(name: str, sources: Iterable[Source]) -> None:
+def _refuse_failures(name: str, sources: Iterable[Source]) -> None:
     for source in sources:
-        for one in source.stages:
-            if one.outcome is Outcome.FAILED:
-                what = one.details.get("check") or one.stage
+        for result in source.stages:
+            if result.outcome is Outcome.FAILED:
+                what = result.details.get("check") or result.stage
                 raise NotProvedError(
-                    f"{name}: {what} failed on {one.target}, says {source.file}: {one.reason}",
+                    f"{name}: {what} failed on {result.target}, says {source.file}: "
+                    f"{result.reason}",
                     hint=f"mend it and run `contribbot verify {name}`",
                 )
 
 
-def _all_there(patch: Patch, seen: Iterable[Seen]) -> None:
+def _refuse_gaps(patch: Patch, figures: Iterable[Figure]) -> None:
     """Refuse when something that every machine can run is not in evidence."""
-    there = {(one.result.stage, one.name, one.result.target) for one in seen}
-    spec = patch.spec
-    asked = [
-        *(("reproduce", one.name, one.target) for one in spec.checks),
-        *(("numerics", one.name, one.target) for one in spec.numerics),
-        *(("bench", one.name, one.target) for one in spec.bench),
-        *([("hipify", "hipify", "any")] if spec.hipify else []),
-    ]
-    for stage, name, target in asked:
-        if target in HOST_TARGETS and (stage, name, target) not in there:
+    known = {(figure.stage, figure.name, figure.target) for figure in figures}
+    hipify = [("hipify", "any", "hipify")] if patch.spec.hipify else []
+    for stage, target, name in (*_stated(patch), *hipify):
+        ran_there = stage not in {"compile", "build"} and target in HOST_TARGETS
+        if ran_there and (stage, name, target) not in known:
             raise NotProvedError(
                 f"{patch.name}: no fresh evidence of the check {name} on {target}",
                 hint=f"run `contribbot verify {patch.name}`",
             )
-
-
-def _verdict(source: Source) -> Verdict | None:
-    statement = source.record.statement
-    return statement.predicate.contribbot.verdict if statement else None
 
 
 def _inside(queue: Queue, record: Record) -> str:
@@ -298,23 +490,16 @@ COLUMNS: Final = (
     ("compiled", "compile", "not compiled"),
     ("built", "build", "not built"),
 )
-NOT_RUN: Final = "not run"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One stage on one target.
-
-    Attributes:
-        passed: How many of the patch's entries passed there.
-        stated: How many it has for the target.
-        labels: The records that say so.
-        open: What is written when not all of it passed.
-    """
+    """One stage on one target: entries that passed there, that are stated, and by which records."""
 
     passed: int
     stated: int
     labels: tuple[str, ...]
+    #: What is written when not all of it passed.
     open: str
 
     @property
@@ -331,12 +516,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class GridRow:
-    """A target, or several of which the same is true.
-
-    Attributes:
-        targets: The targets.
-        cells: One for each of `COLUMNS`.
-    """
+    """Targets of which the same is true, with one cell for each of `COLUMNS`."""
 
     targets: tuple[str, ...]
     cells: tuple[Cell, ...]
@@ -347,50 +527,58 @@ class GridRow:
         return any(cell.passed for cell in self.cells[:3])
 
 
-def grid_of(figures: Figures, rules: Rules) -> list[GridRow]:
+def grid_of(evidence: Evidence, rules: Rules) -> list[GridRow]:
     """Return what ran on each target that the patch or the upstream's rules name.
 
     On hardware for which the patch states no test nothing ran either: it is said.
     """
-    spec = figures.patch.spec
-    stated: list[tuple[str, str, str]] = [
-        *(("reproduce", one.target, one.name) for one in spec.checks),
-        *(("numerics", one.target, one.name) for one in spec.numerics),
-        *(("bench", one.target, one.name) for one in spec.bench),
-        *(("compile", target, one.name) for one in spec.compile for target in one.targets),
-        *(("build", target, one.name) for one in spec.build for target in one.targets),
-    ]
+    stated = _stated(evidence.patch)
     named = [target.rpartition(":")[2] for target in (*rules.require, *rules.targets)]
     targets = sorted({*(target for _, target, _ in stated), *named}, key=_order)
     rows: dict[tuple[Cell, ...], list[str]] = {}
     for target in targets:
-        cells = tuple(_cell(figures, stated, stage, target, word) for _, stage, word in COLUMNS)
+        cells = tuple(_cell(evidence, stated, stage, target, word) for _, stage, word in COLUMNS)
         rows.setdefault(cells, []).append(target)
     return [GridRow(tuple(names), cells) for cells, names in rows.items()]
 
 
+def _stated(patch: Patch) -> list[tuple[str, str, str]]:
+    """Return the entries that a patch states: stage, target and name."""
+    spec = patch.spec
+    return [
+        *(("reproduce", entry.target, entry.name) for entry in spec.checks),
+        *(("numerics", entry.target, entry.name) for entry in spec.numerics),
+        *(("bench", entry.target, entry.name) for entry in spec.bench),
+        *(("compile", target, entry.name) for entry in spec.compile for target in entry.targets),
+        *(("build", target, entry.name) for entry in spec.build for target in entry.targets),
+    ]
+
+
 def _order(target: str) -> tuple[int, int]:
     """Order processors, then CUDA, then AMD's targets by their number."""
-    first = ("cpu", "cuda").index(target) if target in {"cpu", "cuda"} else 2
-    return (first, int(target[3:], 16) if first == 2 else 0)  # noqa: PLR2004  the place after both
+    if target in {"cpu", "cuda"}:
+        return ("cpu", "cuda").index(target), 0
+    return 2, int(target.removeprefix("gfx"), 16)
 
 
 def _cell(
-    figures: Figures, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
+    evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
 ) -> Cell:
     names = {name for one, where, name in stated if (one, where) == (stage, target)}
-    seen = [one for one in figures.of(stage, target=target) if one.name in names]
-    passed = {one.name for one in seen}
+    found = [figure for figure in evidence.of(stage, target=target) if figure.name in names]
+    passed = {figure.name for figure in found}
     labels = tuple(
-        source.label for source in figures.sources if any(source in one.sources for one in seen)
+        source.label
+        for source in evidence.sources
+        if any(source in figure.sources for figure in found)
     )
-    if not passed and target in figures.stale:
+    if not passed and target in evidence.stale:
         word += " on this version"
     # Where the patch states nothing for hardware, `not run` is the truth all the same.
     least = 1 if stage == "reproduce" and target != "cpu" else 0
     return Cell(len(passed), max(len(names), least), labels, word)
 
 
-def not_run(rows: Sequence[GridRow]) -> tuple[str, ...]:
+def not_run(rows: Iterable[GridRow]) -> tuple[str, ...]:
     """Return the targets on whose hardware nothing ran."""
     return tuple(target for row in rows if not row.ran for target in row.targets)

@@ -628,7 +628,7 @@ def _events_digest(events: Sequence[IssueEvent]) -> str:
 
 
 _AT_ONCE: Final = 4
-_FOLLOW_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+_PATCH_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
@@ -714,7 +714,7 @@ def _past(queue: Queue) -> list[str]:
     return sorted(
         path.parent.name
         for path in (queue.folder / "history").glob("*/journal.jsonl")
-        if path.parent.name not in queue.specs and _FOLLOW_NAME.fullmatch(path.parent.name)
+        if path.parent.name not in queue.specs and _PATCH_NAME.fullmatch(path.parent.name)
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from contribbot import process
 from contribbot.contribute import duplicates
 from contribbot.contribute.body import (
-    Body,
+    OWN_WORDS,
     ai_used,
     compare_with_live,
     make_body,
@@ -21,11 +21,16 @@ from contribbot.contribute.body import (
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
 from contribbot.contribute.duplicates import Touch, read_files
-from contribbot.contribute.figures import gather
 from contribbot.contribute.landing import Fate, Landing, landing
 from contribbot.contribute.markdown import clean, shortened
-from contribbot.contribute.model import Candidate, Gate, Look, Row, RowState, Rules, Searched
-from contribbot.contribute.publication import Book, Contribution, check_below, state
+from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Searched
+from contribbot.contribute.publication import (
+    Book,
+    Contribution,
+    MissingBelowError,
+    check_below,
+    state,
+)
 from contribbot.errors import (
     ContribbotError,
     GitHubError,
@@ -66,6 +71,8 @@ class Finding:
     seen: str
     #: The next step, or empty.
     next: str = ""
+    #: Whether nothing can be attested before the person has done it.
+    first: bool = False
     #: The look for duplicates, where it found none.
     searched: Searched | None = None
 
@@ -111,6 +118,8 @@ class Case:
     broken: GitHubError | None
     server: str
     now: datetime
+    #: The text, where the command has made it before.
+    given: Body | None = None
     #: Whether the rule at hand asked GitHub.
     asked: bool = False
     #: When GitHub was asked; the oldest that matters.
@@ -158,8 +167,11 @@ class Case:
     @cached_property
     def body(self) -> Body | ContribbotError:
         """The text of the pull request, or why there is none."""
+        if self.given is not None:
+            return self.given
         try:
-            return make_body(self.queue, self.patch.name)
+            searched = self.look.searched if self.look is not None else None
+            return make_body(self.queue, self.patch.name, searched=searched)
         except ContribbotError as error:
             return error
 
@@ -332,6 +344,8 @@ def check_words(case: Case) -> Finding:
     if isinstance(case.body, ContribbotError):
         return person("not known before the text can be made")
     missing = [one for one in case.body.wants if not one.startswith(_ISSUE_WANT)]
+    if missing == [OWN_WORDS]:
+        return Finding(RowState.PERSON, f"still to write: {OWN_WORDS}", first=True)
     if missing:
         return failed(f"still to write: {'; '.join(missing)}", f"write it in {_TABLE}")
     return passed("all that the upstream asks for is said")
@@ -403,11 +417,11 @@ def check_ci(case: Case) -> Finding:
 
 def check_evidence(case: Case) -> Finding:
     """Fresh evidence proves the patch."""
-    try:
-        figures = gather(case.queue, case.patch.name)
-    except NotProvedError as error:
-        return refused(error)
-    return passed(f"fresh: {', '.join(source.file for source in figures.sources)}")
+    if isinstance(case.body, NotProvedError):
+        return refused(case.body)
+    if isinstance(case.body, ContribbotError):
+        return passed("fresh")
+    return passed(f"fresh: {', '.join(record.file for record in case.body.records)}")
 
 
 def check_targets(case: Case) -> Finding:
@@ -437,6 +451,9 @@ def check_not_run(case: Case) -> Finding:
     made: Body | ContribbotError = case.body
     if isinstance(made, ContribbotError):
         return person("not known before there is fresh evidence")
+    silent = [target for target in made.not_run if target not in made.text]
+    if silent:
+        return failed(f"the text does not say: not run on {', '.join(silent)}", _TEMPLATE_HINT)
     if made.not_run:
         return person(
             f"not run: {', '.join(made.not_run)}",
@@ -445,6 +462,7 @@ def check_not_run(case: Case) -> Finding:
     return passed("something ran on each target that the patch or the upstream names")
 
 
+_TEMPLATE_HINT: Final = "let the template have `not_run`; see docs/contribute.md"
 _IN: Final = frozenset({Fate.MERGED, Fate.LANDED})
 
 
@@ -536,6 +554,8 @@ def check_stack(case: Case) -> Finding:
         return passed("it depends on no other patch")
     try:
         waits = check_below(case.queue, Book(case.queue, dry=True), name)
+    except MissingBelowError as error:
+        return Finding(RowState.PERSON, error.message, error.hint, first=True)
     except OpeningError as error:
         return refused(error)
     if waits:
@@ -604,7 +624,7 @@ def check_duplicates(case: Case) -> Finding:
     """Nobody else is at the same work, or it is said why this is different."""
     name = case.patch.name
     look = case.ask(
-        lambda github: duplicates.find_looks(
+        lambda github: duplicates.recent_look(
             github, case.queue, name, server=case.server, now=case.now
         )
     )
@@ -709,7 +729,7 @@ def _look(
         why = broken.message if broken else "GitHub was not asked (--offline)"
         return known, "" if known else why
     try:
-        return duplicates.find_looks(github, queue, name, server=server, now=now), ""
+        return duplicates.recent_look(github, queue, name, server=server, now=now), ""
     except GitHubError as error:
         return None, error.message
 
@@ -768,6 +788,7 @@ def judge(
     broken: GitHubError | None = None,
     server: str = "",
     now: datetime | None = None,
+    body: Body | None = None,
 ) -> Gate:
     """Judge a patch by every rule of its upstream."""
     patch = queue.patch(name)
@@ -781,15 +802,19 @@ def judge(
         broken=broken,
         server=server,
         now=now or datetime.now(UTC).replace(microsecond=0),
+        given=body,
     )
+    # What the look for duplicates found is in the text, which others judge.
+    rows = {rule.name: _row(rule, case) for rule in reversed(RULES)}
     return Gate(
         patch=name,
         upstream=patch.upstream.name,
         repository=patch.upstream.repository,
-        rows=tuple(_row(rule, case) for rule in RULES),
+        rows=tuple(rows[rule.name] for rule in RULES),
         candidates=answered(case),
         limits=case.look.limits if case.look else (),
         looked=case.looked,
+        body=case.body if isinstance(case.body, Body) else None,
     )
 
 
@@ -808,5 +833,6 @@ def _row(rule: Rule, case: Case) -> Row:
         next=line(finding.next),
         github=case.asked,
         mended_by_opening=rule.mended_by_opening,
+        first=finding.first,
         searched=finding.searched,
     )

@@ -1,4 +1,4 @@
-"""What `follow` and `reviews` say of contributions. All text in it is clean and bounded."""
+"""What the commands of contributions say and keep: rules, gate, text, attestation, follow-up."""
 
 from __future__ import annotations
 
@@ -43,16 +43,7 @@ CiState = Literal["passed", "failed", "running", "not run", "not started"]
 
 
 class TargetCi(Model):
-    """What CI says of a target.
-
-    Attributes:
-        target: The target; `other` for the jobs of none.
-        state: How its jobs stand.
-        jobs: How many there are.
-        running: How many of them have not ended.
-        failed: Those that failed, some of them, by name.
-        failures: How many failed.
-    """
+    """What CI says of a target."""
 
     target: str
     state: CiState
@@ -63,14 +54,7 @@ class TargetCi(Model):
 
 
 class ThreadCount(Model):
-    """How many review threads there are.
-
-    Attributes:
-        open: Not resolved, and the last word is not the author's.
-        answered: Not resolved, and the last word is the author's.
-        resolved: Resolved, where that is known.
-        known: Whether GitHub says which are resolved.
-    """
+    """How many review threads there are."""
 
     open: int = 0
     answered: int = 0
@@ -79,19 +63,7 @@ class ThreadCount(Model):
 
 
 class Remark(Model):
-    """Something that somebody said.
-
-    Attributes:
-        kind: Where: below the pull request, in a review, or at a line.
-        author: Who.
-        at: When; of a comment that was changed, when that was.
-        text: What.
-        url: Where on the page.
-        thread: The short id of the thread that it is part of, or empty.
-        place: File and line, or empty.
-        verdict: Of a review: `approved`, `changes requested` and so on; or empty.
-        changed: Whether it was seen before, and has changed since.
-    """
+    """Something that somebody said."""
 
     kind: Literal["comment", "review", "thread"]
     author: str
@@ -105,48 +77,14 @@ class Remark(Model):
 
 
 class Step(Model):
-    """What is next.
-
-    Attributes:
-        who: For whom: `you`, `reviewers`, `maintainers`, `CI` or `anyone entitled`.
-        what: What.
-    """
+    """What is next."""
 
     who: str
     what: str
 
 
 class Followed(Model):
-    """Where one contribution stands.
-
-    Attributes:
-        patch: The patch.
-        queued: Whether the patch is still in the queue.
-        repository: The upstream's repository.
-        reference: The pull request, as `owner/name#number`; or empty.
-        url: Its page, or empty.
-        title: Its title.
-        state: Where it stands.
-        change: What it was before, where that has changed since the last look; or empty.
-        commit: The commit by which the default branch has it, or empty.
-        reverted: The commit that took it back, or empty.
-        why: What else is to be said of the state, or empty.
-        base: The branch that it goes to.
-        mergeable: Whether it merges without a conflict.
-        behind: Commits of the base that the branch lacked when it was compared; none: not known.
-        compared: When it was compared.
-        ci: What CI says, a target each.
-        other: What the jobs say that are for no target; none: there are none.
-        start: How CI is started, for a person; empty where all of it has started.
-        decision: What the reviewers say together.
-        by: The reviewers who say so.
-        threads: Its review threads.
-        new: What others said or changed since the last look, newest last; the latest of it.
-        more: How much more that is.
-        next: What is next, for whom.
-        looked: When GitHub was last asked for all of it.
-        error: Why it could not be looked at now, or empty. The rest is then as it was.
-    """
+    """Where one contribution stands."""
 
     patch: str
     queued: bool
@@ -177,34 +115,14 @@ class Followed(Model):
 
 
 class FollowReport(Model):
-    """What `follow --json` prints.
-
-    Attributes:
-        contributions: One each: the queue's in its order, then those that left it.
-        without: Patches of the queue of which nothing is on GitHub yet.
-    """
+    """What `follow --json` prints."""
 
     contributions: tuple[Followed, ...]
     without: tuple[str, ...]
 
 
 class Kept(Model):
-    """What is remembered of the last look at a pull request. It can be deleted at any time.
-
-    Attributes:
-        form: The form of this file.
-        reference: The pull request.
-        rules: Digest of the rules by which CI was read.
-        pull: Digest of what GitHub said of it, as far as all else hangs on that.
-        base: The commit of its base.
-        head: The commit that CI was asked about.
-        events: Digest of what happened to it, where it has ended.
-        until: The time up to which comments are known.
-        seen: What was seen: its id, and when it was last changed.
-        done: Whether nothing is open: CI has ended or, of one that has ended itself, GitHub
-            had every commit that it names.
-        followed: What was said then.
-    """
+    """What is remembered of the last look at a pull request. It can be deleted at any time."""
 
     form: Literal[1] = 1
     reference: str
@@ -220,20 +138,7 @@ class Kept(Model):
 
 
 class ThreadView(Model):
-    """A thread of review comments.
-
-    Attributes:
-        id: Its short id, which stays.
-        file: The file.
-        line: The line in the newest version; none where that is no longer part of it.
-        was: The line in the version that it was written about.
-        side: `base` or `change`: which of the two the line is one of.
-        resolved: Whether it is resolved; none: GitHub does not say.
-        outdated: Whether the lines have changed since; none: GitHub does not say.
-        answered: Whether the last word is the author's.
-        code: The lines around, as a hunk of a diff.
-        comments: What was said, oldest first.
-    """
+    """A thread of review comments."""
 
     id: str
     file: str
@@ -248,18 +153,7 @@ class ThreadView(Model):
 
 
 class ReviewsReport(Model):
-    """What `reviews --json` prints.
-
-    Attributes:
-        patch: The patch.
-        reference: Its pull request.
-        url: Its page.
-        known: Whether GitHub says which threads are resolved.
-        threads: The threads, by file and line; without `--all` those that are not resolved.
-        hidden: How many threads are left out because they are resolved.
-        comments: What was said besides, oldest first; without `--all` the latest of it.
-        earlier: How much of that is left out.
-    """
+    """What `reviews --json` prints."""
 
     patch: str
     reference: str
@@ -285,15 +179,7 @@ class RowState(enum.StrEnum):
 
 
 class Searched(Model):
-    """A look for duplicates that found none, as far as a text tells of it.
-
-    Attributes:
-        time: When.
-        days: How far back merged pull requests counted.
-        seen: Pull requests that were listed or found by a search.
-        looked_into: Those of them whose files were compared.
-        limits: What was not looked at, a line each.
-    """
+    """A look for duplicates that found none, as far as a text tells of it."""
 
     time: Annotated[datetime, Field(strict=False)]
     days: int
@@ -303,18 +189,7 @@ class Searched(Model):
 
 
 class Row(Model):
-    """One rule.
-
-    Attributes:
-        rule: Its name.
-        state: What it says.
-        seen: What was seen, in a line.
-        next: The next step; empty when there is none.
-        github: Whether it is from GitHub, so that it ages.
-        mended_by_opening: Whether `open-pr` does something about it by itself, so that it
-            keeps nobody from running that.
-        searched: Of the row about duplicates, the look, where that found none.
-    """
+    """One rule."""
 
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
@@ -322,38 +197,29 @@ class Row(Model):
     next: Line | Literal[""] = ""
     github: bool = False
     mended_by_opening: bool = False
+    #: Whether nothing can be attested before a person has done it.
+    first: bool = False
     searched: Searched | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_there(
         self, dump: SerializerFunctionWrapHandler
     ) -> dict[str, JsonValue]:
-        """Leave a look out where there is none: attestations are sealed with their rows."""
+        """Leave later keys out where they say nothing: attestations are sealed with their rows."""
         fields: dict[str, JsonValue] = dump(self)
-        if self.searched is None:
-            fields.pop("searched", None)
-        return fields
+        return {
+            key: fields[key] for key in fields if fields[key] or key not in {"searched", "first"}
+        }
 
     @property
     def blocks(self) -> bool:
-        """Whether it keeps a person from attesting: it failed, or nobody knows."""
-        good = self.state in {RowState.PASSED, RowState.PERSON}
+        """Whether it keeps a person from attesting: it failed, nobody knows, or they come first."""
+        good = self.state in {RowState.PASSED, RowState.PERSON} and not self.first
         return not good and not self.mended_by_opening
 
 
 class Candidate(Model):
-    """A pull request that may be the same work.
-
-    Attributes:
-        reference: The pull request.
-        title: Its title, as GitHub has it: hostile text.
-        author: Who opened it.
-        state: `open`, `draft`, `merged`; `closed`: only where the patch itself names it.
-        url: Its page.
-        in_common: What it has in common with the patch, the weightiest first.
-        weight: How much that is; the higher, the more alike.
-        answer: Why the patch is different, as `[contribution].different` says; or empty.
-    """
+    """A pull request that may be the same work."""
 
     reference: Reference
     title: str
@@ -366,17 +232,7 @@ class Candidate(Model):
 
 
 class Look(Model):
-    """One look for duplicates.
-
-    Attributes:
-        key: Digest of all that it depends on.
-        time: When.
-        days: How far back merged pull requests count.
-        seen: Pull requests that were listed or found by a search.
-        looked_into: Those of them whose files were compared.
-        candidates: Those that have something in common, the most alike first.
-        limits: What was not looked at, a line each.
-    """
+    """One look for duplicates."""
 
     key: Sha256
     time: Annotated[datetime, Field(strict=False)]
@@ -405,18 +261,53 @@ def searched_in(rows: Iterable[Row]) -> Searched | None:
     return next((row.searched for row in rows if row.searched is not None), None)
 
 
-class Gate(Model):
-    """All rows for one patch.
+class RecordRef(Model):
+    """A record that figures are from: its label in the text, where it lies, and its seal."""
 
-    Attributes:
-        patch: The patch.
-        upstream: The upstream.
-        repository: Its repository.
-        rows: One a rule, in a fixed order.
-        candidates: Who else is at it, the most alike first.
-        limits: What the look for duplicates left out.
-        looked: When GitHub was asked; of several looks the oldest. None: it was not.
+    label: str
+    file: str
+    seal: str
+
+
+class Body(Model):
+    """The text of a pull request, and what is still to be done about it; made once a command."""
+
+    patch: str
+    upstream: str
+    repository: str
+    title: str
+    #: The version of the template.
+    template: str
+    text: str
+    sha256: str
+    characters: int
+    #: The length that the upstream's rules ask for.
+    budget: int
+    records: tuple[RecordRef, ...]
+    #: Targets on whose hardware nothing ran.
+    not_run: tuple[str, ...]
+    #: What a person still has to write.
+    wants: tuple[str, ...]
+    #: How the live template differs, a line each; or that it was not looked at.
+    live: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """The digest by which title and text are known again on GitHub."""
+        return text_digest(self.title, self.text)
+
+
+def text_digest(title: str, text: str) -> str:
+    """Return a digest of a pull request's text that survives the way to GitHub and back.
+
+    GitHub may give other line ends, and trims around a text.
     """
+    plain = "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
+    return hashlib.sha256(f"{title.strip()}\0{plain}".encode("utf-8", "replace")).hexdigest()
+
+
+class Gate(Model):
+    """All rows for one patch."""
 
     patch: Name
     upstream: Name
@@ -425,6 +316,8 @@ class Gate(Model):
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)] = ()
     limits: Annotated[tuple[Line, ...], Field(strict=False)] = ()
     looked: Annotated[datetime | None, Field(strict=False)] = None
+    #: The text that was judged; None where it cannot be made. It is no part of what is kept.
+    body: Annotated[Body | None, Field(exclude=True)] = None
 
     def of(self, *states: RowState) -> list[Row]:
         """Return the rows in some states."""
@@ -445,25 +338,10 @@ Need = Annotated[
 Needs = Annotated[tuple[Need, ...], Field(strict=False)]
 #: The version of a template: the release or the short commit that it was read at.
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=40)]
-#: What makes the content of a section; `contribute/text/sections.py` has one function each.
-Block = Literal[
-    "words", "problem", "cause", "solution", "related", "issue", "claims", "commands", "tests",
-    "numerics", "compile", "witness", "speed", "grid", "evaluation", "duplicates", "breaking",
-    "ai", "checklist", "records", "docs", "waits",
-]  # fmt: skip
-Blocks = Annotated[tuple[Block, ...], Field(strict=False)]
-#: What ticks an item of a checklist. `person`: nobody but the one who opens the pull request.
-Tick = Literal["ai", "tests", "benchmarks", "docs", "person"]
 
 
 class Question(Model):
-    """Something that a person must answer before a pull request is opened.
-
-    Attributes:
-        name: What the answer is kept under.
-        text: The question.
-        answer: `yes`: nothing but yes will do; `text`: in the person's own words.
-    """
+    """Something that a person must answer before a pull request is opened."""
 
     name: Name
     text: Line
@@ -471,13 +349,7 @@ class Question(Model):
 
 
 class CiRules(Model):
-    """How an upstream's CI is started and read.
-
-    Attributes:
-        start: What a person does to start it, in words.
-        targets: For each target, what the names of its CI jobs look like.
-        current: Whether the branch must not be behind its base.
-    """
+    """How an upstream's CI is started and read."""
 
     start: Prose = "It starts by itself."
     targets: dict[Need, Pattern] = Field(default_factory=dict)
@@ -485,15 +357,7 @@ class CiRules(Model):
 
 
 class AiRules(Model):
-    """What must be said of machine-written work.
-
-    Attributes:
-        disclosed: Whether the text of the pull request must say that AI was used.
-        contained: Whether machine-written text stands under a heading that says so, apart
-            from the person's own words, which must be there.
-        trailer: A regular expression; where AI was used, a trailer of each commit must match
-            it. Empty: no such rule.
-    """
+    """What must be said of machine-written work."""
 
     disclosed: bool = False
     contained: bool = False
@@ -501,16 +365,7 @@ class AiRules(Model):
 
 
 class BodyRules(Model):
-    """How the text of a pull request is made.
-
-    Attributes:
-        template: The version of the template that is in force.
-        live: Where the template lies in the upstream's repository.
-        budget: Characters that the text should keep within. Long lists become counts
-            until it does.
-        duplicates: Whether the text says that no duplicate was found, where none was; why it
-            is different from those that were is said in any case.
-    """
+    """How the text of a pull request is made."""
 
     template: Version
     live: TreePath
@@ -529,29 +384,7 @@ class BodyRules(Model):
 
 
 class Rules(Model):
-    """What an upstream asks of a pull request.
-
-    Attributes:
-        upstream: The upstream.
-        source: Where these rules were read, and when.
-        title: A regular expression that the title must match, or empty.
-        title_hint: How a title looks, for the message.
-        sign_off: Whether each commit needs a `Signed-off-by` of its author.
-        issue: Whether a pull request must name the issue that it fixes.
-        issue_first: Whether the issue is opened and discussed before the pull request.
-        tests: Folders of which one must hold a test that the pull request touches. None: no
-            such rule.
-        require: Targets that must be proved, beside those that the person asks for.
-        targets: Hardware that the text always speaks of: what did not run there is said.
-        open_prs: Open pull requests that an author without write access may have; 0: any number.
-        labels: Labels that the pull request should have.
-        label_hint: Labels that a person must choose, in words; or empty.
-        lint: The command that checks style, for a person to run.
-        questions: What the person is asked.
-        ci: Its CI.
-        ai: What is said of machine-written work.
-        body: The text of the pull request.
-    """
+    """What an upstream asks of a pull request."""
 
     upstream: Name
     source: Prose
@@ -581,126 +414,32 @@ class Rules(Model):
         return self
 
 
-class Item(Model):
-    """An item of a checklist.
-
-    Attributes:
-        text: What it says (Markdown).
-        tick: What ticks it. Only what is known is ticked.
-    """
-
-    text: Line
-    tick: Tick = "person"
-
-
-class Section(Model):
-    """A section of a template.
-
-    Attributes:
-        heading: The upstream's heading, with its number signs; or empty.
-        text: Fixed words at its start (Markdown).
-        blocks: What follows, in this order.
-        summary: The title of what is folded away.
-        folded: What is folded away under it.
-        items: Its checklist, for the block `checklist`.
-    """
-
-    heading: Annotated[str, StringConstraints(pattern=r"^(?:#{1,6} \S[^\x00-\x1f]*)?$")] = ""
-    text: Prose | Literal[""] = ""
-    blocks: Blocks = ()
-    summary: Line | Literal[""] = ""
-    folded: Blocks = ()
-    items: Annotated[tuple[Item, ...], Field(strict=False)] = ()
-
-    @model_validator(mode="after")
-    def _has_its_title(self) -> Section:
-        if bool(self.summary) != bool(self.folded):
-            raise ValueError("summary and folded: give both or none")
-        return self
-
-
-class Template(Model):
-    """The sections of an upstream's pull request template, of one version.
-
-    Attributes:
-        upstream: The upstream.
-        version: The release or commit at which it was read.
-        source: Where it was read.
-        above: Headings that the upstream's file has and a pull request does not keep.
-        machine: The heading above machine-written text, where the upstream wants it apart.
-        sections: The sections, in order.
-    """
-
-    upstream: Name
-    version: Version
-    source: Prose
-    above: Lines = ()
-    machine: Line | Literal[""] = ""
-    sections: Annotated[tuple[Section, ...], Field(strict=False, min_length=1)]
-
-    @property
-    def headings(self) -> tuple[str, ...]:
-        """The headings of the upstream's file, in order."""
-        return (*self.above, *(one.heading for one in self.sections if one.heading))
-
-
 KIND: Final = "contribbot/attestation/v1"
 
 
 class FileDigest(Model):
-    """A file as it was shown.
-
-    Attributes:
-        name: Its name, seen from the patch's folder or from the queue.
-        sha256: Digest of its content; of a record of evidence, its seal.
-    """
+    """A file as it was shown."""
 
     name: str
     sha256: Sha256
 
 
 class Answer(Model):
-    """What a person answered.
-
-    Attributes:
-        question: The question.
-        answer: The answer, as it was typed.
-    """
+    """What a person answered."""
 
     question: Question
     answer: Prose
 
 
 class Attester(Model):
-    """Who attests, as git knows them.
-
-    Attributes:
-        name: `user.name`.
-        email: `user.email`.
-    """
+    """Who attests, as git knows them."""
 
     name: Line
     email: Line
 
 
 class Basis(Model):
-    """All that a person stands for; an attestation is void when any of it is another.
-
-    Attributes:
-        patch: The patch.
-        upstream: The upstream.
-        repository: Its repository.
-        files: The patch files, in order.
-        below: The digests of the patches that it stands on, lowest first.
-        checks: Digest of the checks and what `patch.toml` states to be proved.
-        title: The title that is posted.
-        body: Digest of the body that is posted.
-        records: The records that figures are from, each with its seal.
-        contribution: Digest of `[contribution]` of `patch.toml`.
-        rules: Digest of the upstream's rules.
-        gate: The gate's rows.
-        tool: contribbot's version.
-    """
+    """All that a person stands for; an attestation is void when any of it is another."""
 
     patch: Name
     upstream: Name
@@ -718,17 +457,7 @@ class Basis(Model):
 
 
 class Attestation(Model):
-    """The content of `attestations/NAME.json`.
-
-    Attributes:
-        kind: What it is.
-        basis: What it is bound to.
-        looked: When the gate asked GitHub.
-        person: Who attests.
-        time: When.
-        answers: What was asked and answered.
-        seal: SHA-256 over all the rest. It shows an edit, not a forger.
-    """
+    """The content of `attestations/NAME.json`."""
 
     kind: Literal["contribbot/attestation/v1"] = KIND
     basis: Basis

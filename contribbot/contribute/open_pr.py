@@ -34,6 +34,7 @@ from contribbot.contribute.branch import (
     sync_fork,
 )
 from contribbot.contribute.markdown import fence
+from contribbot.contribute.model import Body, text_digest
 from contribbot.contribute.publication import (
     BRANCH,
     COMMENT,
@@ -43,10 +44,8 @@ from contribbot.contribute.publication import (
     TEXT,
     Book,
     Contribution,
-    Text,
     check_below,
     digests_below,
-    text_digest,
 )
 from contribbot.errors import (
     GitHubError,
@@ -260,7 +259,7 @@ def judge(
 
 
 def update_text(
-    book: Book, patch: str, pull: PullRequest, text: Text, *, repository: str
+    book: Book, patch: str, pull: PullRequest, text: Body, *, repository: str
 ) -> Literal["kept", "updated", "edited"]:
     """Give a pull request its text, unless a person has written there."""
     now = text_digest(pull.title, text_of(pull.body))
@@ -282,7 +281,7 @@ def update_text(
     if now not in known.texts:
         return "edited"
     book.note(patch, intent)
-    pull.edit(title=text.title, body=text.body)
+    pull.edit(title=text.title, body=text.text)
     book.done(patch, intent, f"updated {said}")
     return "updated"
 
@@ -356,7 +355,7 @@ def _find(github: GitHub, number: int, marker: str, *, repository: str, login: s
 
 
 #: GitHub's server refuses longer addresses.
-_HANDOFF_LONGEST: Final = 8000
+_LONGEST_ADDRESS: Final = 8000
 
 
 @dataclass(frozen=True)
@@ -374,7 +373,7 @@ def compare_page(place: Place, branch: str, title: str, body: str, body_file: Pa
     start = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
     query = {"expand": "1", "title": title, "body": body}
     url = f"{start}?{urlencode(query, quote_via=quote)}"
-    if len(url) <= _HANDOFF_LONGEST:
+    if len(url) <= _LONGEST_ADDRESS:
         return Page(url)
     del query["body"]
     return Page(f"{start}?{urlencode(query, quote_via=quote)}", body_file)
@@ -408,9 +407,9 @@ class Tools:
 
     #: GitHub, in a dry run one that sends nothing but reads.
     github: GitHub
-    text: Callable[[Patch], Text]
+    text: Callable[[Patch], Body]
     #: Raises unless a person stands for a patch with that text.
-    attested: Callable[[Patch, Text], None]
+    attested: Callable[[Body], None]
     branch: Callable[[Patch], str]
     #: The page of the server, such as `https://github.com`.
     server: str
@@ -457,7 +456,7 @@ class Job:
     wanted: Wanted
     book: Book
     patch: Patch
-    text: Text
+    text: Body
     place: Place
     login: str
     branch: str
@@ -471,12 +470,11 @@ class Job:
 def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> Tools:
     """Return what opening the pull requests of a queue uses."""
 
-    def text(patch: Patch) -> Text:
-        made = make_body(queue, patch.name, searched=searched(queue, patch.name))
-        return Text(made.title, made.text)
+    def text(patch: Patch) -> Body:
+        return make_body(queue, patch.name, searched=searched(queue, patch.name))
 
-    def attested(patch: Patch, written: Text) -> None:
-        require(queue, patch, written)
+    def attested(body: Body) -> None:
+        require(queue, body)
 
     return Tools(
         github=github,
@@ -512,7 +510,7 @@ def create(job: Job, opened: Opened) -> Opened:
             place.tip.name,
             f"{place.owner}:{job.branch}",
             title=job.text.title,
-            body=job.text.body,
+            body=job.text.text,
             draft=not job.wanted.ready,
         )
     except (UncertainError, RefusedError) as error:
@@ -576,7 +574,7 @@ def _announce(job: Job, done: Opened) -> Opened:
     except (QueueError, SourceError) as error:
         note = f"no range-diff was posted: {error.message}"
         return replace(done, notes=(*done.notes, note))
-    comment = range_text(name, known.announced, known.version, said.text)
+    comment = range_text(name, known.announced, known.version, said.range_diff)
     url = post_range(
         job.tools.github, job.book, name, known, comment,
         repository=job.place.upstream, login=job.login,
@@ -591,10 +589,10 @@ def hand_off(job: Job, opened: Opened, pull: PullRequest | None) -> Opened:
         return replace(shown(job, opened, pull), notes=(*opened.notes, note))
     name, text = job.patch.name, job.text
     file = job.queue.local / "handoff" / f"{name}.md"
-    page = compare_page(job.place, job.branch, text.title, text.body, file)
+    page = compare_page(job.place, job.branch, text.title, text.text, file)
     known = job.book.contribution(name)
     if not job.wanted.dry_run:
-        write_body(page, text.body)
+        write_body(page, text.text)
     if not known.handed_off or text.digest not in known.texts:
         job.book.note(
             name,
@@ -691,7 +689,7 @@ class _Opening:
             raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
         waits = check_below(self._queue, self._book, name, rehearsed=self._rehearsed)
         text = self._tools.text(patch)
-        self._tools.attested(patch, text)
+        self._tools.attested(text)
         place = self._place(patch)
         job = Job(
             self._queue, self._tools, self._wanted, self._book, patch, text, place,

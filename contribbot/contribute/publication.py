@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -33,25 +32,7 @@ HANDOFF: Final = "handoff"
 
 @dataclass(frozen=True)
 class Contribution:
-    """How far a patch is on GitHub.
-
-    Attributes:
-        fork: The repository that has its branch, as `owner/name`; empty: none yet.
-        branch: The branch.
-        head: The commit that the branch was last given.
-        base: The upstream's commit below it.
-        digest: Digest of the patch files that it carries.
-        below: Digests of the patches whose commits it carries below them.
-        version: The version of the patch that it carries; 0: not known.
-        reference: Its pull request, as `owner/name#number`; empty: none that is known.
-        state: What that is, such as `draft` or `merged`; empty with no reference.
-        handed_off: Whether a person was asked to open the pull request.
-        announced: The version that readers of the pull request know; 0: there are none.
-        heads: Every commit that the branch was given, or was about to be given.
-        texts: Digests of every title and body that we wrote, or were about to write.
-        open: Intents of which nobody has said yet that they happened.
-        former: The pull request of a patch that had the name before, and was retired; or empty.
-    """
+    """How far a patch is on GitHub."""
 
     fork: str = ""
     branch: str = ""
@@ -115,15 +96,6 @@ def _anew(was: Contribution) -> Contribution:
         was, reference="", state="", handed_off=False, announced=0,
         former=was.reference or was.former,
     )  # fmt: skip
-
-
-def text_digest(title: str, body: str) -> str:
-    """Return a digest of a pull request's text that survives the way to GitHub and back.
-
-    GitHub may give other line ends, and trims around a text.
-    """
-    plain = "\n".join(row.rstrip() for row in body.replace("\r\n", "\n").strip().split("\n"))
-    return hashlib.sha256(f"{title.strip()}\0{plain}".encode("utf-8", "replace")).hexdigest()
 
 
 def _with(known: frozenset[str], one: str | None) -> frozenset[str]:
@@ -240,6 +212,10 @@ class Book:
 _NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 
+class MissingBelowError(OpeningError):
+    """What a patch depends on has no pull request yet: a person opens that first."""
+
+
 def check_below(
     queue: Queue, book: Book, name: str, *, rehearsed: Collection[str] = ()
 ) -> dict[str, str]:
@@ -263,7 +239,7 @@ def check_below(
     if missing:
         handed = [one for one in missing if book.contribution(one).handed_off]
         look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
-        raise OpeningError(
+        raise MissingBelowError(
             f"{name}: it depends on {', '.join(missing)}, which"
             f" {'has' if len(missing) == 1 else 'have'} no pull request yet{look}",
             hint=f"open that first: contribbot open-pr {missing[0]}",
@@ -284,16 +260,3 @@ def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
 def digests_below(queue: Queue, name: str) -> dict[str, str]:
     """Return the digests of the patches that a patch stands on, by name, lowest first."""
     return {lower: queue.patch(lower).digest for lower in queue.below(name)}
-
-
-@dataclass(frozen=True)
-class Text:
-    """What a pull request says."""
-
-    title: str
-    body: str
-
-    @property
-    def digest(self) -> str:
-        """The digest by which it is known again on GitHub."""
-        return text_digest(self.title, self.body)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from contribbot.contribute.figures import Figures, Seen, gather
+from contribbot.contribute.figures import Evidence, Figure, gather
 from contribbot.contribute.markdown import code, fence, plain, prose
 from contribbot.errors import UsageError
 from contribbot.files import write_atomically
@@ -72,21 +72,21 @@ SCRIPT: Final = "reproduce.sh"
 
 
 def fault_report(
-    figures: Figures, seen: Seen, check: Check, tests: list[str], needed: tuple[PatchFile, ...]
+    evidence: Evidence, figure: Figure, check: Check, needed: tuple[PatchFile, ...]
 ) -> str:
     """Return the report of a fault that a check shows, for an upstream's issue (Markdown)."""
-    patch = figures.patch
-    below = ", ".join(map(code, figures.below))
-    total = len(tests) + seen.count("base", "passed")
+    patch = evidence.patch
+    below = ", ".join(map(code, evidence.below))
+    total = figure.failed + len(figure.facts.base.passed)
     told = (
         f"Seen with {patch.upstream.repository} at {code(patch.pin.tag)}"
-        f"{f' with {below} applied' if below else ''}, on {seen.result.target}: "
-        f"{len(tests)} of {total} tests of {code(check.file)} fail. "
-        f"The first, {code(tests[0])}:"
+        f"{f' with {below} applied' if below else ''}, on {figure.target}: "
+        f"{figure.failed} of {total} tests of {code(check.file)} fail. "
+        f"The first, {code(figure.facts.base.failed[0].test)}:"
     )
     contribution = patch.spec.contribution
     commands = [
-        f"python -m pip install {' '.join(_requirements(patch, seen, needed))}",
+        f"python -m pip install {' '.join(_requirements(patch, figure, needed))}",
         f"sh {SCRIPT}",
         *_by_hand(patch, check),
     ]
@@ -94,7 +94,7 @@ def fault_report(
         "## What happens",
         prose(patch.spec.problem),
         told,
-        fence(next(seen.messages(), "")),
+        fence(figure.message),
         "## How to see it",
         "With the files beside this report:",
         fence("\n".join(commands), language="sh"),
@@ -102,38 +102,28 @@ def fault_report(
         "## Why",
         prose(patch.spec.root_cause),
         "## Where it was seen",
-        _where(seen),
-        *_not_seen(figures),
+        _where(figure, contribution.records),
+        *_not_run(evidence),
         *([f"**Use of AI.** {prose(contribution.ai)}"] if contribution.ai else []),
     ]
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _where(seen: Seen) -> str:
-    """Name the machine and the record."""
-    source = seen.source
-    statement = source.record.statement
-    assert statement is not None  # noqa: S101  gather takes only records that can be read
-    details = statement.predicate.contribbot
-    machine = details.machine
-    gpus = ", ".join(code(gpu.name) for gpu in machine.gpus) or "no GPU"
-    packages = "".join(
-        f", {name} {plain(machine.packages[name])}"
-        for name in ("torch", "triton")
-        if name in machine.packages
-    )
-    over = f", the tree's Python files over {plain(seen.over)}" if seen.over else ""
+def _where(figure: Figure, records: str) -> str:
+    """Name the machine, and the record where it can be read."""
+    source = figure.source
+    over = f"; the tree's Python files over {plain(source.over)}" if source.over else ""
+    link = source.link(records)
     return (
-        f"Processor {code(machine.cpu)}, {gpus}{packages}, {plain(machine.python)}{over}; "
-        f"{details.finished:%Y-%m-%d}. Record {code(source.file)}, seal "
-        f"{code(statement.seal[:12])}; again: {code(details.command)}"
+        f"Processor {code(source.details.machine.cpu)}, {plain(source.gpus) or 'no GPU'}, "
+        f"{plain(source.packages)}{over}; {source.day}."
+        f"{f' [Record]({link}).' if link else ''}"
     )
 
 
-def _requirements(patch: Patch, seen: Seen, needed: tuple[PatchFile, ...]) -> list[str]:
+def _requirements(patch: Patch, figure: Figure, needed: tuple[PatchFile, ...]) -> list[str]:
     """Return what pip has to install: the release, or what was there when it was seen."""
-    statement = seen.source.record.statement
-    there = statement.predicate.contribbot.machine.packages if statement else {}
+    installed = figure.source.details.machine.packages
     used = {
         module.partition(".")[0]
         for file in needed
@@ -143,7 +133,7 @@ def _requirements(patch: Patch, seen: Seen, needed: tuple[PatchFile, ...]) -> li
     # A local label, such as +cpu, is on no index.
     found = {
         name: f"{name}=={version.partition('+')[0]}"
-        for name, version in there.items()
+        for name, version in installed.items()
         if name in used and name != "pytest"
     }
     if patch.upstream.overlay:
@@ -185,11 +175,11 @@ def _by_hand(patch: Patch, check: Check) -> list[str]:
     ]
 
 
-def _not_seen(figures: Figures) -> list[str]:
-    """Say on which hardware that the patch names nobody has looked."""
-    spec = figures.patch.spec
+def _not_run(evidence: Evidence) -> list[str]:
+    """Say on which hardware that the patch names nothing ran."""
+    spec = evidence.patch.spec
     named = dict.fromkeys(one.target for one in (*spec.checks, *spec.numerics, *spec.bench))
-    ran = {one.result.target for one in figures.of("reproduce", "numerics", "bench")}
+    ran = {figure.target for figure in evidence.of("reproduce", "numerics", "bench")}
     left = [target for target in named if target not in ran]
     return [f"**Not run** on {', '.join(left)}."] if left else []
 
@@ -199,15 +189,7 @@ REPORT: Final = "REPORT.md"
 
 @dataclass(frozen=True)
 class Reproducer:
-    """What shows a fault to people who have no contribbot.
-
-    Attributes:
-        patch: The patch whose fault it is.
-        check: The check that it is made from.
-        test: The one test that the script runs.
-        report: The report (Markdown).
-        files: All files, by path.
-    """
+    """What shows a fault to people who have no contribbot."""
 
     patch: str
     check: str
@@ -218,23 +200,17 @@ class Reproducer:
 
 def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
     """Make the reproducer of a patch's fault from one of its checks."""
-    figures = gather(queue, name)
-    seen, stated = _chosen(figures, check)
-    failed = seen.table("base").get("failed")
-    tests = (
-        [str(one.get("test")) for one in failed if isinstance(one, dict)]
-        if isinstance(failed, list)
-        else []
-    )
-    test = tests[0]
-    needed = needed_files(figures.patch.support, stated.file)
+    evidence = gather(queue, name)
+    figure, stated = _chosen(evidence, check)
+    test = figure.facts.base.failed[0].test
+    needed = needed_files(evidence.patch.support, stated.file)
     files = {f"checks/{one.name}": one.content for one in needed}
     files["checks/pytest.ini"] = b"[pytest]\n"
-    for number, lower in enumerate(figures.below, start=1):
+    for number, lower in enumerate(evidence.below, start=1):
         for file in queue.patch(lower).files:
             files[f"below/{number:02d}-{lower}-{file.name}"] = file.content
-    script = _script(figures.patch, stated, test, below=bool(figures.below))
-    report = fault_report(figures, seen, stated, tests, needed)
+    script = _script(evidence.patch, stated, test, below=bool(evidence.below))
+    report = fault_report(evidence, figure, stated, needed)
     files |= {SCRIPT: script.encode(), REPORT: report.encode()}
     return Reproducer(name, stated.name, test, report, files)
 
@@ -271,16 +247,16 @@ def _base_in(folder: Path) -> dict[str, bytes]:
     return {one.relative_to(folder).as_posix(): one.read_bytes() for one in there}
 
 
-def _chosen(figures: Figures, wanted: str) -> tuple[Seen, Check]:
-    patch = figures.patch
-    stated = {one.name: one for one in patch.spec.checks}
+def _chosen(evidence: Evidence, wanted: str) -> tuple[Figure, Check]:
+    patch = evidence.patch
+    stated = {check.name: check for check in patch.spec.checks}
     if wanted and wanted not in stated:
         raise UsageError(
             f"{patch.name}: no check {wanted}", hint=f"there are: {', '.join(stated) or 'none'}"
         )
-    red = [one for one in figures.of("reproduce") if one.red and one.name in stated]
+    red = [figure for figure in evidence.of("reproduce") if figure.red and figure.name in stated]
     if wanted:
-        red = [one for one in red if one.name == wanted]
+        red = [figure for figure in red if figure.name == wanted]
         if not red:
             raise UsageError(
                 f"{patch.name}: the check {wanted} does not fail on the base, or was not run",
@@ -288,14 +264,13 @@ def _chosen(figures: Figures, wanted: str) -> tuple[Seen, Check]:
             )
     else:
         # Anybody has a processor.
-        red.sort(key=lambda one: one.result.target != "cpu")
-    for one in red:
-        check = stated[one.name]
+        red.sort(key=lambda figure: figure.target != "cpu")
+    for figure in red:
+        check = stated[figure.name]
         files = needed_files(patch.support, check.file)
-        laid = one.result.details.get("laid_over_base")
-        own = isinstance(laid, list) and name_any(files, map(str, laid))
+        own = name_any(files, figure.facts.laid_over_base)
         if not (check.build or own or needs_contribbot(files)):
-            return one, check
+            return figure, check
     raise UsageError(
         f"{patch.name}: no check fails on the base in plain pytest",
         hint="what does is a compile, a hipify step, needs contribbot, or runs the patch's own test"

@@ -259,7 +259,7 @@ def some_ids(threads: Sequence[Thread], limit: int = 12) -> str:
 
 #: New remarks that are shown, the latest, and how much of each.
 _SHOWN: Final = 10
-_TALK_ROWS: Final = 4
+_EXCERPT_ROWS: Final = 4
 _CHARACTERS: Final = 500
 #: Reviewers that are named.
 _NAMED: Final = 10
@@ -348,7 +348,7 @@ def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> lis
         return talk.seen.get(key) != now[key] and not same_person(who, author)
 
     def told(one: IssueComment | PullRequestComment, *, before: bool, thread: str = "") -> Remark:
-        shown = remark(one, rows=_TALK_ROWS, characters=_CHARACTERS, thread=thread)
+        shown = remark(one, rows=_EXCERPT_ROWS, characters=_CHARACTERS, thread=thread)
         changed = before and one.updated_at > one.created_at
         return shown.model_copy(update={"changed": True, "at": one.updated_at} if changed else {})
 
@@ -364,7 +364,7 @@ def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> lis
         if news(f"l{one.id}", login_of(one.user))
     ]
     new += [
-        review_remark(one, rows=_TALK_ROWS, characters=_CHARACTERS).model_copy(
+        review_remark(one, rows=_EXCERPT_ROWS, characters=_CHARACTERS).model_copy(
             update={"changed": f"r{one.id}" in talk.seen}
         )
         for one in said.reviews

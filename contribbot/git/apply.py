@@ -147,6 +147,10 @@ class Series:
         return self.applied[-1].commit if self.applied else self.base
 
 
+#: What git says of a file in place of a folder that keeps files.
+_IN_THE_WAY: Final = "unable to add cache entry"
+#: How many paths go into one command.
+_ARGUMENTS: Final = 4000
 #: Mode and blob of a path; a path that is not there has the mode `000000`.
 Entry = tuple[str, str]
 
@@ -160,7 +164,8 @@ class Index:
         # A file where a folder must be is in the way, and must be there to be so.
         above = {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"."}
         self._entries: dict[str, Entry] = {}
-        folders: list[str] = []
+        # All that is in a folder that a file may replace; git lists a folder or what is in it.
+        folders = sorted(above & set(paths))
         for path, mode, blob in self._listed(commit, sorted({*paths, *above})):
             if mode == FOLDER:
                 folders += [path] if path in paths else []
@@ -196,8 +201,9 @@ class Index:
         self, commit: str, paths: Sequence[str], *options: str
     ) -> Iterator[tuple[str, str, str]]:
         """Yield path, mode and id of what a commit has at some paths."""
-        if paths:
-            said = self._store.git("ls-tree", "-z", *options, commit, "--", *paths).stdout
+        for start in range(0, len(paths), _ARGUMENTS):
+            some = paths[start : start + _ARGUMENTS]
+            said = self._store.git("ls-tree", "-z", *options, commit, "--", *some).stdout
             for row in said.decode("utf-8", "surrogateescape").split("\0")[:-1]:
                 head, _, path = row.partition("\t")
                 mode, _, blob = head.split(" ")
@@ -281,8 +287,9 @@ def _apply(index: Index, mails: Sequence[Mail]) -> list[_Fitted]:
         said = done.stderr.decode("utf-8", "replace")
         if done.returncode == 0:
             return _share_out(mails, index.changes(), _adjustments(said))
-        if len(mails) == 1 and ("corrupt patch" in said or "No valid patches" in said
-                                or done.returncode != 1):  # fmt: skip
+        # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
+        fits_not = done.returncode == 1 or _IN_THE_WAY in said
+        if len(mails) == 1 and (not fits_not or "corrupt patch" in said):
             raise QueueError(f"{mails[0].file}: {said.strip().splitlines()[-1]}", hint=AGAIN)
     fitted: list[_Fitted] = []
     for mail in mails if len(mails) > 1 else ():

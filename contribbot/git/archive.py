@@ -11,6 +11,7 @@ import base64
 import binascii
 import contextlib
 import csv
+import gzip
 import hashlib
 import importlib.metadata
 import io
@@ -28,17 +29,14 @@ from typing import IO, Final, Protocol
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.package_index import obtain
-from contribbot.git.repository import Mode, import_tree
+from contribbot.git.repository import Mode, TreeWriter, import_tree
 from contribbot.git.source import Job
-from contribbot.model.pin import InstalledSource, SdistSource, WheelSource
+from contribbot.model.pin import InstalledSource, ReleaseSource, SdistSource, WheelSource
 
 #: How much content is handed on at a time.
 PIECE: Final = 2**20
-#: How much of the compressed file is read at a time. Deflate packs at most 1,032 to
-#: one, so that one read gives 64 MiB at worst.
-_READ: Final = 2**16
-#: What tarfile may step back over: the header it has just read.
-_KEEP: Final = 1024
+#: How much content is inflated at a time.
+_READ: Final = 2**17
 
 
 class Readable(Protocol):
@@ -58,104 +56,14 @@ def in_pieces(content: Readable, size: int) -> Iterator[bytes]:
         yield piece
 
 
-class Gunzip(io.RawIOBase):
-    """The content of a gzip file, as a file that is read forward only.
+class _Content(io.BufferedReader):
+    """The content of a gzip file; tarfile cannot be made to read a header of any size."""
 
-    tarfile can work on it: it steps back by one header at most.
-    """
-
-    def __init__(
-        self, file: IO[bytes], name: str, *, limit: int, advance: Callable[[int], None]
-    ) -> None:
-        super().__init__()
-        self._file = file
-        self._name = name
-        self._limit = limit
-        self._advance = advance
-        self._inflater = _inflater()
-        #: Content that was inflated and may still be asked for, and where it begins.
-        self._buffer = b""
-        self._start = 0
-        self._position = 0
-        self._total = 0
-
-    def readable(self) -> bool:
-        """Say yes."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position in the content."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to a position in the content, forward or a little back."""
-        if whence != io.SEEK_SET or offset < self._start:
-            raise ValueError(f"{self._name}: cannot go to {offset} ({whence})")
-        self._position = offset
-        return offset
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes; fewer only at the end."""
-        if not 0 <= size <= PIECE:
-            raise IntegrityError(f"{self._name}: a header of {size} bytes, which is not sane")
-        self._fill(self._position + size)
-        begin = self._position - self._start
-        content = self._buffer[begin : begin + size]
-        self._position += len(content)
-        return content
-
-    def pieces(self, size: int) -> Iterator[bytes]:
-        """Return the next bytes in pieces."""
-        return in_pieces(self, size)
-
-    def drain(self) -> None:
-        """Read to the end of the gzip file, which holds its check sum."""
-        while self._inflate() is not None:
-            pass
-
-    def _fill(self, end: int) -> None:
-        """Have the content up to a position, and a little before the present one."""
-        have = self._start + len(self._buffer)
-        if end <= have:
-            return
-        wanted = self._position - _KEEP
-        keep = min(max(wanted, self._start), have)
-        parts = [self._buffer[keep - self._start :]]
-        self._start = keep
-        while have < end and (piece := self._inflate()) is not None:
-            if have < wanted:  # skipping: what came before is of no use
-                parts.clear()
-                self._start = have
-            parts.append(piece)
-            have += len(piece)
-        self._buffer = b"".join(parts)
-
-    def _inflate(self) -> bytes | None:
-        """Return some more content, or None at the end."""
-        packed = self._file.read(_READ)
-        if not packed:
-            if not self._inflater.eof:
-                raise EOFError("the end is missing")
-            return None
-        self._advance(len(packed))
-        content = b""
-        # A gzip file may be several, one after the other, then filled up with zeros.
-        while packed:
-            if self._inflater.eof:
-                if not packed.strip(b"\0"):
-                    break
-                self._inflater = _inflater()
-            content += self._inflater.decompress(packed)
-            packed = self._inflater.unused_data
-        self._total += len(content)
-        if self._total > self._limit:
-            raise IntegrityError(f"{self._name}: unpacks to more than {self._limit} bytes")
-        return content
-
-
-def _inflater() -> zlib._Decompress:
-    """Return a decompressor that reads a gzip header and checks its sum."""
-    return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next bytes."""
+        if size is None or not 0 <= size <= PIECE:
+            raise IntegrityError(f"a header of {size} bytes, which is not sane")
+        return super().read(size)
 
 
 _SUFFIX: Final = ".py"
@@ -196,17 +104,23 @@ class InstalledFiles:
         with job.store.exclusive():
             if job.landed():
                 return False
-            job.progress.start(f"importing {self.detail(job)}", total)
-            try:
-                message = job.message(summary.hexdigest())
-                with import_tree(job.store, ref=job.ref, message=message) as tree:
-                    for file in files:
-                        content = _checked(spec, root, file)
-                        tree.add(file.path, Mode.FILE, len(content), (content,))
-                        job.progress.advance(len(content))
-            finally:
-                job.progress.done()
+            with _importing(job, self.detail(job), total, summary.hexdigest()) as tree:
+                for file in files:
+                    content = _checked(spec, root, file)
+                    tree.add(file.path, Mode.FILE, len(content), (content,))
+                    job.progress.advance(len(content))
         return True
+
+
+@contextlib.contextmanager
+def _importing(job: Job, label: str, total: int, digest: str) -> Iterator[TreeWriter]:
+    """Write the tree of a pin, and show how far it is."""
+    job.progress.start(f"importing {label}", total)
+    try:
+        with import_tree(job.store, ref=job.ref, message=job.message(digest)) as tree:
+            yield tree
+    finally:
+        job.progress.done()
 
 
 def is_installed(spec: InstalledSource) -> bool:
@@ -341,21 +255,16 @@ _ZIP_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive, checked.
+    """A file of an archive, checked."""
 
-    Attributes:
-        path: Relative to the archive's one top folder, where it has one.
-        mode: What it is.
-        size: Bytes of content (of a link: of its target).
-        pieces: The content; to be read before the next member is asked for.
-        copy_of: The path of the earlier member that it is a hard link to, or empty;
-            then it has no content of its own.
-    """
-
+    #: Relative to the archive's one top folder, where it has one.
     path: str
     mode: Mode
+    #: Bytes of content (of a link: of its target).
     size: int
+    #: The content; to be read before the next member is asked for.
     pieces: Iterator[bytes]
+    #: The path of the earlier member that it is a hard link to, or empty; then it has no content.
     copy_of: str = ""
 
 
@@ -480,7 +389,13 @@ def _damage_named(archive: str) -> Iterator[None]:
     """Turn what the libraries say of a damaged archive into an error that names it."""
     try:
         yield
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (
+        tarfile.TarError,
+        gzip.BadGzipFile,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+    ) as error:
         raise IntegrityError(
             f"{archive}: damaged or cut short: {error}", hint="download it again"
         ) from error
@@ -494,10 +409,12 @@ def _named(archive: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 def _read_tar(
     file: IO[bytes], archive: str, guard: _Guard, advance: Callable[[int], None]
 ) -> Iterator[Member]:
-    stream = Gunzip(file, archive, limit=MAX_TOTAL, advance=advance)
-    # Not tarfile's own stream mode: it takes twice as long as all the rest of an import.
-    with tarfile.open(fileobj=stream, mode="r:") as tar:
+    done = 0
+    packed = gzip.GzipFile(fileobj=file)
+    with _Content(packed, _READ) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
         while (info := tar.next()) is not None:
+            advance(file.tell() - done)
+            done = file.tell()
             path = guard.place(info.name)
             if info.isdir():
                 guard.enter(info.name, path)
@@ -505,7 +422,7 @@ def _read_tar(
                 guard.take(info.name, path, info.size)
                 mode = Mode.EXECUTABLE if info.mode & stat.S_IXUSR else Mode.FILE
                 stream.seek(info.offset_data)
-                yield Member(path, mode, info.size, stream.pieces(info.size))
+                yield Member(path, mode, info.size, in_pieces(stream, info.size))
             elif info.issym():
                 guard.link(info.name, path, info.linkname)
                 yield _symlink(guard, info.name, path, info.linkname)
@@ -519,7 +436,11 @@ def _read_tar(
         stream.seek(tar.offset)
         if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise tarfile.ReadError("no end marker")
-    stream.drain()
+        # The end of the gzip file holds its check sum.
+        while stream.read(PIECE):
+            if stream.tell() > MAX_TOTAL:
+                raise IntegrityError(f"{archive}: unpacks to more than {MAX_TOTAL} bytes")
+    advance(file.tell() - done)
 
 
 def _symlink(guard: _Guard, name: str, path: str, target: str) -> Member:
@@ -561,6 +482,9 @@ _GENERATED: Final = re.compile(r"PKG-INFO|(?:src/)?[^/]+\.egg-info/.*", re.DOTAL
 #: repository has one, setuptools adds these lines to it and it is kept as it is.
 _SETUP_CFG: Final = re.compile(rb"\s*\[egg_info\]\s*(?:tag_\w+ *=[^\n]*\s*)*")
 _SETUP_CFG_MAX: Final = 500
+_PKG_INFO: Final = re.compile("PKG-INFO")
+_METADATA: Final = re.compile(r"[^/]+\.dist-info/METADATA")
+_METADATA_MAX: Final = 2**20
 
 
 class SourceArchive:
@@ -589,25 +513,61 @@ def import_archive(job: Job, archive: Path) -> None:
     spec = job.spec_as(SdistSource)
     prefix = f"{spec.root}/" if spec.root else ""
     empty = True
-    job.progress.start(f"importing {archive.name}", archive.stat().st_size)
+    with _importing(job, archive.name, archive.stat().st_size, spec.sha256) as tree:
+        for member in _upstream_files(archive, job):
+            empty = False
+            if member.copy_of:
+                tree.copy(prefix + member.copy_of, prefix + member.path)
+            else:
+                tree.add(prefix + member.path, member.mode, member.size, member.pieces)
+        if empty:
+            raise IntegrityError(f"{archive.name}: holds no files")
+
+
+def _of_its_release(
+    members: Iterator[Member], archive: str, spec: ReleaseSource, metadata: re.Pattern[str]
+) -> Iterator[Member]:
+    """Pass members on; refuse an archive whose metadata names another release than its pin.
+
+    A pin's version decides which file is asked for, and is quoted (PyPA, "Core metadata").
+    """
+    for member in members:
+        if metadata.fullmatch(member.path) and member.size <= _METADATA_MAX:
+            content = b"".join(member.pieces)
+            if other := _other_release(content, spec):
+                raise IntegrityError(
+                    f"{archive}: says that it is {other}, and the pin names"
+                    f" {spec.distribution} {spec.version}",
+                    hint="correct the pin's tag and version, or its sha256",
+                )
+            yield replace(member, pieces=iter((content,)))
+        else:
+            yield member
+
+
+def _other_release(metadata: bytes, spec: ReleaseSource) -> str:
+    """Return which other release some metadata is of, or nothing."""
+    from email.parser import BytesHeaderParser  # noqa: PLC0415  start-up time
+
+    from packaging.utils import canonicalize_name  # noqa: PLC0415  start-up time
+    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  start-up time
+
+    fields = BytesHeaderParser().parsebytes(metadata)
+    name, version = (str(fields.get(key, "without a name")) for key in ("Name", "Version"))
     try:
-        with import_tree(job.store, ref=job.ref, message=job.message(spec.sha256)) as tree:
-            for member in _upstream_files(archive, job):
-                empty = False
-                if member.copy_of:
-                    tree.copy(prefix + member.copy_of, prefix + member.path)
-                else:
-                    tree.add(prefix + member.path, member.mode, member.size, member.pieces)
-            if empty:
-                raise IntegrityError(f"{archive.name}: holds no files")
-    finally:
-        job.progress.done()
+        same = Version(version) == Version(spec.version)
+    except InvalidVersion:
+        same = version == spec.version
+    same = same and canonicalize_name(name) == canonicalize_name(spec.distribution)
+    return "" if same else f"{name} {version}"
 
 
 def _upstream_files(archive: Path, job: Job) -> Iterator[Member]:
     """Yield the members that the upstream's repository has too."""
     left_out: set[str] = set()
-    for member in read_members(archive, advance=job.progress.advance):
+    members = read_members(archive, advance=job.progress.advance)
+    spec = job.spec_as(SdistSource)
+    for member in _of_its_release(members, archive.name, spec, _PKG_INFO):
         if member.copy_of in left_out:
             raise IntegrityError(f"{archive.name}: {member.path!a}: hard link to a generated file")
         kept: Member | None = member
@@ -648,13 +608,10 @@ class WheelFiles:
         with job.store.exclusive():
             if job.landed():
                 return False
-            job.progress.start(f"importing {wheel.name}", wheel.stat().st_size)
-            with contextlib.ExitStack() as stack:
-                stack.callback(job.progress.done)
-                message = job.message(spec.sha256)
-                tree = stack.enter_context(import_tree(job.store, ref=job.ref, message=message))
+            with _importing(job, wheel.name, wheel.stat().st_size, spec.sha256) as tree:
                 empty = True
                 members = read_members(wheel, advance=job.progress.advance, topless=True)
+                members = _of_its_release(members, wheel.name, spec, _METADATA)
                 for member in _python_files(spec, members):
                     empty = False
                     tree.add(prefix + member.path, member.mode, member.size, member.pieces)
@@ -663,7 +620,7 @@ class WheelFiles:
                         f"{wheel.name}: holds no Python files under {', '.join(spec.packages)}",
                         hint="correct the packages of the pin's source",
                     )
-        return True
+            return True
 
 
 def _python_files(spec: WheelSource, members: Iterator[Member]) -> Iterator[Member]:

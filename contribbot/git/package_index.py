@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import (
@@ -110,25 +110,17 @@ _PLACES: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
 
 @dataclass(frozen=True)
 class PipConfig:
-    """What pip is configured to use. May hold credentials: never print it.
+    """What pip is configured to use. May hold credentials: never print it."""
 
-    Attributes:
-        index_url: The index; empty for pip's default.
-        extra_index_urls: More indexes.
-        find_links: Folders, archives or pages with links.
-        no_index: Whether indexes are out of bounds.
-        trusted_hosts: `host` or `host:port` whose certificate is not checked.
-        cert: A file of certificates to trust, or empty.
-        client_cert: A file with a client's certificate and key, or empty.
-        proxy: The proxy's URL, or empty.
-        timeout: Seconds to wait for an answer.
-    """
-
+    #: Empty for pip's default.
     index_url: str = ""
     extra_index_urls: tuple[str, ...] = ()
+    #: Folders, archives or pages with links.
     find_links: tuple[str, ...] = ()
     no_index: bool = False
+    #: `host` or `host:port` whose certificate is not checked.
     trusted_hosts: tuple[str, ...] = ()
+    #: A file or folder of certificates to trust, and a file with a client's certificate and key.
     cert: str = ""
     client_cert: str = ""
     proxy: str = ""
@@ -572,10 +564,13 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
             candidate = find_archive(spec, config, connection)
             part = folder / (candidate.filename + _PART)
             try:
-                persist(
-                    f"{candidate.filename} from {candidate.place}",
-                    lambda: _download(candidate, part, spec.sha256, connection, progress),
-                )
+                got = _fetch(candidate, part, connection, progress)
+                if got != spec.sha256:
+                    raise IntegrityError(
+                        f"{candidate.filename} from {candidate.place}: wrong sha256:"
+                        f" expected {spec.sha256}, got {got}",
+                        hint="find out why it differs before you change the pin",
+                    )
                 final = folder / candidate.filename
                 part.replace(final)
             finally:
@@ -615,10 +610,7 @@ def digest_of(candidate: Candidate, connection: Connection, *, progress: Progres
         for left in folder.iterdir():
             left.unlink()  # of a download that was killed: this one holds the lock
         try:
-            sha256 = persist(
-                f"{candidate.filename} from {candidate.place}",
-                lambda: _fetch(candidate, part, connection, progress),
-            )
+            sha256 = _fetch(candidate, part, connection, progress)
             with lock(downloads / f"{sha256}.lock", f"the download of {candidate.filename}"):
                 final = downloads / sha256 / candidate.filename
                 final.parent.mkdir(exist_ok=True)
@@ -646,57 +638,43 @@ def _cached(folder: Path, sha256: str) -> Path | None:
     return good
 
 
-def _download(
-    candidate: Candidate, part: Path, sha256: str, connection: Connection, progress: Progress
-) -> None:
-    """Download to a file and check the digest on the way."""
-    got = _fetch(candidate, part, connection, progress)
-    if got != sha256:
-        raise IntegrityError(
-            f"{candidate.filename} from {candidate.place}: wrong sha256:"
-            f" expected {sha256}, got {got}",
-            hint="find out why it differs before you change the pin",
-        )
-
-
 def _fetch(candidate: Candidate, part: Path, connection: Connection, progress: Progress) -> str:
-    """Download to a file; return the SHA-256 of what came."""
-    with contextlib.ExitStack() as stack:
-        if candidate.url.startswith("file:"):
-            path = Path(unquote(urlsplit(candidate.url).path))
-            content = stack.enter_context(path.open("rb"))
-            size: int | None = path.stat().st_size
-            chunks = iter(lambda: content.read(_CHUNK), b"")
-        else:
-            response = stack.enter_context(connection.get(candidate.url, accept="*/*", stream=True))
-            if response.status_code != _OK:
-                raise SourceError(
-                    f"{candidate.filename} from {candidate.place}: HTTP {response.status_code}",
-                    hint="the index lists an archive that it does not give out; try another index",
-                )
-            announced = response.headers.get("Content-Length", "")
-            size = int(announced) if announced else None
-            chunks = response.raw.stream(_CHUNK, decode_content=False)
-        progress.start(f"downloading {candidate.filename}", size)
-        stack.callback(progress.done)
-        with part.open("wb") as file:
-            return _store(chunks, file, candidate.filename, progress)
+    """Download to a file, down to the disk; return the SHA-256 of what came."""
+    source = f"{candidate.filename} from {candidate.place}"
 
+    def download() -> str:
+        digest = hashlib.sha256()
+        with contextlib.ExitStack() as stack:
+            if candidate.url.startswith("file:"):
+                path = Path(unquote(urlsplit(candidate.url).path))
+                content = stack.enter_context(path.open("rb"))
+                total: int | None = path.stat().st_size
+                chunks = iter(lambda: content.read(_CHUNK), b"")
+            else:
+                response = connection.get(candidate.url, accept="*/*", stream=True)
+                stack.enter_context(response)
+                if response.status_code != _OK:
+                    raise SourceError(
+                        f"{source}: HTTP {response.status_code}",
+                        hint="the index lists an archive that it does not give out;"
+                        " try another index",
+                    )
+                announced = response.headers.get("Content-Length", "")
+                total = int(announced) if announced else None
+                chunks = response.raw.stream(_CHUNK, decode_content=False)
+            progress.start(f"downloading {candidate.filename}", total)
+            stack.callback(progress.done)
+            file = stack.enter_context(part.open("wb"))
+            for chunk in chunks:
+                digest.update(chunk)
+                if file.write(chunk) and file.tell() > _MAX_BYTES:
+                    raise IntegrityError(f"{candidate.filename}: larger than {_MAX_BYTES} bytes")
+                progress.advance(len(chunk))
+            file.flush()
+            os.fsync(file.fileno())
+        return digest.hexdigest()
 
-def _store(chunks: Iterator[bytes], file: IO[bytes], name: str, progress: Progress) -> str:
-    """Write to a file, down to the disk; return the SHA-256."""
-    digest = hashlib.sha256()
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > _MAX_BYTES:
-            raise IntegrityError(f"{name}: larger than {_MAX_BYTES} bytes")
-        digest.update(chunk)
-        file.write(chunk)
-        progress.advance(len(chunk))
-    file.flush()
-    os.fsync(file.fileno())
-    return digest.hexdigest()
+    return persist(source, download)
 
 
 def _sync_folder(folder: Path) -> None:

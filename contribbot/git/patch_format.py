@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import QueueError
-from contribbot.git.repository import Store, content_of
+from contribbot.git.repository import Store
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Mail:
 
 def read_mail(file: PatchFile) -> Mail:
     """Read a patch file as `git mailinfo -b` does, which takes a process each."""
-    import email.utils  # noqa: PLC0415  only commands that apply patches pay
+    import email.errors  # noqa: PLC0415  only commands that apply patches pay
+    import email.utils  # noqa: PLC0415  the same
 
     mail = email.message_from_bytes(file.content)
     content = mail.get_payload(decode=True)
@@ -69,7 +70,7 @@ def read_mail(file: PatchFile) -> Mail:
     try:
         body = content[:end].decode(mail.get_content_charset("utf-8"))
         head = {key: _decoded(mail, key) for key in ("From", "Subject", "Date")}
-    except (UnicodeDecodeError, LookupError) as error:
+    except (UnicodeDecodeError, LookupError, email.errors.HeaderParseError) as error:
         raise QueueError(f"{file.name}: its author or message is not UTF-8", hint=AGAIN) from error
     if inside := _IN_BODY.match(body):
         head |= dict(row.lstrip(">").split(": ", 1) for row in inside[1].splitlines())
@@ -123,44 +124,40 @@ _SINGLE: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b
 
 @dataclass(frozen=True)
 class Touched:
-    """A path that a patch names.
+    """A path that a patch names."""
 
-    Attributes:
-        path: The path, without the `a/` or `b/` prefix.
-        line: The line of the patch file that names it, from 1.
-    """
-
+    #: Without the `a/` or `b/` prefix.
     path: str
+    #: The line of the patch file that names it, from 1.
     line: int
 
 
 def check_form(name: str, content: bytes) -> None:
     """Refuse a patch file that git would misread, or read outside the tree."""
-    again = "write it again with `git format-patch`"
     first, _, _ = content.partition(b"\n")
     if first.endswith(b"\r"):
-        raise QueueError(f"{name}:1: CRLF line endings", hint=f"{again}, core.autocrlf off")
+        raise QueueError(f"{name}:1: CRLF line endings", hint=f"{AGAIN}, core.autocrlf off")
     if not content.endswith(b"\n"):
         line = content.count(b"\n") + 1
-        raise QueueError(f"{name}:{line}: no newline at the end, so it may be cut off", hint=again)
+        raise QueueError(f"{name}:{line}: no newline at the end, so it may be cut off", hint=AGAIN)
     found = _DIFF.search(content)
     if not found:
-        raise QueueError(f"{name}: no `diff --git` in it", hint=again)
+        raise QueueError(f"{name}: no `diff --git` in it", hint=AGAIN)
     try:
         content[: found.start()].decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=again) from error
+        raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=AGAIN) from error
     for number, row in enumerate(content.split(b"\n"), start=1):
         if row.endswith(b"\r") and row.startswith(_STRUCTURE):
             raise QueueError(
-                f"{name}:{number}: CRLF line endings", hint=f"{again}, core.autocrlf off"
+                f"{name}:{number}: CRLF line endings", hint=f"{AGAIN}, core.autocrlf off"
             )
     for touched in paths(content):
         fault = _path_fault(touched.path)
         if fault:
             raise QueueError(
-                f"{name}:{touched.line}: the path {touched.path!a} {fault}", hint=again
+                f"{name}:{touched.line}: the path {touched.path!a} {fault}", hint=AGAIN
             )
 
 
@@ -224,7 +221,7 @@ def parse(name: str, content: bytes) -> PatchSet:
     except UnidiffParseError as error:
         raise QueueError(
             f"{name}: not a well-formed diff: {error}",
-            hint="write it again with `git format-patch`",
+            hint=AGAIN,
         ) from error
 
 
@@ -250,18 +247,18 @@ _SUBMODULE: Final = "160000"
 
 def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
     """Write each commit of `base..tip` as a file."""
-    said = store.git("rev-list", "--reverse", "--topo-order", "--parents", f"{base}..{tip}", "--")
-    rows = [row.split(" ") for row in said.stdout.decode().splitlines()]
-    commits = [row[0] for row in rows]
-    for commit, *parents in rows:
-        if len(parents) != 1:
-            kind = "is a merge" if parents else "has no parent"
-            raise QueueError(
-                f"the commit {_commit_subject(store, commit)!a} {kind}: no patch file can hold it",
-                hint="make it commits in a row, with `git rebase`",
-            )
-    _look_into(store, commits)
-    return format_chains(store, [commits])[0]
+    with store.open() as repo:
+        commits = list(repo.iter_commits(f"{base}..{tip}", topo_order=True, reverse=True))
+        subjects = {commit.hexsha: str(commit.summary) for commit in commits}
+        for commit in commits:
+            if len(commit.parents) != 1:
+                kind = "is a merge" if commit.parents else "has no parent"
+                raise QueueError(
+                    f"the commit {commit.summary!a} {kind}: no patch file can hold it",
+                    hint="make it commits in a row, with `git rebase`",
+                )
+    _look_into(store, subjects)
+    return format_chains(store, [list(subjects)])[0]
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
@@ -295,22 +292,20 @@ def _write(store: Store, *what: str) -> list[PatchFile]:
     return sorted(written, key=lambda file: int(file.name.partition("-")[0]))
 
 
-def _look_into(store: Store, commits: Sequence[str]) -> None:
+def _look_into(store: Store, subjects: Mapping[str, str]) -> None:
     """Refuse commits that cannot be files of a patch."""
     changed: dict[str, list[tuple[str, str]]] = {}
-    for commit, modes, path in raw_changes(store, commits):
+    for commit, modes, path in raw_changes(store, list(subjects)):
         changed.setdefault(commit, []).append((modes, path))
-    for commit in commits:
+    for commit, subject in subjects.items():
         if commit not in changed:
             raise QueueError(
-                f"the commit {_commit_subject(store, commit)!a} changes nothing",
-                hint="drop it, with `git rebase -i`",
+                f"the commit {subject!a} changes nothing", hint="drop it, with `git rebase -i`"
             )
         for modes, path in changed[commit]:
             if _SUBMODULE in modes:
                 raise QueueError(
-                    f"the commit {_commit_subject(store, commit)!a} changes the submodule {path!a}:"
-                    " a patch cannot",
+                    f"the commit {subject!a} changes the submodule {path!a}: a patch cannot",
                     hint="take that out of the commit; patch the submodule's own upstream",
                 )
 
@@ -330,12 +325,6 @@ def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, st
         elif field:
             commit = field
     return found
-
-
-def _commit_subject(store: Store, commit: str) -> str:
-    with store.open() as repo:
-        _, _, message = content_of(repo, commit).partition(b"\n\n")
-    return message.partition(b"\n")[0].decode("utf-8", "replace")
 
 
 def keep_unchanged(
@@ -386,17 +375,12 @@ def named_paths(diff: bytes) -> set[str]:
 
 @dataclass(frozen=True)
 class Change:
-    """One path that differs between two trees.
-
-    Attributes:
-        path: The path.
-        status: git's letter: `A` added, `M` modified, `D` deleted, `T` type changed.
-        mode: The mode in the new tree (`100644`, …; `000000` when deleted).
-        blob: The object in the new tree (zeros when deleted).
-    """
+    """One path that differs between two trees."""
 
     path: str
+    #: git's letter: `A` added, `M` modified, `D` deleted, `T` type changed.
     status: str
+    #: Mode and object in the new tree; zeros when deleted.
     mode: str
     blob: str
 

@@ -50,20 +50,17 @@ _TAG: Final = TypeAdapter[str](Tag)
 
 @dataclass(frozen=True)
 class Release:
-    """A release of an upstream.
+    """A release of an upstream."""
 
-    Attributes:
-        version: As its files write it.
-        tag: Its tag in the upstream's repository.
-        has_sdist: Whether a source archive is published.
-        wheels: The tags of its wheels, in the order of their names.
-        yanked: Whether the project withdrew all of its files.
-    """
-
+    #: As its files write it.
     version: str
+    #: Its tag in the upstream's repository.
     tag: str
+    #: Whether a source archive is published.
     has_sdist: bool
+    #: The tags of its wheels, in the order of their names.
     wheels: tuple[str, ...]
+    #: Whether the project withdrew all of its files.
     yanked: bool = False
 
 
@@ -149,8 +146,6 @@ def _recipe(upstream: Upstream) -> ReleaseRecipe:
 
 def _offers(recipe: ReleaseRecipe, listing: Listing) -> list[_Offer]:
     """Return the releases of a listing, in PEP 440's order."""
-    from packaging.version import Version  # noqa: PLC0415  comes with unearth
-
     by_version: dict[Version, list[File]] = {}
     for file in listing.files:
         by_version.setdefault(Version(file.version), []).append(file)
@@ -160,21 +155,15 @@ def _offers(recipe: ReleaseRecipe, listing: Listing) -> list[_Offer]:
         # A wheel's name has the normal form; what a source archive writes is nearer to a tag.
         version = (sdists or files)[0].version
         tag = recipe.tag_of(version)
-        if not _is_tag(tag):
+        try:
+            _TAG.validate_python(tag)
+        except ValidationError:
             continue  # an epoch, for example: git has no such tag
         wheels = tuple(file.tags for file in files if file.tags)
         withdrawn = all(file.yanked for file in files)
         release = Release(version, tag, bool(sdists), wheels, withdrawn)
         offers.append(_Offer(order, release, tuple(files)))
     return offers
-
-
-def _is_tag(text: str) -> bool:
-    try:
-        _TAG.validate_python(text)
-    except ValidationError:
-        return False
-    return True
 
 
 def _newest(offers: Sequence[_Offer]) -> _Offer | None:
@@ -254,8 +243,6 @@ def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
 
 def _advice(recipe: ReleaseRecipe, offers: Sequence[_Offer], tag: str) -> str:
     """Return the next step of somebody whose tag no release has."""
-    from packaging.version import InvalidVersion, Version  # noqa: PLC0415  see _offers
-
     if not offers:
         return HINT
     if tag == NEWEST:
@@ -316,11 +303,8 @@ def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> P
     wanted = known[-1] if tag == "newest" and known else tag
     if wanted not in every:
         raise SourceError(
-            f"{pin.upstream} {tag}: no such release in {redact(_shown(upstream, source))}",
+            f"{pin.upstream} {tag}: no such release in"
+            f" {redact(source.remote or default_remote(upstream))}",
             hint=f"the newest are {', '.join(known[-5:])}" if known else "it has no release tags",
         )
     return Pin(upstream=pin.upstream, tag=wanted, sources=(source,))
-
-
-def _shown(upstream: Upstream, source: GitSource) -> str:
-    return source.remote or default_remote(upstream)

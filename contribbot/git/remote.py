@@ -188,18 +188,23 @@ def refuse_moved(job: Job, commit: str) -> None:
 
     Where the remote cannot be asked, the commit stands.
     """
-    url = remote_url(job)
-    shown = redact(url)
-    try:
-        now = _ask(job, url, shown, timeout=_RECHECK_TIMEOUT).commit
-    except SourceError as error:
-        log.info("%s: cannot see whether it was moved: %s", job.pin.title, error.message)
-        return
-    if now != commit:
+    now = tagged_commit(job)
+    if now not in {None, commit}:
         raise IntegrityError(
-            f"{shown}: tag {job.pin.tag} was moved from {commit}, which the store holds, to {now}",
+            f"{redact(remote_url(job))}: tag {job.pin.tag} was moved from {commit}, which the"
+            f" store holds, to {now}",
             hint="find out why; then pin the commit: state `commit` with the tag in queue.toml",
         )
+
+
+def tagged_commit(job: Job) -> str | None:
+    """Return the commit that the remote's tag names now; None where it does not answer."""
+    url = remote_url(job)
+    try:
+        return _ask(job, url, redact(url), timeout=_RECHECK_TIMEOUT).commit
+    except SourceError as error:
+        log.info("%s: cannot see whether it was moved: %s", job.pin.title, error.message)
+        return None
 
 
 def _ask(job: Job, url: str, shown: str, *, timeout: float = _LS_TIMEOUT) -> _Target:

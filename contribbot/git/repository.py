@@ -6,7 +6,6 @@ import contextlib
 import enum
 import functools
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,11 +177,7 @@ def _repo_type() -> type[Repo]:
             env = git_environment({"GIT_DIR": str(folder)})
             if not as_process:
                 return process.run(command, cwd=folder, env=env).stdout.decode().rstrip("\n")
-            pipe = subprocess.PIPE
-            child = process.start(
-                command, cwd=folder, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-            )
-            return self.AutoInterrupt(child, command)
+            return self.AutoInterrupt(process.converse(command, cwd=folder, env=env), command)
 
     class Supervised(git.Repo):
         GitCommandWrapperType = Git

@@ -57,38 +57,26 @@ class Silent:
 
 @dataclass(frozen=True)
 class Provided:
-    """A pinned tree, in the store.
+    """A pinned tree, in the store."""
 
-    Attributes:
-        kind: Which kind of source gave it (`sdist`, `wheel`, `git`, `installed`).
-        commit: Its commit in the store.
-        tree: Its tree in the store.
-        detail: One line that says where it came from; no credentials.
-        fresh: False when it was in the store already.
-        failures: One line for each source that was tried before and failed.
-    """
-
+    #: Which kind of source gave it (`sdist`, `wheel`, `git`, `installed`).
     kind: str
     commit: str
     tree: str
+    #: One line that says where it came from; no credentials.
     detail: str
+    #: False when it was in the store already.
     fresh: bool
+    #: One line for each source that was tried before and failed.
     failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Job:
-    """A request to one source: bring this pin's tree into this store.
-
-    Attributes:
-        pin: The pin.
-        spec: Which of its sources; of the kind that the source is registered for.
-        upstream: Whose pin it is.
-        store: Where the commit goes.
-        progress: Who is told how far it is.
-    """
+    """A request to one source: bring this pin's tree into this store."""
 
     pin: Pin
+    #: Which of its sources; of the kind that the source is registered for.
     spec: SourceSpec
     upstream: Upstream
     store: Store

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
+from contribbot.files import stores_folder
 from contribbot.git.archive import InstalledFiles, SourceArchive, WheelFiles
-from contribbot.git.remote import GitRemote, refuse_moved
+from contribbot.git.remote import GitRemote, refuse_moved, tagged_commit
 from contribbot.git.repository import Store
 from contribbot.git.source import Job, Progress, Provided, Silent, Source, one_line, ref_for
 from contribbot.model.pin import Pin, Upstream
@@ -50,6 +52,24 @@ def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[Job, Provided] | 
             detail = SOURCES[spec.kind].detail(job)
             return job, Provided(spec.kind, ids[0], ids[1], detail, fresh=False)
     return None
+
+
+def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
+    """Return the commit that a kind of source gives for a pin now; None where nobody knows.
+
+    A tag alone may have been moved since: the remote is asked, and where it does not answer,
+    what the store holds stands.
+    """
+    spec = next((one for one in pin.sources if one.kind == kind), None)
+    if spec is None:
+        return None
+    store = Store(stores_folder() / f"{upstream.name}.git")
+    now = pin.commit if kind == "git" else None
+    if kind == "git" and now is None and store.path.is_dir():
+        now = tagged_commit(Job(pin, spec, upstream, store, Silent()))
+    with contextlib.suppress(OSError):
+        now = now or (store.path / ref_for(pin, spec, upstream)).read_text().strip()
+    return now
 
 
 def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -> Provided:

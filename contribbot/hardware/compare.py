@@ -89,6 +89,14 @@ class Row:
         return self.base != self.patched
 
     @property
+    def emptied(self) -> bool:
+        """Whether they do something on the base, and nothing but end on the patched tree."""
+        both = self.base is not None and self.patched is not None
+        return both and self._of(self.base, "instructions") > 1 >= self._of(
+            self.patched, "instructions"
+        )
+
+    @property
     def badness(self) -> tuple[int, int, float]:
         """How much worse the patched side is: spills, wavefronts, instructions."""
         if self.base is None or self.patched is None:
@@ -312,44 +320,58 @@ def _not_fewer(pairs: Sequence[Pair], base: Listing, patched: Listing) -> str:
 
 
 def _seen(entry: Compile, base: Compiled, patched: Compiled) -> str:
-    """Say what was seen, for a pass."""
-    before, after = counted(entry, base.listing), counted(entry, patched.listing)
-    how = "compiles on the patched tree, new there" if base.absent else "compiles on both"
+    rows = rows_of(_pairs(entry, base.listing, patched.listing))
+    listed = len(patched.listing.kernels) if patched.listing is not None else 0
+    lacks = patched.listing.unresolved[:_NAMES] if patched.listing is not None else ()
+    how = "absent" if base.absent else "error" if base.error else ""
+    return seen(entry, rows, on_base=how, listed=listed, unresolved=lacks)
+
+
+def seen(
+    entry: Compile, rows: Sequence[Row], *, on_base: str, listed: int, unresolved: Sequence[str]
+) -> str:
+    """Say what was seen, for a pass; `on_base`: `absent`, `error`, or nothing where it compiles."""
+    before, after = (
+        [(row.count, side) for row in rows if (side := getattr(row, name)) is not None]
+        for name in ("base", "patched")
+    )
+    how = "compiles on the patched tree, new there" if on_base == "absent" else "compiles on both"
     if entry.expect == "fail-to-pass":
         how = "fails on the base as stated, " + (
-            "compiles on the patched tree" if base.error else "as expected on the patched tree"
+            "compiles on the patched tree" if on_base else "as expected on the patched tree"
         )
-    total = len(patched.listing.kernels) if patched.listing is not None else 0
-    some = f"{len(after)} of {total}" if len(after) < total else f"{total}"
-    fewer = f"{len(before)} -> " if len(before) > len(after) else ""
-    emptied = sum(pair.emptied for pair in _pairs(entry, base.listing, patched.listing))
+    some, kernels = sum(count for count, _ in before), sum(count for count, _ in after)
+    of = f"{kernels} of {listed}" if kernels < listed else f"{listed}"
+    emptied = sum(row.count for row in rows if row.emptied)
     parts = [
-        f"{fewer}{some} kernel{'s' if total != 1 else ''}",
+        f"{f'{some} -> ' if some > kernels else ''}{of} kernel{'s' if listed != 1 else ''}",
         *([f"{emptied} of them now empty"] if emptied else []),
-        f"instructions {_change(*(_sum(side) for side in (before, after)))}",
-        f"VGPRs {_change(*(_range(side) for side in (before, after)))}",
-        f"spills {_change(*(_spills(side) for side in (before, after)))}"
-        if any(one.spills for one in (*before, *after))
+        f"instructions {_change(*(_instructions(one) for one in (before, after)))}",
+        f"VGPRs {_change(*(_range(one) for one in (before, after)))}",
+        f"spills {_change(*(f'{_sum(one, _SPILLS)}' for one in (before, after)))}"
+        if _sum(before, _SPILLS) or _sum(after, _SPILLS)
         else "no spills",
     ]
-    if patched.listing is not None and patched.listing.unresolved:
-        parts.append(f"with calls to {', '.join(patched.listing.unresolved)}, not there")
+    if unresolved:
+        parts.append(f"with calls to {', '.join(unresolved)}, not there")
     return f"{how}; {', '.join(parts)}"
 
 
-def _sum(kernels: Sequence[Kernel]) -> str:
-    return f"{sum(one.instructions for one in kernels):,}" if kernels else ""
+_Counted = Sequence[tuple[int, Numbers]]
+_VGPRS, _SPILLS, _CODE = map(COLUMNS.index, ("vgprs", "spills", "instructions"))
 
 
-def _spills(kernels: Sequence[Kernel]) -> str:
-    return str(sum(one.spills for one in kernels))
+def _sum(kernels: _Counted, column: int) -> int:
+    return sum(count * (numbers[column] or 0) for count, numbers in kernels)
 
 
-def _range(kernels: Sequence[Kernel]) -> str:
-    if not kernels:
-        return ""
-    values = sorted({one.vgprs for one in kernels})
-    return f"{values[0]}..{values[-1]}" if len(values) > 1 else f"{values[0]}"
+def _instructions(kernels: _Counted) -> str:
+    return f"{_sum(kernels, _CODE):,}" if kernels else ""
+
+
+def _range(kernels: _Counted) -> str:
+    values = sorted({numbers[_VGPRS] or 0 for _, numbers in kernels})
+    return "..".join(map(str, dict.fromkeys((*values[:1], *values[-1:]))))
 
 
 def _change(before: str, after: str) -> str:
@@ -418,6 +440,7 @@ def _side(
         "passed": [] if wrong else [name],
         "seconds": round(side.seconds, 3),
         "remembered": side.cached,
+        **({"absent": True} if side.absent else {}),
     }
     if side.listing is None:
         return told
@@ -430,6 +453,7 @@ def _side(
     }
     return told | {
         "kernels": len(kernels),
+        "listed": len(side.listing.kernels),
         "instructions": sum(one.instructions for one in kernels),
         "classes": {**by_class(kernels)},
         "named": {mnemonic: {**counts} for mnemonic, counts in named.items()},

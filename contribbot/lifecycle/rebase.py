@@ -10,7 +10,6 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from contribbot import process
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import lock, run_folder, write_atomically
 from contribbot.git.merge import Fate, Moved
@@ -82,12 +81,6 @@ def required(queue: Queue) -> Underway:
     return found
 
 
-def over(queue: Queue, state: Underway) -> bool:
-    """Say whether a move is done: it was killed before it could forget what it waited for."""
-    pins = [queue.pin(state.upstream, tag) for tag in (state.old, state.new.tag)]
-    return pins[0] is None and pins[1] is not None
-
-
 def resolved(queue: Queue) -> dict[str, tuple[PatchFile, ...]]:
     """Return the files of the patches that are resolved already."""
     if underway(queue) is None:
@@ -141,28 +134,22 @@ def take_resolution(queue: Queue) -> str:
             hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",
         )
     # In one step: half of a resolution must never be taken for a whole one.
-    partial = folder.with_name(f".{state.open}.partial")
-    process.remove_tree(partial)
-    write_atomically(partial / _OF, digest.encode())
-    for file in files:
-        write_atomically(partial / file.name, file.content)
-    process.remove_tree(folder)
-    partial.rename(folder)
+    with transaction(queue.folder) as change:
+        for path in folder.glob("*"):
+            change.delete(path.relative_to(queue.folder).as_posix())
+        place = folder.relative_to(queue.folder).as_posix()
+        change.write(f"{place}/{_OF}", digest.encode())
+        for file in files:
+            change.write(f"{place}/{file.name}", file.content)
     worktree.close_replay(queue, state.open)
     return state.open
 
 
-def forget(queue: Queue) -> None:
-    """Give a move up, or be done with it: its work tree and resolutions go."""
-    state = underway(queue)
-    if state is not None:
-        worktree.close_replay(queue, state.open)
-    # In one step: no resolution outlives its move.
-    gone = queue.local / "rebase.gone"
-    process.remove_tree(gone)
-    if _folder(queue).is_dir():
-        _folder(queue).rename(gone)
-        process.remove_tree(gone)
+def _forget(change: Transaction, queue: Queue) -> None:
+    """End a move, as part of a change: what waits, and its resolutions."""
+    for path in _folder(queue).rglob("*"):
+        if path.is_file():
+            change.delete(path.relative_to(queue.folder).as_posix())
 
 
 def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
@@ -382,7 +369,10 @@ def carry_out(queue: Queue, prepared: Prepared) -> RebasePlan:
             reason = next(one.why for one in plan.patches if one.patch == name)
             take_out(change, queue, before[name], f"superseded by {move.new.title}: {reason}")
         _write_queue(change, queue, move, gone)
-    forget(queue)
+        state = underway(queue)
+        _forget(change, queue)
+    if state is not None:
+        worktree.close_replay(queue, state.open)
     return plan.model_copy(update={"done": True})
 
 
@@ -471,12 +461,6 @@ def rebase(queue: Queue, wanted: Wanted, *, options: Options, watcher: Watcher) 
 
 def _rebase(queue: Queue, wanted: Wanted, options: Options, watcher: Watcher) -> RebasePlan:
     waiting = underway(queue)
-    if waiting is not None and over(queue, waiting):
-        if wanted.proceed:
-            return _over(queue, waiting)
-        if not wanted.dry_run:
-            forget(queue)
-        waiting = None
     wanted = _proceeding(queue, wanted) if wanted.proceed else wanted
     if not wanted.to:
         raise UsageError("rebase needs a release", hint="contribbot rebase --to TAG")
@@ -529,18 +513,10 @@ def abort(queue: Queue) -> RebasePlan:
     with alone(queue):
         queue = load_queue(queue.folder)
         state = required(queue)
-        if over(queue, state):
-            return _over(queue, state)
-        forget(queue)
+        with transaction(queue.folder) as change:
+            _forget(change, queue)
+        worktree.close_replay(queue, state.open)
         return RebasePlan(upstream=state.upstream, old=state.old, new=state.new.tag, patches=())
-
-
-def _over(queue: Queue, state: Underway) -> RebasePlan:
-    """Clean up after a move that was killed when all was written."""
-    forget(queue)
-    return RebasePlan(
-        upstream=state.upstream, old=state.old, new=state.new.tag, patches=(), done=True
-    )
 
 
 def closing(plan: RebasePlan, wanted: Wanted) -> list[str]:

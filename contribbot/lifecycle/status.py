@@ -347,7 +347,8 @@ def _corrected(there: Behaviour, own: Behaviour) -> Behaviour:
 
 def _of_move(moved: Moved) -> TextState:
     if moved.fate is Fate.CLEAN and moved.adjustments:
-        return TextState(text=Text.OFFSET, why="; ".join(item.phrase for item in moved.adjustments))
+        whys = [*(item.phrase for item in moved.adjustments), moved.why]
+        return TextState(text=Text.OFFSET, why="; ".join(filter(None, whys)))
     return TextState(text=Text(str(moved.fate)), why=moved.why)
 
 

@@ -89,6 +89,8 @@ class Contribution(Model):
             the text links each record to its file there.
         model_evaluation: What the person who opens it says of a model that they evaluated
             (Markdown). No record is of it.
+        summary: What changes for whom, in two lines (Markdown). Left out: `problem`'s start.
+        claims: What is better now, a line each (Markdown), with figures as templates have them.
     """
 
     issue: Reference | None = None
@@ -101,6 +103,8 @@ class Contribution(Model):
     different: dict[Reference, Prose] = Field(default_factory=dict)
     records: Address | Literal[""] = ""
     model_evaluation: Prose | Literal[""] = ""
+    summary: Prose | Literal[""] = ""
+    claims: Annotated[tuple[Prose, ...], Field(strict=False)] = ()
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_said(
@@ -108,7 +112,7 @@ class Contribution(Model):
     ) -> dict[str, JsonValue]:
         """Leave later keys out where they say nothing: attestations are bound to the digest."""
         fields: dict[str, JsonValue] = dump(self)
-        later = ("records", "model_evaluation")
+        later = ("records", "model_evaluation", "summary", "claims")
         return {key: value for key, value in fields.items() if value or key not in later}
 
 

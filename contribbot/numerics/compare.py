@@ -18,7 +18,9 @@ from contribbot.numerics.tensors import (
     blocks,
     differing,
     dtype_name,
+    has_rules,
     index_of,
+    own_tensor,
     require_finite,
     require_plain,
     widened,
@@ -79,6 +81,7 @@ def compare(
         "error", dtype_name(same_precision.dtype), tuple(same_precision.shape),
         reference_abs=reference_abs, floor=floor, allowed=allowed,
     )  # fmt: skip
+    actual = own_tensor(actual)
     odd = _plain_mismatch(actual, same_precision, device)
     if odd or not isinstance(actual, torch.Tensor):
         return replace(judged_by, complaint=odd)
@@ -103,6 +106,7 @@ def compare_exact(
     require_plain("the expected tensor", expected)
     require_finite("the expected tensor", expected)
     dtype, shape = dtype_name(expected.dtype), tuple(expected.shape)
+    actual = own_tensor(actual)
     odd = _plain_mismatch(actual, expected, device)
     if odd or not isinstance(actual, torch.Tensor):
         return Comparison("exact", dtype, shape, complaint=odd)
@@ -189,8 +193,9 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
     """Say what is wrong with a result before its numbers, or nothing."""
     if not isinstance(actual, torch.Tensor):
         return f"is {type(actual).__name__}, not a tensor"
-    if actual.layout != torch.strided or actual.is_nested:
-        return f"is {actual.layout}, not a dense tensor"
+    if actual.layout != torch.strided or actual.is_nested or has_rules(actual):
+        kind = type(actual).__name__ if has_rules(actual) else actual.layout
+        return f"is {kind}, not a dense tensor"
     if actual.shape != expected.shape:
         return f"shape {place_of(tuple(actual.shape))} instead of {place_of(tuple(expected.shape))}"
     if actual.dtype != expected.dtype:

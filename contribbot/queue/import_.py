@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import run_folder
-from contribbot.git.apply import Conflict, apply_series
-from contribbot.git.patch_format import changes, check_form, format_commits, unquote
+from contribbot.git.apply import apply_series
+from contribbot.git.patch_format import changes, check_form, format_commits, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress
-from contribbot.model.base import TreePath
+from contribbot.model.base import Model, TreePath
+from contribbot.model.lifecycle import Side
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
@@ -154,81 +155,24 @@ def _text(message: bytes) -> str:
         return message.decode("latin-1")  # as git reads a patch that does not say
 
 
-#: A file's first line as git writes it by default.
-PREFIXED: Final = re.compile(rb'diff --git "?a/[^\n]+ "?b/')
-_NAMED: Final = re.compile(
-    rb"(?:--- |\+\+\+ |(?:rename|copy) (?:from|to) )(?P<path>\"[^\n]*\"|[^\t\n]*)"
-)
-_HUNK: Final = re.compile(rb"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
+#: A file's first line as git writes it by default, and as `diff.noprefix` makes it.
+_PREFIXED: Final = re.compile(rb'diff --git "?a/[^\n]+ "?b/')
+_HINT: Final = "write it again: git -c diff.noprefix=false format-patch, or quilt refresh -p ab"
 
 
-def canonical(diff: bytes) -> bytes:
-    """Undo `diff.noprefix`: where a file has one name on both sides, that is its path."""
-    row = diff.partition(b"\n")[0]
-    if not row.startswith(b"diff --git ") or PREFIXED.match(row):
-        return diff
-    names = row[len(b"diff --git ") :]
-    half = len(names) // 2
-    bare = names[:half] == names[half + 1 :] and names[half : half + 1] == b" "
-    source = re.search(rb"^rename from ([^\n]+)\nrename to ([^\n]+)$", diff, re.MULTILINE)
-    if bare or (source and names == source[1] + b" " + source[2]):
-        return prefixed(diff)
-    return diff
-
-
-def prefixed(diff: bytes) -> bytes:
-    """Return a diff with `a/` and `b/` before the paths that have nothing before them."""
-    rows = diff.split(b"\n")
-    for number in list(_outside(rows)):
-        row = rows[number]
-        if row.startswith(b"diff --git "):
-            rows[number] = _prefixed_names(row)
-        elif row.startswith((b"--- ", b"+++ ")) and not row[4:].startswith(b"/dev/null"):
-            rows[number] = row[:4] + _before(row[4:], b"a/" if row[:1] == b"-" else b"b/")
-    return b"\n".join(rows)
-
-
-def outside_tree(diff: bytes) -> str:
-    """Return a path of a diff that no tree has: one that leads out of it, say; or nothing."""
-    rows = diff.split(b"\n")
-    for number in _outside(rows):
-        named = _NAMED.match(rows[number])
-        path = unquote(named["path"]) if named else b"/dev/null"
-        parts = path.lower().split(b"/")
-        if path != b"/dev/null" and {b"", b".", b"..", b".git"} & {*parts}:
-            return path.decode("utf-8", "surrogateescape")
-    return ""
-
-
-def _outside(rows: list[bytes]) -> Iterator[int]:
-    """Yield the numbers of the rows that are in no hunk.
-
-    Inside one, a removed line `-- x` looks like a header, and is none.
-    """
-    old = new = 0
-    for number, row in enumerate(rows):
-        if old > 0 or new > 0:
-            old -= row[:1] in {b"-", b" ", b""}
-            new -= row[:1] in {b"+", b" ", b""}
-        elif hunk := _HUNK.match(row):
-            old, new = (int(hunk[side] or 1) for side in ("old", "new"))
-        else:
-            yield number
-
-
-def _prefixed_names(row: bytes) -> bytes:
-    names = row[len(b"diff --git ") :]
-    half = len(names) // 2
-    if names[:half] != names[half + 1 :]:
-        first, _, second = names.partition(b" ")
-    else:
-        first, second = names[:half], names[half + 1 :]
-    return b"diff --git " + _before(first, b"a/") + b" " + _before(second, b"b/")
-
-
-def _before(path: bytes, prefix: bytes) -> bytes:
-    """Put a prefix before a path, inside its quotes where git quoted it."""
-    return b'"' + prefix + path[1:] if path.startswith(b'"') else prefix + path
+def _check_paths(name: str, diff: bytes) -> None:
+    """Refuse paths without the folders `a/` and `b/`, and paths that no tree has."""
+    rows = re.findall(rb"^diff --git [^\n]*", diff, re.MULTILINE)
+    if any(not _PREFIXED.match(row) for row in rows):
+        raise QueueError(f"{name}: a diff without a/ and b/ before its paths", hint=_HINT)
+    for file in parse(name, diff):
+        for path in (file.source_file or "", file.target_file or ""):
+            parts = path.lower().split("/")
+            if path not in {"", "/dev/null"} and {"", ".", "..", ".git"} & {*parts}:
+                raise QueueError(
+                    f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
+                    "has a `.` or nothing between its slashes"
+                )
 
 
 #: What `git format-patch` puts before each mail; the date never changes.
@@ -286,23 +230,16 @@ def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[P
     return tuple(found)
 
 
-def read_one(name: str, content: bytes, level: int, given: Given) -> PatchFile:
+def read_one(name: str, content: bytes, given: Given) -> PatchFile:
     """Read one file of a quilt series."""
     stem = re.sub(r"\.(patch|diff)$", "", Path(name).name)
-    known = replace(given, subject=stem)
-    content = _without_crs(content)
-    if level == 0 and (diff := _DIFF.search(content)):
-        content = content[: diff.start()] + prefixed(content[diff.start() :])
-    return PatchFile(name, _as_mail(name, content, known))
+    return PatchFile(name, _as_mail(name, content, replace(given, subject=stem)))
 
 
 def is_plain(file: PatchFile) -> bool:
     """Say whether a file is what `git format-patch` writes, so that it is kept as it is."""
     head = file.content.partition(b"\n\n")[0]
     if not _GIT_LINE.match(file.content) or _ENCODED.search(head):
-        return False
-    rows = [row for row in file.content.split(b"\n") if row.startswith(b"diff --git ")]
-    if not all(PREFIXED.match(row) for row in rows):
         return False
     try:
         check_form(file.name, file.content)
@@ -354,17 +291,11 @@ def _as_mail(name: str, content: bytes, given: Given) -> bytes:
         raise QueueError(
             f"{name}: a binary file without its content", hint="write it with `--binary`"
         )
-    diff = canonical(content[found.start() :])
-    if path := outside_tree(diff):
-        raise QueueError(
-            f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or has "
-            "a `.` or nothing between its slashes"
-        )
+    above, diff = content[: found.start()], content[found.start() :]
+    _check_paths(name, diff)
     if _is_mail(content):
-        changed = _dated(content[: found.start()]) + diff
-        # What was changed here is not git's own any more, and is written anew.
-        return changed if changed == content else _FROM_LINE.sub(b"", changed, count=1)
-    return _compose(name, content[: found.start()], diff, given)
+        return _dated(above) + diff
+    return _compose(name, above, diff, given)
 
 
 def _is_mail(content: bytes) -> bool:
@@ -463,8 +394,8 @@ def _header(text: str) -> tuple[dict[str, str], str]:
     return fields, _lines("\n".join(rest))
 
 
-#: What a quilt series may say behind a patch's name: how many folders to strip.
-_LEVELS: Final = {"-p1": 1, "-p0": 0, "-pab": 1}
+#: What a quilt series may say behind a patch's name: one folder to strip.
+_LEVELS: Final = {"-p1", "-pab"}
 
 
 def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[PatchFile, ...]:
@@ -507,7 +438,7 @@ def _quilt(series: Path, given: Given) -> list[PatchFile]:
         if not words:
             continue
         name, options = words[0], words[1:]
-        unknown = [one for one in options if one not in _LEVELS]
+        unknown = [option for option in options if option not in _LEVELS]
         if unknown:
             raise QueueError(
                 f"{series}:{number}: {name} has {unknown[0]}, which is not understood here",
@@ -516,8 +447,7 @@ def _quilt(series: Path, given: Given) -> list[PatchFile]:
         path = series.parent / name
         if not path.is_file():
             raise QueueError(f"{series}:{number}: {name}: no such file")
-        level = _LEVELS[options[-1]] if options else 1
-        found.append(read_one(name, path.read_bytes(), level, given))
+        found.append(read_one(name, path.read_bytes(), given))
     if not found:
         raise UsageError(f"{series}: no patches in it")
     return found
@@ -547,17 +477,19 @@ def read_sources(
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
 
 
-@dataclass(frozen=True)
-class Imported:
-    """What came of an import."""
+class Imported(Model):
+    """What `import --json` prints."""
 
-    name: str
+    patch: str
     pin: str
+    written: bool = True
+    patch_files: tuple[str, ...] = ()
+    #: Every path that it changes.
     files: tuple[str, ...] = ()
-    touched: tuple[str, ...] = ()
+    #: The patch files that are not the bytes that came.
     rewritten: tuple[str, ...] = ()
     adjustments: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[Side, ...] = ()
     version: int | None = None
 
 
@@ -602,12 +534,12 @@ def import_patch(
             )
         if not wish.title:
             draft = replace(draft, title=made.title)
-        add(change, draft, patches=made.files, touched=made.outcome.touched)
+        add(change, draft, patches=made.files, touched=made.outcome.files)
         below = {name: there.patch(name).digest for name in _below(there, draft)}
         number = history.record(
             change, draft.name, made.files, draft.pin, why="import", below=below
         )
-    return Imported(**{**vars(made.outcome), "version": number})
+    return made.outcome.model_copy(update={"version": number})
 
 
 @dataclass(frozen=True)
@@ -644,7 +576,8 @@ def _make(
             raise QueueError(below.why, hint="mend it first: contribbot verify shows the sides")
         series = stack.series(below.tip, files)
         if series.conflicts:
-            return Imported(draft.name, pin, conflicts=series.conflicts)
+            sides = tuple(conflict.side for conflict in series.conflicts)
+            return Imported(patch=draft.name, pin=pin, written=False, conflicts=sides)
         written = format_commits(store, series.base, series.commit)
         touched = sorted({one.path for one in changes(store, series.base, series.commit)})
     if not touched:
@@ -658,10 +591,10 @@ def _make(
     for file in kept:
         check_form(file.name, file.content)
     outcome = Imported(
-        draft.name,
-        pin,
-        files=tuple(file.name for file in kept),
-        touched=tuple(touched),
+        patch=draft.name,
+        pin=pin,
+        patch_files=tuple(file.name for file in kept),
+        files=tuple(touched),
         rewritten=tuple(
             new.name for old, new in zip(files, written, strict=True) if not is_plain(old)
         ),

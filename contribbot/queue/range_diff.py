@@ -12,6 +12,7 @@ from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.repository import open_store
 from contribbot.git.source import Progress, Silent
+from contribbot.model.base import Model
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, Upstream
 from contribbot.queue.history import Version, below_of, version, versions
@@ -24,14 +25,15 @@ _CREATION_FACTOR: Final = 95
 _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9][0-9]{0,8}))?)?")
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Two versions of a patch side by side."""
+class Compared(Model):
+    """What `diff --json` prints: two versions side by side, such as `v1` and `v2`, or `files`."""
 
+    patch: str
     old: str
     new: str
+    #: Both have the same files on the same pin.
     same: bool
-    text: str
+    range_diff: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def range_diff(
             .git("range-diff", "--no-color", f"--creation-factor={_CREATION_FACTOR}", *ranges)
             .stdout
         )
-    return Compared(left.title, right.title, same, said.decode("utf-8", "replace"))
+    text = said.decode("utf-8", "replace")
+    return Compared(patch=name, old=left.title, new=right.title, same=same, range_diff=text)
 
 
 def _present(queue: Queue, name: str) -> _Side:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from contribbot.git.merge import Moved
 from contribbot.git.patch_format import changes, keep_unchanged
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress, Silent
-from contribbot.model.base import TreePath
+from contribbot.model.base import Model, TreePath
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.queue import history, worktree
 from contribbot.queue.load import Queue, load_queue, no_such_patch
@@ -37,32 +37,31 @@ _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=d
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(Model):
     """A patch above that applied and would not any more: which hunk of which file."""
 
     patch: str
     why: str
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """What came of a refresh; `refused` says why nothing was written, a line each."""
+class Refreshed(Model):
+    """What `refresh --json` prints; `refused` says why nothing was written, a line each."""
 
     patch: str
     changed: bool
     version: int | None = None
-    files: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
+    patch_files: tuple[str, ...] = ()
+    #: What became of `files` of its patch.toml.
+    files_added: tuple[str, ...] = ()
+    files_removed: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
-    #: Patches above whose files were merged onto the new state.
-    carried: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     #: Paths in the tree that git does not follow.
     left_out: tuple[str, ...] = ()
-    #: The tree with the conflict of a patch above.
-    resolve: Path | None = None
+    #: Patches above whose files were merged onto the new state.
+    carried: tuple[str, ...] = ()
+    #: The tree with the conflict of a patch above, or empty.
+    resolve: str = ""
 
 
 def refresh(
@@ -96,29 +95,31 @@ def refresh(
         commits = tuple(one.id for one in new.taken.commits)
         if new.files == patch.files:
             _know(tree, patch.digest, commits)
-            return Refreshed(name, changed=False, files=_names(new.files), left_out=new.left_out)
+            return Refreshed(
+                patch=name, changed=False, patch_files=_names(new.files), left_out=new.left_out
+            )
         above = _carry_above(stack, patch, new.files, scratch)
         refused = () if force else (*new.refused, *above.refused)
         outcome = Refreshed(
-            name,
+            patch=name,
             changed=not refused,
-            files=_names(new.files),
-            added=tuple(path for path in new.paths if path not in patch.spec.files),
-            removed=tuple(path for path in patch.spec.files if path not in new.paths),
+            patch_files=_names(new.files),
+            files_added=tuple(path for path in new.paths if path not in patch.spec.files),
+            files_removed=tuple(path for path in patch.spec.files if path not in new.paths),
             broken=above.broken,
             carried=tuple(above.files),
             refused=refused,
             left_out=new.left_out,
         )
         if refused:
-            resolve = None if new.refused else _open_conflict(queue, name, stack, above)
-            return replace(outcome, resolve=resolve)
+            resolve = "" if new.refused else _open_conflict(queue, name, stack, above)
+            return outcome.model_copy(update={"resolve": resolve})
         # Before the queue's files: killed in between, the tree knows what the queue has.
         _know(tree, digest_of(new.files), commits)
         version = _write(stack, patch, new, above.files, why=why)
         for other in above.resolved:
             worktree.close_replay(queue, other)
-        return replace(outcome, version=version)
+        return outcome.model_copy(update={"version": version})
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class _New:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        return self.taken.left_out
+        return tuple(worktree.printable(path) for path in self.taken.left_out)
 
 
 def _judge(stack: Stack, tree: Tree, patch: Patch) -> _New:
@@ -235,7 +236,7 @@ class _Above:
     @property
     def broken(self) -> tuple[Broken, ...]:
         return tuple(
-            Broken(name, moved.conflicts[0].headline if moved.conflicts else moved.why)
+            Broken(patch=name, why=moved.conflicts[0].headline if moved.conflicts else moved.why)
             for name, moved in self.conflicts.items()
         )
 
@@ -277,7 +278,7 @@ def _resolution(queue: Queue, name: str, lower: str) -> tuple[PatchFile, ...]:
     return worktree.taken(queue, name)
 
 
-def _open_conflict(queue: Queue, lower: str, stack: Stack, above: _Above) -> Path | None:
+def _open_conflict(queue: Queue, lower: str, stack: Stack, above: _Above) -> str:
     """Open a work tree with the first conflict, for a person to resolve."""
     for name, moved in above.conflicts.items():
         tree = find_tree(queue, name)
@@ -287,10 +288,11 @@ def _open_conflict(queue: Queue, lower: str, stack: Stack, above: _Above) -> Pat
         if moved.conflicts:
             with stack.landed.store.exclusive():
                 commits = stack.apply(name).commits
-            return worktree.open_replay(
+            opened = worktree.open_replay(
                 queue, name, base=moved.base, commits=commits, lower=lower
-            ).path
-    return None
+            )
+            return worktree.printable(opened.path)
+    return ""
 
 
 def _write(

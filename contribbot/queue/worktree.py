@@ -304,6 +304,11 @@ def place_of(queue: Queue, name: str) -> Path:
     return queue.local / "edit" / name
 
 
+def printable(path: Path | str) -> str:
+    """Return a path as text: a name that is no UTF-8 is spelled out."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def find_tree(queue: Queue, name: str) -> Tree | None:
     """Return the open tree of a patch, of either kind, or None."""
     place = place_of(queue, name)

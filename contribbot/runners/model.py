@@ -192,10 +192,6 @@ class Hosted(Model):
                 f"labels: no runner has all of {', '.join(sorted(githubs))}: each is another of "
                 "GitHub's"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _versionsdiffer(self) -> Hosted:
         differ("rocm", [one.version for one in self.rocm])
         return self
 
@@ -287,17 +283,17 @@ class Workflows(Model):
     workflows: tuple[Workflow, ...]
 
 
-PLAN: Final = "contribbot/plan/v1"
 #: What the ids of jobs that compile begin with; others begin with their target.
 COMPILING: Final = "compile"
 #: A job's name: safe as a file's name and in an expression of Actions.
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
-JobIds = Annotated[tuple[JobId, ...], Field(strict=False)]
 #: What a job shows: compiled for a target, or run on it.
 Kind = Literal["compile", "gpu"]
-#: A stage on a target, as `verify --require` takes it.
-Demand = Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")]
-Demands = Annotated[tuple[Demand, ...], Field(strict=False, min_length=1)]
+#: Stages on targets, as `verify --require` takes them.
+Demands = Annotated[
+    tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")], ...],
+    Field(strict=False, min_length=1),
+]
 
 
 class CellName(Model):
@@ -363,7 +359,7 @@ class Job(Model):
     seconds: Seconds
     cells: Annotated[tuple[Cell, ...], Field(strict=False, min_length=1)]
     #: The jobs that compile what this one runs.
-    after: JobIds = ()
+    after: Annotated[tuple[JobId, ...], Field(strict=False)] = ()
 
     @property
     def patches(self) -> tuple[str, ...]:
@@ -406,7 +402,7 @@ class Load(Model):
 class Plan(Model):
     """What is run where, what cannot be, and what need not be."""
 
-    type: Literal["contribbot/plan/v1"] = PLAN
+    type: Literal["contribbot/plan/v1"] = "contribbot/plan/v1"
     runners_sha256: Sha256
     subjects: Annotated[tuple[Subject, ...], Field(strict=False)] = ()
     jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()
@@ -431,7 +427,6 @@ class Plan(Model):
         return tuple(job for job in self.jobs if job.kind == kind)
 
 
-DONE: Final = "contribbot/job/v1"
 #: What `verify --require` takes.
 _Requirement = Annotated[str, StringConstraints(pattern=r"^[a-z]+:(?:gfx[0-9a-f]{3,5}|cpu|cuda)$")]
 _ExitCode = Annotated[int, Field(ge=0, le=255)]
@@ -469,7 +464,7 @@ class PatchDone(Model):
 class JobDone(Model):
     """What a job says of itself. Whoever reads it knows no more than that."""
 
-    type: Literal["contribbot/job/v1"] = DONE
+    type: Literal["contribbot/job/v1"] = "contribbot/job/v1"
     job: JobId
     run: RunOf | None
     container: Container | None
@@ -482,8 +477,6 @@ class JobDone(Model):
 #: The artifact that holds the plan, and the start of the names of all of contribbot's.
 PLAN_ARTIFACT: Final = "contribbot-plan"
 PREFIX: Final = "contribbot-"
-COLLECTED: Final = "contribbot/collected/v1"
-AGAIN: Final = "contribbot/again/v1"
 
 _Number = Annotated[int, Field(ge=1)]
 _Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$", max_length=200)]
@@ -613,17 +606,13 @@ class CellEnd(CellName):
     fresh: bool = False
 
 
-#: What happened to the record that had the place.
-Merged = Literal["new", "replaced", "unchanged", "kept", "refused"]
-
-
 class RecordEnd(Model):
     """What became of a record that came."""
 
     path: str
     job: str
     #: `new` and `replaced` were written; `kept`: the one that is there stays.
-    merged: Merged
+    merged: Literal["new", "replaced", "unchanged", "kept", "refused"]
     why: str
 
 
@@ -640,7 +629,7 @@ class ArtifactEnd(Model):
 class Collected(Model):
     """What `collect --json` prints."""
 
-    type: Literal["contribbot/collected/v1"] = COLLECTED
+    type: Literal["contribbot/collected/v1"] = "contribbot/collected/v1"
     repository: str = ""
     run: int = 0
     commit: str = ""
@@ -659,7 +648,7 @@ class Collected(Model):
 class Again(Model):
     """What `collect --again` prints."""
 
-    type: Literal["contribbot/again/v1"] = AGAIN
+    type: Literal["contribbot/again/v1"] = "contribbot/again/v1"
     run: int = 0
     cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
     jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()

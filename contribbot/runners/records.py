@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -28,11 +27,9 @@ from contribbot.model.evidence import (
     ON_HARDWARE,
     SEEN,
     Details,
-    Outcome,
-    StageResult,
     Statement,
 )
-from contribbot.model.patch import Patch, units_of
+from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import (
     FILE,
@@ -162,9 +159,6 @@ _SLUG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 _AHEAD: Final = timedelta(hours=1)
 #: Stages whose outcomes are of the hardware that something ran on.
 _RAN: Final = ON_HARDWARE | {"witness"}
-_RED_TO_GREEN: Final = "fail-to-pass"
-#: Stage, label and target of one piece of work.
-_Unit = tuple[str, str, str]
 
 
 def _times(claim: _Claim) -> str:
@@ -227,32 +221,6 @@ def _queue(claim: _Claim) -> str:
     return "" if record.state is State.FRESH else f"{record.state}: {record.why}"
 
 
-def _stated(claim: _Claim) -> str:
-    """Say where it is not about what the patch states: something left out, or made up."""
-    patch = claim.question.bases.queue.patch(claim.patch)
-    units, reds = set(units_of(patch)), _red_to_green(patch)
-    counted = Counter(map(_unit, claim.details.stages))
-    for result in claim.details.stages:
-        unit = _unit(result)
-        if counted[unit] > 1:
-            return f"it has two outcomes of {_joined(unit)}"
-        # Where lines or kernels are watched, the stage finds out for itself.
-        if result.outcome in SEEN and unit not in units and result.stage != "witness":
-            return f"it has an outcome of {_joined(unit)}, which the patch does not state"
-        claimed = result.details.get("expect") == _RED_TO_GREEN
-        if result.outcome is Outcome.PASSED and claimed is not (unit in reds):
-            how = "only that it passes" if claimed else _RED_TO_GREEN
-            return f"it says otherwise what {_joined(unit)} is to show: the patch states {how}"
-    # A stage that made no sense any more has one outcome for all of its work.
-    told = {result.stage for result in claim.details.stages if result.outcome != Outcome.SKIPPED}
-    skipped = {result.stage for result in claim.details.stages} - told
-    asked = claim.question.job.asks[claim.patch]
-    for unit in sorted(units - set(counted)):
-        if unit[0] not in skipped and f"{unit[0]}:{unit[2]}" in asked:
-            return f"it leaves out {_joined(unit)}, which was asked"
-    return ""
-
-
 def _base(claim: _Claim) -> str:
     tree = claim.statement.subject[1].digest.gitTree or ""
     return claim.question.bases.problem(claim.patch, claim.details.base_commit, tree)
@@ -260,31 +228,8 @@ def _base(claim: _Claim) -> str:
 
 #: What each record is held against, in order; each says what is wrong, or nothing.
 RULES: Final[tuple[Callable[[_Claim], str], ...]] = (
-    _times, _name, _run, _patch, _container, _gpu, _rocm, _queue, _stated, _base,
+    _times, _name, _run, _patch, _container, _gpu, _rocm, _queue, _base,
 )  # fmt: skip
-
-
-def _unit(result: StageResult) -> _Unit:
-    return result.stage, str(result.details.get("check", "")), result.target
-
-
-def _joined(unit: _Unit) -> str:
-    return "/".join(filter(None, unit))
-
-
-def _red_to_green(patch: Patch) -> set[_Unit]:
-    """Return what a patch states to fail on the base."""
-    spec = patch.spec
-    stated = [
-        *(("compile", entry.name, where, entry.expect)
-          for entry in spec.compile for where in entry.targets),
-        *(("build", entry.name, where, entry.expect)
-          for entry in spec.build for where in entry.targets),
-        *(("reproduce", entry.name, entry.target, entry.expect) for entry in spec.checks),
-        *(("numerics", entry.name, entry.target, entry.expect) for entry in spec.numerics),
-        *([("hipify", "", "any", spec.hipify.expect)] if spec.hipify else []),
-    ]  # fmt: skip
-    return {(stage, name, where) for stage, name, where, how in stated if how == _RED_TO_GREEN}
 
 
 @dataclass(frozen=True)

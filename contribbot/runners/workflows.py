@@ -281,16 +281,13 @@ _HEAD: Final = """\
 """
 
 
-#: The name of a distribution, and which of its extras are asked for.
-_Asked = tuple[str, frozenset[str]]
-
-
 @dataclass(frozen=True)
 class Pinned:
     """What runners install; `wheel` is where contribbot's own lies, if beside the workflows."""
 
     packages: tuple[str, ...]
     wheel: str = ""
+    note: str = ""
 
 
 def pin(queue: Queue, *, ours: str = "") -> Pinned:
@@ -311,7 +308,7 @@ def pin(queue: Queue, *, ours: str = "") -> Pinned:
         }
     wheel, content = "", b""
     if address:
-        rows[_OURS] = _row(f"{_OURS} @ {address[1]}", [address[2]])
+        rows[_OURS] = _row(f"{_OURS} @ {address[0]}", [address[1]])
     elif place:
         name, content = _wheel_of(place)
         wheel = f".github/{name}"
@@ -324,7 +321,8 @@ def pin(queue: Queue, *, ours: str = "") -> Pinned:
         if wheel:
             changes.write(wheel, content)
         changes.write(REQUIREMENTS, (_HEAD + "".join(rows[name] for name in needed)).encode())
-    return Pinned(tuple(f"{name} {version}" for name, version in needed.items()), wheel)
+    packages = tuple(f"{name} {version}" for name, version in needed.items())
+    return Pinned(packages, wheel, address[2] if address else "")
 
 
 def _installed_from() -> Path | None:
@@ -356,15 +354,19 @@ def _wheel_of(place: Path) -> tuple[str, bytes]:
         return made[0].name, made[0].read_bytes()
 
 
-def _checked_wheel(ours: str) -> re.Match[str]:
-    """Refuse an address that runners could not install from, or that nobody else may read."""
+def _checked_wheel(ours: str) -> tuple[str, str, str]:
+    """Return address, digest and note of a wheel that runners can install and others may read.
+
+    All that contribbot needs is pinned as it is installed here: another version of it may need
+    something else, which is noted. The wheel itself is not opened.
+    """
     try:
-        netloc = urlsplit(ours).netloc
+        parts = urlsplit(ours)
     except ValueError as error:
         raise UsageError(
             f"--contribbot {ours}: no address: {error}", hint="write it as https://HOST/PATH"
         ) from error
-    if "@" in netloc:
+    if "@" in parts.netloc:
         raise UsageError(
             "--contribbot: a password in the address, and the file is committed",
             hint="publish the wheel where runners reach it without one",
@@ -375,66 +377,42 @@ def _checked_wheel(ours: str) -> re.Match[str]:
             f"--contribbot {ours}: not https://….whl#sha256=… with 64 hexadecimal digits",
             hint="sha256sum FILE shows the digest of a wheel",
         )
-    file = _file_of(wheel[1])
-    hint = f"pip takes what is named as {_OURS}-{metadata.version(_OURS)}-py3-none-any.whl"
+    here = metadata.version(_OURS)
+    file = unquote(parts.path).rpartition("/")[2]
+    hint = f"pip takes what is named as {_OURS}-{here}-py3-none-any.whl"
     try:
-        name, *_ = parse_wheel_filename(file)
+        name, version, _, _ = parse_wheel_filename(file)
     except InvalidWheelFilename as error:
         raise UsageError(f"--contribbot: {file} is no name of a wheel", hint=hint) from error
     if name != _OURS:
         raise UsageError(f"--contribbot: its name says that it is {name}, not {_OURS}", hint=hint)
-    return wheel
-
-
-def _file_of(url: str) -> str:
-    return unquote(urlsplit(url).path).rpartition("/")[2]
-
-
-def wheel_note(url: str) -> str:
-    """Say where the name of contribbot's own wheel tells another version than is installed here.
-
-    All that contribbot needs is pinned as it is installed here: another version of it may need
-    something else, and runners would tell so only when they install it. The wheel itself is not
-    opened.
-    """
-    if not url:
-        return ""
-    _, version, _, _ = parse_wheel_filename(_file_of(url))
-    here = metadata.version(_OURS)
-    if version != Version(here):
-        return (f"--contribbot: its name says {version}, and {here} is what pinned it: what it "
-                "needs is pinned as this one needs it")  # fmt: skip
-    return ""
+    note = (f"--contribbot: its name says {version}, and {here} is what pinned it: what it "
+            "needs is pinned as this one needs it")  # fmt: skip
+    return wheel[1], wheel[2], "" if version == Version(here) else note
 
 
 def needs() -> dict[str, str]:
     """Return contribbot and all that it needs, with the versions that are installed, by name."""
     found: dict[str, str] = {}
-    seen: set[_Asked] = set()
-    waiting: list[_Asked] = [(_OURS, frozenset())]
+    done: set[tuple[str, frozenset[str]]] = set()
+    waiting = [(_OURS, frozenset[str]())]
     while waiting:
         name, extras = asked = waiting.pop()
-        if asked in seen or name in LEFT_OUT:
+        if asked in done or name in LEFT_OUT:
             continue
-        seen.add(asked)
+        done.add(asked)
         try:
-            one = metadata.distribution(name)
+            distribution = metadata.distribution(name)
         except metadata.PackageNotFoundError as error:
             raise SourceError(
                 f"{name}: needed and not installed here", hint="python -m pip check"
             ) from error
-        found[name] = one.version
-        waiting += _required(one.requires or (), extras)
+        found[name] = distribution.version
+        for line in map(Requirement, distribution.requires or ()):
+            markers = ({"extra": extra} for extra in ("", *extras))
+            if line.marker is None or any(map(line.marker.evaluate, markers)):
+                waiting.append((canonicalize_name(line.name), frozenset(line.extras)))
     return dict(sorted(found.items()))
-
-
-def _required(lines: Sequence[str], extras: frozenset[str]) -> Iterator[_Asked]:
-    """Give what a distribution requires here, also for some of its extras."""
-    for line in lines:
-        one = Requirement(line)
-        if one.marker is None or any(one.marker.evaluate({"extra": extra})
-                                     for extra in ("", *extras)):  # fmt: skip
-            yield canonicalize_name(one.name), frozenset(one.extras)
 
 
 def digests(name: str, version: str, config: PipConfig, connection: Connection) -> list[str]:

@@ -1,10 +1,10 @@
 """What is known of each upstream, as data: TOML files.
 
 `NAME.toml` describes its source and its builds, `contributing/NAME.toml` its rules for
-contributions, `templates/NAME/VERSION.toml` the template of its pull requests.
+contributions, `templates/NAME/VERSION.md.j2` the template of its pull requests.
 
 A queue adds its own, or replaces ours, under the same names in `upstreams/` beside its
-`patches/`.
+`patches/`; the template in force by `templates/NAME.md.j2` there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).parent
+TEMPLATES: Final = _HERE / "templates"
 
 
 def files(queue: Path) -> dict[str, Path]:
@@ -25,9 +26,10 @@ def contributing(queue: Path) -> dict[str, Path]:
     return _both(queue, "contributing")
 
 
-def templates(queue: Path, upstream: str) -> dict[str, Path]:
-    """Return the templates of an upstream's pull requests, by version."""
-    return _both(queue, f"templates/{upstream}")
+def templates(upstream: str) -> dict[str, Path]:
+    """Return our templates of an upstream's pull requests, by version."""
+    found = sorted((TEMPLATES / upstream).glob("*.md.j2"))
+    return {path.name.removesuffix(".md.j2"): path for path in found}
 
 
 def _both(queue: Path, folder: str) -> dict[str, Path]:

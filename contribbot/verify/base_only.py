@@ -36,7 +36,7 @@ from contribbot.queue.load import Queue
 from contribbot.verify.builds import Plan, build_side
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
 from contribbot.verify.job import Job, Memo, Slots, is_source, obstacle, sources_of
-from contribbot.verify.overlay import OverlayError
+from contribbot.verify.overlay import OverlayError, release_of
 from contribbot.verify.pipeline import Options, OutcomeCache, Watcher
 from contribbot.verify.placement import overlay_note, unplaceable
 from contribbot.verify.run_result import CheckRun
@@ -51,36 +51,25 @@ from contribbot.verify.verdict import sentence, unlike_stated
 
 @dataclass(frozen=True)
 class Seen:
-    """What an entry said.
-
-    Attributes:
-        says: What.
-        reason: One line that says why.
-        transient: Whether it may be this machine's doing, and different the next time.
-        log: The digest of the whole output, or empty.
-    """
+    """What an entry said."""
 
     says: Says
-    reason: str
-    transient: bool = False
-    log: str = ""
+    reason: str  # one line that says why
+    transient: bool = False  # whether it may be this machine's doing, and different the next time
+    log: str = ""  # the digest of the whole output, or empty
 
 
 @dataclass(frozen=True)
 class Bare:
-    """A tree without the patch.
+    """A tree without the patch."""
 
-    Attributes:
-        job: A verification whose base and patched tree are this one; its patch states
-            its entries with the paths of this tree, and what runs finds its tests there.
-        tree: The tree's id.
-        gone: Files that entries name, and that this tree neither has nor has elsewhere.
-        built: What was built for checks to load: why it is not there, or empty.
-    """
-
+    #: A verification whose base and patched tree are this one; its patch states its entries with
+    #: the paths of this tree, and what runs finds its tests there.
     job: Job
     tree: str
+    #: Files that entries name, and that this tree neither has nor has elsewhere.
     gone: frozenset[str]
+    #: What was built for checks to load: why it is not there, or empty.
     built: Memo[Seen] = field(default_factory=Memo)
 
 
@@ -281,18 +270,12 @@ class CannotTellError(Exception):
 
 @dataclass(frozen=True)
 class Made:
-    """The trees, and where they come from.
+    """The trees, and where they come from."""
 
-    Attributes:
-        bare: The release without the patch.
-        commit: The release's commit.
-        own: The commit of the pin that the patch stands on.
-        moved: Files that the patch names and the release has elsewhere, old path and new.
-    """
-
-    bare: Bare
-    commit: str
-    own: str
+    bare: Bare  # the release without the patch
+    commit: str  # the release's commit
+    own: str  # the commit of the pin that the patch stands on
+    #: Files that the patch names and the release has elsewhere, old path and new.
     moved: dict[str, str]
 
 
@@ -390,7 +373,9 @@ def _unready(bare: Bare, check: Check) -> Seen | None:
     job = bare.job
     if missing := missing_here(job, check):
         return Seen(Says.CANNOT, missing)
-    if job.patch.upstream.overlay and (note := overlay_note(job)):
+    if job.patch.upstream.overlay and (
+        note := overlay_note(release_of(job.patch.upstream.overlay), job.patch.pin)
+    ):
         # What runs is the installed package, which is another release.
         return Seen(Says.CANNOT, f"it would run {note}: install that release")
     if absent := lost(bare, tuple(check.env.values())):
@@ -429,19 +414,12 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> See
 
 @dataclass(frozen=True)
 class Probe:
-    """One entry, ready to be asked.
+    """One entry, ready to be asked."""
 
-    Attributes:
-        label: What people call it.
-        target: The hardware, or `any`.
-        inputs: What its answer depends on beside trees, tool and machine.
-        look: Asks a tree.
-    """
-
-    label: str
-    target: str
-    inputs: dict[str, JsonValue]
-    look: Callable[[Bare], Seen]
+    label: str  # what people call it
+    target: str  # the hardware, or `any`
+    inputs: dict[str, JsonValue]  # what its answer depends on beside trees, tool and machine
+    look: Callable[[Bare], Seen]  # asks a tree
 
 
 def probes(patch: Patch) -> list[Probe]:
@@ -496,18 +474,12 @@ _OUTCOMES: Final = {
 
 @dataclass(frozen=True)
 class Ask:
-    """What is to be told.
-
-    Attributes:
-        name: The patch.
-        pin: The release; of the patch's own upstream.
-        below: The dependencies of it that are still wanted there, lowest first.
-        carried: The files of those whose text was carried over to the release.
-    """
+    """What is to be told."""
 
     name: str
-    pin: Pin
-    below: Sequence[str] = ()
+    pin: Pin  # the release; of the patch's own upstream
+    below: Sequence[str] = ()  # the dependencies of it that are still wanted there, lowest first
+    #: The files of those whose text was carried over to the release.
     carried: Mapping[str, tuple[PatchFile, ...]] = field(default_factory=dict)
 
 

@@ -103,25 +103,15 @@ def _result(job: Job, name: str, target: str) -> StageResult | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be built from one tree.
-
-    Attributes:
-        build: The build.
-        target: The hardware.
-        tree: The tree's id.
-        key: The digest of everything that the product depends on.
-        absent: A path that the build names and the tree lacks, or empty.
-        tools: way extension: what compiles it.
-        version: The pin's release.
-    """
+    """What is to be built from one tree."""
 
     build: Build
     target: str
     tree: str
-    key: str
-    absent: str
-    tools: BuildTools | None
-    version: str
+    key: str  # the digest of everything that the product depends on
+    absent: str  # a path that the build names and the tree lacks, or empty
+    tools: BuildTools | None  # way extension: what compiles it
+    version: str  # the pin's release
 
     @classmethod
     def of(cls, job: Job, build: Build, target: str, tree: str) -> Plan:
@@ -166,28 +156,16 @@ _PATIENCE: Final = 1800.0
 
 @dataclass(frozen=True)
 class Side:
-    """What became of one tree.
+    """What became of one tree."""
 
-    Attributes:
-        product: What was built, or None.
-        error: What is wrong with the tree, in one line.
-        absent: A path that the build names and the tree lacks.
-        lacking: What this machine could not do.
-        crash: How a compiler crashed.
-        reused: Whether it was there from an earlier build.
-        seconds: How long it took when it was built.
-        log: SHA-256 of the whole output.
-        tail: The end of the output.
-    """
-
-    product: build_cache.Product | None = None
-    error: str = ""
-    absent: str = ""
-    lacking: str = ""
-    crash: str = ""
-    reused: bool = False
-    seconds: float = 0.0
-    log: str = ""
+    product: build_cache.Product | None = None  # what was built, or None
+    error: str = ""  # what is wrong with the tree, in one line
+    absent: str = ""  # a path that the build names and the tree lacks
+    lacking: str = ""  # what this machine could not do
+    crash: str = ""  # how a compiler crashed
+    reused: bool = False  # whether it was there from an earlier build
+    seconds: float = 0.0  # how long it took when it was built
+    log: str = ""  # SHA-256 of the whole output
     tail: str = ""
 
     @property

@@ -7,15 +7,17 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
@@ -41,6 +43,8 @@ from contribbot.verify.verdict import (
 
 #: Names that a record holds for each side: those that were asked for, then the most frequent.
 _MOST: Final = 40
+#: Folders of a source tree that Python does not look into.
+_NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
 #: Characters of a name in a reason.
 _SHORT: Final = 120
 
@@ -119,16 +123,11 @@ More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
 
 @dataclass(frozen=True)
 class Way:
-    """How a stage runs its checks.
+    """How a stage runs its checks."""
 
-    Attributes:
-        judge: Says what two runs, on the base and on the patched tree, come to.
-        env: Variables for the check, beside its own.
-        details: What the record keeps beside what it keeps of every check.
-    """
-
-    judge: Judge = judge_check
-    env: Mapping[str, str] = field(default_factory=dict)
+    judge: Judge = judge_check  # says what two runs, on the base and on the patched tree, come to
+    env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
+    #: What the record keeps beside what it keeps of every check.
     details: More = lambda _base, _patched: {}
 
 
@@ -168,18 +167,48 @@ def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
 
 @functools.cache
 def installed_digest() -> str:
-    """Return the SHA-256 over the names and versions of all installed distributions.
+    """Return the SHA-256 over all that can be imported beside the trees.
 
-    They are read from the names of the folders, as pip writes them (PEP 627).
+    Of a distribution its name and version count, read from its folder's name, as pip writes it
+    (PEP 627). What lies outside site-packages can change under the same version: of an editable
+    install and of a folder on PYTHONPATH each Python file counts, by path, size and time.
     """
-    names = {
-        path.name
-        for folder in sys.path
-        if os.path.isdir(folder or ".")  # noqa: PTH112  what is no path is passed over
-        for path in Path(folder or ".").iterdir()
-        if path.suffix in {".dist-info", ".egg-info", ".egg-link"}
-    }
-    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
+    total = hashlib.sha256()
+    for folder in dict.fromkeys(map(Path, filter(None, sys.path))):
+        if not os.path.isdir(folder):  # noqa: PTH112  what is no path is passed over
+            continue
+        for entry in sorted(folder.iterdir()):
+            if entry.suffix in {".dist-info", ".egg-info", ".egg-link"}:
+                total.update(f"{entry.name}\n".encode())
+            if entry.suffix == ".dist-info" and (root := _editable_root(entry)):
+                _add_sources(total, root)
+    for named in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        _add_sources(total, Path(named))
+    return total.hexdigest()
+
+
+def _editable_root(info: Path) -> Path | None:
+    """Return the folder that a distribution was installed from as it lies there (PEP 610)."""
+    try:
+        told = json.loads((info / "direct_url.json").read_bytes())
+        editable = told["dir_info"]["editable"] is True
+        return Path(unquote(urlsplit(told["url"]).path)) if editable else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _add_sources(total: hashlib._Hash, root: Path) -> None:
+    """Add paths, sizes and times of the Python files below a folder, in no hidden folder."""
+    if root in Path(__file__).parents:
+        return  # contribbot's own source is in the key of every outcome
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(one for one in names if one[0] != "." and one not in _NOT_IMPORTED)
+        for name in sorted(files):
+            if name.endswith((".py", ".so", ".pth")):
+                path = os.path.join(folder, name)  # noqa: PTH118  twice as fast on thousands
+                with contextlib.suppress(OSError):
+                    found = os.stat(path)  # noqa: PTH116  as above
+                    total.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
 
 
 def missing_here(job: Job, what: Needy) -> str:
@@ -205,15 +234,11 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     except RunnerFaultError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
     base, patched, *again = runs
-    outcome, reason = judgement.outcome, sentence(judgement)
-    if judgement.cause is Cause.BROKEN and (
-        more := max((run.missing[1:] for run in runs), key=len)
-    ):
-        reason += f"; missing, too: {', '.join(more)}"
+    outcome, laid = judgement.outcome, job.laid_over_base()
     blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
-    laid = job.laid_over_base()
-    told = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
-    note = "; ".join(filter(None, (overlay_note(job), told)))
+    over = overlay_details(job)
+    note = overlay_note(str(over.get("over", "")), job.patch.pin)
+    reason = reason_of(judgement, runs, laid=bool(laid), over=note)
     details: dict[str, JsonValue] = {
         "file": check.file,
         "expect": check.expect,
@@ -223,13 +248,12 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         "sandbox": process.no_sandbox() or "bubblewrap",
         "accelerator": {**process.accelerator_environment()},
         "modules": {**versions(check.modules)},
-        **overlay_details(job),
+        **over,
         "laid_over_base": [*laid],
-        "base": base.summary(),
-        "patched": patched.summary(),
-        **({"again": again[0].summary()} if again else {}),
-        "executed": {path: list(lines) for path, lines in patched.executed.items()},
-        "witness": _witness(job, patched),
+        "base": base.summary(check.reason),
+        "patched": patched.summary(check.reason),
+        **({"again": again[0].summary(check.reason)} if again else {}),
+        **_witness(job, base, patched),
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
         **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
@@ -238,24 +262,38 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     }
     return Finding(
         outcome,
-        f"{reason} ({note})" if note else reason,
+        reason,
         details,
         lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in runs),
         seconds=sum(run.seconds for run in runs),
     )
 
 
-def _witness(job: Job, patched: CheckRun) -> dict[str, JsonValue]:
-    """Return the lines of the patch's own statements that ran, by file; not of its tests."""
-    found: dict[str, JsonValue] = {}
-    for path, statements in job.added_statements().items():
-        ran = set(patched.executed.get(path, ()))
-        lines: list[JsonValue] = [
-            one.lines.start for one in statements if not ran.isdisjoint(one.lines)
-        ]
-        if lines:
-            found[path] = lines
-    return found
+def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
+    """Return the line that says what the runs of a check came to."""
+    reason = sentence(judgement)
+    missing = max((run.missing[1:] for run in runs), key=len)
+    if judgement.cause is Cause.BROKEN and missing:
+        reason += f"; missing, too: {', '.join(missing)}"
+    told = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
+    note = "; ".join(filter(None, (over, told)))
+    return f"{reason} ({note})" if note else reason
+
+
+def _witness(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+    """Return the lines that ran, and of them the patch's own statements that are not of tests."""
+    side, own = job.witnesses()
+    run = patched if side == job.trees.patched else base
+    ran = {path: set(lines) for path, lines in run.executed.items()}
+    starts = {
+        path: [one.lines.start for one in own[path] if not lines.isdisjoint(one.lines)]
+        for path, lines in ran.items()
+        if path in own
+    }
+    return {
+        "executed": {path: list(lines) for path, lines in run.executed.items()},
+        "witness": {path: [*lines] for path, lines in starts.items() if lines},
+    }
 
 
 def _judged(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,11 +14,10 @@ from pydantic import JsonValue, ValidationError
 import contribbot
 from contribbot.errors import ContribbotError
 from contribbot.files import write_atomically
+from contribbot.git.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
-    ON_HARDWARE,
     RESULTS,
-    SEEN,
     TEST_RESULT,
     Details,
     DigestSet,
@@ -32,13 +32,13 @@ from contribbot.model.evidence import (
     open_targets,
     pin_digest,
     seal_of,
-    went_red_to_green,
 )
 from contribbot.model.history import RetiredEvent
-from contribbot.model.patch import units_of
+from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified, tool_digest
+from contribbot.verify.restate import contradiction
 
 
 class State(enum.StrEnum):
@@ -135,80 +135,25 @@ def _contradiction(statement: Statement, seal: str) -> str:
     """Say where a record was changed or contradicts itself, or nothing."""
     if statement.seal != seal:
         return "its content does not match its seal"
-    predicate, details = statement.predicate, statement.predicate.contribbot
-    apply = [one for one in details.stages if one.stage == "apply"]
-    passed = [
-        one for one in details.stages if one.outcome is Outcome.PASSED and "expect" in one.details
-    ]
-    told = (
-        (
-            all(_runs_say_so(one) for one in passed if went_red_to_green(one)),
-            "a check that went from red to green did not fail on the base",
-        ),
-        (not any(map(_failed_all_the_same, passed)), "a check that passed did fail"),
-        (details.started <= details.finished, "it ended before it started"),
-        (
-            all(
-                one.target in details.machine.targets
-                for one in details.stages
-                if one.stage in ON_HARDWARE and one.outcome in SEEN
-            ),
-            "something ran on hardware that its machine does not have",
-        ),
-        (
-            all(
-                one.outcome is Outcome.UNAVAILABLE
-                for one in details.stages
-                if "runner_fault" in one.details
-            ),
-            "an outcome that is put down to the runner counts",
-        ),
-        (
-            judge(details.stages, details.machine.targets) is details.verdict,
-            "the verdict is not what its stages say",
-        ),
-        (tuple(open_targets(details.stages)) == details.open, "the open targets are not its own"),
-        (RESULTS[details.verdict] == predicate.result, "the result is not the verdict"),
-        (
-            names_of(details.stages, Outcome.PASSED) == predicate.passedTests,
-            "the passed tests differ",
-        ),
-        (
-            names_of(details.stages, Outcome.FAILED) == predicate.failedTests,
-            "the failed tests differ",
-        ),
-        (
-            statement.subject[0].digest.sha256 == details.patch_sha256,
-            "the subject is not the patch that the details name",
-        ),
-        (
-            len(apply) == 1
-            and apply[0].details.get("patched_tree") == statement.subject[1].digest.gitTree,
-            "the subject is not the tree that was made",
-        ),
-    )
-    return next((problem for holds, problem in told if not holds), "")
+    details = statement.predicate.contribbot
+    try:
+        again = statement_of(details)
+    except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
+        return f"its outcomes cannot be read: {error}"
+    if where := _unlike(_document(statement), {**_document(again), "contribbot_seal": seal}):
+        return f"{where} is not what its outcomes say"
+    return ""
 
 
-def _runs_say_so(result: StageResult) -> bool:
-    """Say whether the runs of a passed fail-to-pass check are what that means."""
-    base, patched = result.details.get("base"), result.details.get("patched")
-    if not isinstance(base, dict) or not isinstance(patched, dict):
-        return False
-    return bool(base.get("failed") and patched.get("passed")) and not (
-        base.get("passed") or patched.get("failed")
-    )
-
-
-def _failed_all_the_same(result: StageResult) -> bool:
-    """Say whether the runs of something that passed hold a failure that it rules out."""
-    base, patched = (
-        isinstance(side, dict) and bool(side.get("failed"))
-        for side in (result.details.get("base"), result.details.get("patched"))
-    )
-    # What a hipify step or a compile mends without a claim may be wrong on the base.
-    stays = result.details["expect"] == "pass-to-pass" and result.stage in ON_HARDWARE
-    return patched or (base and stays)
+def _unlike(told: JsonValue, made: JsonValue) -> str:
+    """Return the key at which two documents part, or nothing."""
+    if not isinstance(told, dict) or not isinstance(made, dict):
+        return ""
+    for key in {**made, **told}:
+        if told.get(key) != made.get(key):
+            below = _unlike(told.get(key), made.get(key))
+            return f"{key}.{below}" if below else key
+    return ""
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
@@ -230,11 +175,22 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
     )
     if changed := next((problem for holds, problem in told if not holds), ""):
         return State.STALE, changed
-    stated = {(stage, label) for stage, label, _ in units_of(patch)}
-    named = [one for one in details.stages if "check" in one.details and one.stage != "witness"]
-    if not stated.issuperset((one.stage, str(one.details["check"])) for one in named):
-        return State.TAMPERED, "it has entries that the patch does not state"
+    if problem := contradiction(patch, details):
+        if details.tool_sha256 == tool_digest():
+            return State.TAMPERED, problem
+        return State.STALE, f"another contribbot made it, and this one disagrees: {problem}"
+    if moved := _moved(patch, details):
+        return State.STALE, moved
     return State.FRESH, f"{details.verdict} on {details.machine.slug}"
+
+
+def _moved(patch: Patch, details: Details) -> str:
+    """Say that a pin names another commit now than a record is about, or nothing."""
+    source = next((one.details for one in details.stages if one.stage == "source"), {})
+    known = pinned_commit(patch.pin, patch.upstream, str(source.get("kind")))
+    if known in {None, source.get("commit")}:
+        return ""
+    return f"{patch.pin.title} is commit {str(known)[:12]} now, not {source.get('commit')!s:.12}"
 
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:
@@ -249,30 +205,51 @@ def missing(queue: Queue, records: list[Record]) -> list[str]:
 
 def state_evidence(verified: Verified) -> Statement | None:
     """Make the statement of a verification; None when there was nothing to apply to."""
-    report, patch = verified.report, verified.patch
+    report = verified.report
     if report.base_commit is None or report.patched_tree is None:
         return None
-    base_tree = next(str(one.details["base_tree"]) for one in report.stages if one.stage == "apply")
+    return statement_of(_details(verified, report.base_commit))
+
+
+def statement_of(details: Details) -> Statement:
+    """State what the outcomes in some details come to: the same ones, the same statement."""
+    stages = details.stages
+    apply = next(one.details for one in stages if one.stage == "apply")
+    verdict = judge(stages, details.machine.targets)
+    times = _times(stages)
+    title = f"{details.upstream} {details.pin}"
     predicate = TestResult(
-        result=RESULTS[report.verdict],
+        result=RESULTS[verdict],
         configuration=(
             Resource(
-                name=patch.pin.title,
-                digest=DigestSet(gitCommit=report.base_commit, gitTree=base_tree),
+                name=title,
+                digest=DigestSet(gitCommit=details.base_commit, gitTree=str(apply["base_tree"])),
             ),
-            Resource(name=f"{patch.name}/checks", digest=DigestSet(sha256=patch.checks_digest)),
+            Resource(
+                name=f"{details.patch}/checks", digest=DigestSet(sha256=details.checks_sha256)
+            ),
         ),
-        passedTests=names_of(report.stages, Outcome.PASSED),
+        passedTests=names_of(stages, Outcome.PASSED),
         warnedTests=(),
-        failedTests=names_of(report.stages, Outcome.FAILED),
-        contribbot=_details(verified, report.base_commit),
+        failedTests=names_of(stages, Outcome.FAILED),
+        contribbot=details.model_copy(
+            update={
+                "command": f"contribbot verify {details.patch}",
+                "started": times[0],
+                "finished": times[-1],
+                "verdict": verdict,
+                "open": tuple(open_targets(stages)),
+            }
+        ),
     )
     statement = Statement(
         subject=(
-            Resource(name=f"patches/{patch.name}", digest=DigestSet(sha256=patch.digest)),
             Resource(
-                name=f"{patch.pin.title} with {patch.name}",
-                digest=DigestSet(gitTree=report.patched_tree),
+                name=f"patches/{details.patch}", digest=DigestSet(sha256=details.patch_sha256)
+            ),
+            Resource(
+                name=f"{title} with {details.patch}",
+                digest=DigestSet(gitTree=str(apply["patched_tree"])),
             ),
         ),
         predicate=predicate,
@@ -280,14 +257,16 @@ def state_evidence(verified: Verified) -> Statement | None:
     return statement.model_copy(update={"seal": seal_of(_document(statement))})
 
 
+def _times(stages: Sequence[StageResult]) -> list[datetime]:
+    return sorted(
+        datetime.fromisoformat(str(one.details["seen"])) for one in stages if "seen" in one.details
+    )
+
+
 def _details(verified: Verified, base_commit: str) -> Details:
     """Return what in-toto's predicate has no place for: what was seen, where, when, by what."""
     report, patch = verified.report, verified.patch
-    times = sorted(
-        datetime.fromisoformat(str(one.details["seen"]))
-        for one in report.stages
-        if "seen" in one.details
-    )
+    times = _times(report.stages)
     return Details(
         tool=contribbot.__version__,
         tool_sha256=tool_digest(),

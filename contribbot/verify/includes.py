@@ -35,17 +35,11 @@ Truth = bool | None
 
 @dataclass(frozen=True)
 class Macros:
-    """What is known of macros.
+    """What is known of macros."""
 
-    Attributes:
-        defined: They are defined, as 1.
-        undefined: They are not.
-        absent: Headers, by regular expression, that are not there.
-    """
-
-    defined: frozenset[str]
-    undefined: frozenset[str]
-    absent: tuple[str, ...]
+    defined: frozenset[str]  # they are defined, as 1
+    undefined: frozenset[str]  # they are not
+    absent: tuple[str, ...]  # headers, by regular expression, that are not there
 
     def is_defined(self, name: str) -> Truth:
         """Say whether a macro is defined, where that is known."""
@@ -60,17 +54,11 @@ class Macros:
 
 @dataclass(frozen=True)
 class Include:
-    """One `#include` that the compiler may see.
+    """One `#include` that the compiler may see."""
 
-    Attributes:
-        line: Its line, from 1.
-        name: What it names.
-        quoted: Whether the including file's folder is searched first.
-    """
-
-    line: int
-    name: str
-    quoted: bool
+    line: int  # its line, from 1
+    name: str  # what it names
+    quoted: bool  # whether the including file's folder is searched first
 
 
 def includes(text: str, macros: Macros) -> Iterator[Include]:
@@ -198,17 +186,11 @@ class _Expression:
 
 @dataclass(frozen=True)
 class Left:
-    """An include of a header that is not there.
+    """An include of a header that is not there."""
 
-    Attributes:
-        file: The file, relative to the build's folder.
-        line: The line, from 1.
-        header: What it includes.
-    """
-
-    file: str
-    line: int
-    header: str
+    file: str  # the file, relative to the build's folder
+    line: int  # the line, from 1
+    header: str  # what it includes
 
 
 def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[Left]:

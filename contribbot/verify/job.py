@@ -109,33 +109,21 @@ _IMPORT: Final = 120.0
 
 @dataclass(frozen=True)
 class Hipified:
-    """What the hipify step made of a tree.
+    """What the hipify step made of a tree."""
 
-    Attributes:
-        folder: What stands for the build's folder: the project's copy and the
-            outputs lie in it, by the paths that the build looks for. Read only;
-            there until the run ends.
-        outputs: The output of each source, by the source's path in the tree.
-        missing: Where an output should be and is not, relative to `folder`, by source.
-        trouble: Why the step did not end well; empty when it did.
-        broken: Whether that is this machine's fault and not the tree's.
-        transient: Whether another run might end otherwise.
-        command: The command, as one would type it.
-        log: SHA-256 of the whole output, which `.contribbot/logs` keeps.
-        tail: The end of the output.
-        seconds: Wall-clock time.
-    """
-
+    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
+    #: paths that the build looks for. Read only; there until the run ends.
     folder: Path
-    outputs: Mapping[str, Path]
+    outputs: Mapping[str, Path]  # the output of each source, by the source's path in the tree
+    #: Where an output should be and is not, relative to `folder`, by source.
     missing: Mapping[str, str]
-    trouble: str = ""
-    broken: bool = False
-    transient: bool = False
-    command: str = ""
-    log: str = ""
+    trouble: str = ""  # why the step did not end well; empty when it did
+    broken: bool = False  # whether that is this machine's fault and not the tree's
+    transient: bool = False  # whether another run might end otherwise
+    command: str = ""  # the command, as one would type it
+    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
     tail: str = ""
-    seconds: float = 0.0
+    seconds: float = 0.0  # wall-clock time
 
 
 def obstacle(job: Job) -> str:
@@ -317,66 +305,43 @@ def _broken_module(recipe: HipifyRecipe, env: Mapping[str, str], folder: Path) -
 
 @dataclass(frozen=True)
 class Finding:
-    """What a unit of work found.
+    """What a unit of work found."""
 
-    Attributes:
-        outcome: How it ended.
-        reason: One line that says why.
-        details: What was seen, for the record.
-        lasting: Whether the same inputs would give the same again. A crash or a
-            time-out may not, and is not remembered.
-        seconds: How long the work took, where that is not the time from its start
-            to its end (it may have waited for others).
-    """
-
-    outcome: Outcome
-    reason: str
-    details: dict[str, JsonValue] = field(default_factory=dict)
+    outcome: Outcome  # how it ended
+    reason: str  # one line that says why
+    details: dict[str, JsonValue] = field(default_factory=dict)  # what was seen, for the record
+    #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
+    #: remembered.
     lasting: bool = True
+    #: How long the work took, where that is not the time from its start to its end (it may have
+    #: waited for others).
     seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One piece of work of a stage, with everything that its outcome depends on.
+    """One piece of work of a stage, with everything that its outcome depends on."""
 
-    Attributes:
-        target: The hardware that it needs, or `any`.
-        inputs: What the outcome depends on, beside tool and machine; None: it is
-            done every time.
-        work: Does it. Runs in a worker thread.
-        label: What people call it; empty where the stage has one unit.
-        missing: Why this machine cannot do it, or empty.
-        usable: Whether a remembered outcome still stands on what is there now.
-    """
-
-    target: str
+    target: str  # the hardware that it needs, or `any`
+    #: What the outcome depends on, beside tool and machine; None: it is done every time.
     inputs: Mapping[str, JsonValue] | None
-    work: Callable[[], Finding]
-    label: str = ""
-    missing: str = ""
+    work: Callable[[], Finding]  # does it. Runs in a worker thread.
+    label: str = ""  # what people call it; empty where the stage has one unit
+    missing: str = ""  # why this machine cannot do it, or empty
+    #: Whether a remembered outcome still stands on what is there now.
     usable: Callable[[StageResult], bool] = lambda _result: True
 
 
 @dataclass
 class Trees:
-    """The ids of what the stages work on; empty until `source` and `apply` have passed.
+    """The ids of what the stages work on; empty until `source` and `apply` have passed."""
 
-    Attributes:
-        pin_commit: The pinned commit in the store.
-        base_commit: The pin with the dependencies on top.
-        base: The base's tree.
-        tested: The base's tree with the tests of the patch over it: what runs on the base.
-        patched_commit: The base with the patch on top.
-        patched: The patched tree.
-    """
-
-    pin_commit: str = ""
-    base_commit: str = ""
-    base: str = ""
-    tested: str = ""
-    patched_commit: str = ""
-    patched: str = ""
+    pin_commit: str = ""  # the pinned commit in the store
+    base_commit: str = ""  # the pin with the dependencies on top
+    base: str = ""  # the base's tree
+    tested: str = ""  # the base's tree with the tests of the patch over it: what runs on the base
+    patched_commit: str = ""  # the base with the patch on top
+    patched: str = ""  # the patched tree
 
 
 @dataclass(frozen=True)
@@ -454,21 +419,33 @@ class Job:
         trees = self.trees
         return self._added.get("", lambda: added_lines(self.store, trees.base, trees.patched))
 
-    def added_statements(self) -> dict[str, list[Statement]]:
-        """Return what the patch adds to Python files and does something; not in its tests."""
-        return self._statements.get("", self._new_statements)
+    def witnesses(self) -> tuple[str, dict[str, list[Statement]]]:
+        """Return the tree whose statements must run in a test, and these by file; none of tests.
 
-    def _new_statements(self) -> dict[str, list[Statement]]:
-        trees = self.trees
-        added = self.added_lines()
-        found = {}
-        for path in sorted(added):
-            if path.endswith(".py") and not self.patch.upstream.is_test(path):
-                before, after = (
-                    self.store.file(f"{tree}:{path}") for tree in (trees.base, trees.patched)
+        They are what the patch adds; where it adds none, what it deletes from the base.
+        """
+        base, patched = self.trees.base, self.trees.patched
+        sides = [(patched, self._statements_of(base, patched))]
+        if not any(sides[0][1].values()):
+            sides.append((base, self._statements_of(patched, base)))
+        return next((side for side in sides if any(side[1].values())), sides[0])
+
+    def _statements_of(self, old: str, new: str) -> dict[str, list[Statement]]:
+        """Return what a tree has in its Python files, and another has not."""
+
+        def find() -> dict[str, list[Statement]]:
+            lines = added_lines(self.store, old, new)
+            return {
+                path: new_statements(
+                    self.store.file(f"{old}:{path}") or b"",
+                    self.store.file(f"{new}:{path}") or b"",
+                    lines[path],
                 )
-                found[path] = new_statements(before or b"", after or b"", added[path])
-        return found
+                for path in sorted(lines)
+                if path.endswith(".py") and not self.patch.upstream.is_test(path)
+            }
+
+        return self._statements.get(new, find)
 
     def _exported(self, tree: str) -> _Export:
         content = self.trees.tested if tree == self.trees.base else tree

@@ -25,17 +25,11 @@ _CONFLICTS: Final = range(128)
 
 @dataclass(frozen=True)
 class Overlay:
-    """A folder for Python's path.
-
-    Attributes:
-        folder: The folder.
-        release: What lies below, such as `torch 2.13.0+cpu`.
-        merged: Files of the tree whose change was merged onto an installed file that
-            is not the pin's.
-    """
+    """A folder for Python's path."""
 
     folder: Path
-    release: str
+    release: str  # what lies below, such as `torch 2.13.0+cpu`
+    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
     merged: tuple[str, ...]
 
 
@@ -49,6 +43,11 @@ def missing_package(packages: Iterable[str]) -> str:
         if _installed(package) is None:
             return f"the Python package {package} is not installed"
     return ""
+
+
+def release_of(packages: Iterable[str]) -> str:
+    """Return the installed releases behind some packages as text."""
+    return ", ".join(f"{name} {version}" for name, version in releases(packages).items())
 
 
 def releases(packages: Iterable[str]) -> dict[str, str]:
@@ -90,8 +89,7 @@ def lay_over(
             source = root.parent / path
             if _place(store, source, folder / path, path, pin=pin, change=now.get(path)):
                 merged.append(path)
-    release = ", ".join(f"{name} {version}" for name, version in releases(packages).items())
-    return Overlay(folder, release, tuple(merged))
+    return Overlay(folder, release_of(packages), tuple(merged))
 
 
 def _installed(package: str) -> Path | None:

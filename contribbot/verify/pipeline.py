@@ -100,6 +100,8 @@ class OutcomeCache:
         write_atomically(self._folder / f"{key}.json", result.model_dump_json().encode())
 
 
+#: Characters of a reason; the log has all of it.
+_LONGEST: Final = 1000
 #: Units at the same time. They wait for git and for children more than they compute.
 _UNITS: Final = 16
 
@@ -119,31 +121,20 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to verify.
+    """How to verify."""
 
-    Attributes:
-        jobs: Checks that run at the same time.
-        force: Whether to repeat what is remembered.
-    """
-
-    jobs: int
-    force: bool = False
+    jobs: int  # checks that run at the same time
+    force: bool = False  # whether to repeat what is remembered
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A report, and exactly what it is about.
+    """A report, and exactly what it is about."""
 
-    Attributes:
-        report: What was seen.
-        patch: The patch as it was read before the first stage; the files may have
-            changed since.
-        below: The patches that it was put on, lowest first.
-    """
-
-    report: PatchReport
+    report: PatchReport  # what was seen
+    #: The patch as it was read before the first stage; the files may have changed since.
     patch: Patch
-    below: tuple[Patch, ...]
+    below: tuple[Patch, ...]  # the patches that it was put on, lowest first
 
 
 def verify(
@@ -245,7 +236,7 @@ class _Walk:
         )
 
     def _begin(self, stage: Stage) -> list[Future[StageResult]]:
-        obstacle = _obstacle(self._job, stage)
+        obstacle = obstacle_of(stage, self._job.results)
         if obstacle:
             result = StageResult(
                 stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
@@ -288,11 +279,12 @@ def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageRe
         details["check"] = unit.label
     if finding.outcome is not Outcome.UNAVAILABLE:
         details["seen"] = datetime.now(UTC).isoformat(timespec="seconds")
+    reason = f"{unit.label}: {finding.reason}" if unit.label else finding.reason
     return StageResult(
         stage=stage,
         target=unit.target,
         outcome=finding.outcome,
-        reason=f"{unit.label}: {finding.reason}" if unit.label else finding.reason,
+        reason=reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…",
         seconds=round(seconds, 3),
         # `source` has no remembered outcome: the store itself is the memory.
         cached=details.get("already_there") is True,
@@ -300,10 +292,10 @@ def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageRe
     )
 
 
-def _obstacle(job: Job, stage: Stage) -> str:
-    """Say what keeps a stage from making sense, or nothing."""
+def obstacle_of(stage: Stage, results: Mapping[str, Sequence[StageResult]]) -> str:
+    """Say what in earlier results keeps a stage from making sense, or nothing."""
     for name in stage.after:
-        outcomes = {result.outcome for result in job.results[name]}
+        outcomes = {result.outcome for result in results[name]}
         for bad in (Outcome.FAILED, Outcome.SKIPPED):
             if bad in outcomes:
                 return f"{name} {'failed' if bad is Outcome.FAILED else 'was skipped'}"

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.overlay import Overlay, lay_over, missing_package, releases
+from contribbot.verify.overlay import Overlay, lay_over, missing_package
 from contribbot.verify.run_result import Witnessed, find_again
 
 
@@ -30,19 +31,13 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tree runs.
+    """Where a tree runs."""
 
-    Attributes:
-        tree: The exported tree.
-        python: Folders that go on Python's path.
-        witnessed: The Python files that the patch changes, by where each lies.
-        env: Variables for what runs there.
-    """
-
-    tree: Path
-    python: tuple[Path, ...]
+    tree: Path  # the exported tree
+    python: tuple[Path, ...]  # folders that go on Python's path
+    #: The Python files that the patch changes, by where each lies.
     witnessed: Mapping[str, Witnessed]
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # variables for what runs there
 
     @property
     def python_path(self) -> str:
@@ -82,10 +77,10 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
     built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
     python = roots if overlay is None else (overlay.folder,)
-    # The base has none of them; it is watched all the same, as that could make a difference.
-    is_patched = tree == job.trees.patched
-    added = job.added_lines() if is_patched else {}
-    acting = job.added_statements() if is_patched else {}
+    # One tree has none of them; it is watched all the same, as that could make a difference.
+    added = job.added_lines() if tree == job.trees.patched else {}
+    by, statements = job.witnesses()
+    acting = statements if tree == by else {}
     witnessed = {}
     for change in job.changes():
         if change.path.endswith(".py") and change.mode.startswith("100"):
@@ -116,12 +111,11 @@ def overlay_details(job: Job) -> dict[str, JsonValue]:
     return {"over": made.release, "merged": list(made.merged)} if made is not None else {}
 
 
-def overlay_note(job: Job) -> str:
-    """Say what a tree is run over, where that is not the pin's own release; or nothing."""
-    over = {
-        name: version
-        for name, version in releases(job.patch.upstream.overlay).items()
+def overlay_note(over: str, pin: Pin) -> str:
+    """Say which releases a tree is run over that are not the pin's own, or nothing."""
+    return ", ".join(
+        f"over {release}, not the pin's"
+        for release in filter(None, over.split(", "))
         # A local label names a build of the release: `+cpu`, `+rocm6.4`.
-        if version.partition("+")[0] != job.patch.pin.tag.removeprefix("v")
-    }
-    return ", ".join(f"over {name} {version}, not the pin's" for name, version in over.items())
+        if release.rpartition(" ")[2].partition("+")[0] != pin.tag.removeprefix("v")
+    )

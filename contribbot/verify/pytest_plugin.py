@@ -6,6 +6,7 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_PATH`: the tree's folders, which become `PYTHONPATH`.
 - `CONTRIBBOT_REPORT`: the file that gets one JSON document a line, as things
   happen, so that a crash leaves what came before it.
+- `CONTRIBBOT_REASON`: the expression that will be searched in each failure.
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
@@ -246,8 +247,9 @@ class Reporter:
     `folders` are the tree's; `contribbot.numerics` asks for them.
     """
 
-    def __init__(self, path: Path, folders: Sequence[str]) -> None:
+    def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
         self.folders = folders
+        self._reason = reason
         self._checks = str(Path.cwd())
         self._file = path.open("a", encoding="utf-8")
         self._coverage: coverage.Coverage | None = None
@@ -317,8 +319,11 @@ class Reporter:
             self.write("uncollected", test=_short(report.nodeid), **self._told(origin or error))
 
     def _told(self, error: BaseException) -> dict[str, object]:
+        message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
+        # An expression that takes for ever does so here, within the run's time limit.
+        re.search(self._reason, message)
         return {
-            "message": _plain(f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]),
+            "message": _plain(message),
             "broken": why_broken(error, self._checks, self.folders),
             "fault": machine_fault(error),
         }
@@ -376,7 +381,8 @@ def main() -> None:
     path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
     folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)
-    reporter = Reporter(Path(os.environ.pop("CONTRIBBOT_REPORT")), folders)
+    report, reason = (os.environ.pop(f"CONTRIBBOT_{name}") for name in ("REPORT", "REASON"))
+    reporter = Reporter(Path(report), folders, reason)
     plugins: list[object] = [_Named(reporter)]
     if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
         plugins.append(KernelWatch(kernels, reporter.write))

@@ -100,25 +100,17 @@ def executed_lines(
 
 @dataclass
 class _Told:
-    """What the child has told of its session.
+    """What the child has told of its session."""
 
-    Attributes:
-        collected: The tests that there are.
-        outcomes: What became of each test that has ended.
-        current: The test that started last.
-        uncollected: Why a file could not be collected.
-        stopped: Whether the session was stopped from inside.
-        compiled: Lines that a compiler took over, by the file that runs.
-        status: pytest's exit status, when the end was reached.
-    """
-
-    collected: list[str] = field(default_factory=list)
+    collected: list[str] = field(default_factory=list)  # the tests that there are
+    #: What became of each test that has ended.
     outcomes: dict[str, str] = field(default_factory=dict)
-    current: str = ""
-    uncollected: Failure | None = None
-    stopped: bool = False
+    current: str = ""  # the test that started last
+    uncollected: Failure | None = None  # why a file could not be collected
+    stopped: bool = False  # whether the session was stopped from inside
+    #: Lines that a compiler took over, by the file that runs.
     compiled: set[tuple[str, int]] = field(default_factory=set)
-    status: int | None = None
+    status: int | None = None  # pytest's exit status, when the end was reached
 
     def ended(self, done: process.Supervised) -> bool:
         """Say whether the session ran to its end."""
@@ -273,6 +265,7 @@ def run_check(
                 "CONTRIBBOT_PATH": place.python_path,
                 "PYTHONPATH": process.own_path(),
                 "CONTRIBBOT_REPORT": str(folder / _REPORT),
+                "CONTRIBBOT_REASON": check.reason,
                 "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
                 "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
                 # Only what contribbot depends on may take part, not what else is installed.

@@ -35,15 +35,10 @@ _TARGET: Final = re.compile(
 
 @dataclass(frozen=True)
 class Done:
-    """What a verification left.
+    """What a verification left."""
 
-    Attributes:
-        reports: One a patch.
-        records: The record of each patch, by name.
-    """
-
-    reports: list[PatchReport]
-    records: dict[str, Path]
+    reports: list[PatchReport]  # one a patch
+    records: dict[str, Path]  # the record of each patch, by name
 
 
 def targets(required: Sequence[str]) -> list[str]:

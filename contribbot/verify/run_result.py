@@ -9,12 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue
 
 from contribbot.files import cache_folder
-from contribbot.model.base import Model
+from contribbot.model.base import Model, Sha256
 from contribbot.model.evidence import RunnerFault
 from contribbot.numerics.records import CellRecord
 from contribbot.verify.broken import Broken
@@ -23,15 +23,10 @@ _Count = Annotated[int, Field(ge=1)]
 
 
 class Kernels(Model):
-    """The kernels that ran under one check on one tree.
+    """The kernels that ran under one check on one tree."""
 
-    Attributes:
-        seen: How often each ran, by name.
-        blind: Why none, or not all, could be seen; or empty.
-    """
-
-    seen: dict[str, _Count] = Field(default_factory=dict)
-    blind: str = ""
+    seen: dict[str, _Count] = Field(default_factory=dict)  # how often each ran, by name
+    blind: str = ""  # why none, or not all, could be seen; or empty
 
 
 #: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
@@ -73,16 +68,11 @@ class Scrub:
 
 @dataclass(frozen=True)
 class Witnessed:
-    """A file of which the executed lines are wanted.
+    """A file of which the executed lines are wanted."""
 
-    Attributes:
-        path: Its path in the tree.
-        lines: The lines that the patch adds to it: the number of each in the file that
-            runs, and in the tree's. They differ where the change was merged onto
-            another release's file.
-    """
-
-    path: str
+    path: str  # its path in the tree
+    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
+    #: tree's. They differ where the change was merged onto another release's file.
     lines: Mapping[int, int]
 
 
@@ -207,13 +197,15 @@ class CheckRun:
         found = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
         return found | {failure.test: "failed" for failure in self.failed}
 
-    def summary(self) -> dict[str, JsonValue]:
-        """Return what the record keeps."""
+    def summary(self, reason: str) -> dict[str, JsonValue]:
+        """Return what the record keeps: enough for `recorded` to be judged as this is."""
         failures: list[JsonValue] = [
             {
                 "test": one.test,
                 "when": one.when,
-                "message": one.message if place < _IN_FULL else one.first[:_SHORT],
+                "message": one.message if place < _IN_FULL else _shortened(one, reason),
+                **({"broken": str(one.broken)} if one.broken else {}),
+                **({"fault": one.fault} if one.fault else {}),
             }
             for place, one in enumerate(self.failed)
         ]
@@ -221,7 +213,12 @@ class CheckRun:
             "passed": list(self.passed),
             "failed": failures,
             "skipped": list(self.skipped),
+            **({"partly": list(self.partly)} if self.partly else {}),
+            **({"status": self.status} if self.status else {}),
             "trouble": self.told,
+            **({"kind": self.trouble} if self.trouble else {}),
+            **({"broken": str(self.broken)} if self.broken else {}),
+            **({"cleared": True} if self.cleared else {}),
             "command": self.command,
             "seconds": round(self.seconds, 3),
             "log_sha256": self.log,
@@ -229,3 +226,63 @@ class CheckRun:
             **({"missing": list(self.missing)} if self.missing else {}),
             **({"suspected": self.suspicion.model_dump()} if self.suspicion else {}),
         }
+
+    @classmethod
+    def recorded(cls, summary: JsonValue, limit: float) -> CheckRun:
+        """Return a run as far as a record's summary tells it."""
+        kept = _Summary.model_validate(summary)
+        return cls(
+            passed=kept.passed,
+            failed=[
+                Failure(one.test, one.when, one.message, one.broken, one.fault)
+                for one in kept.failed
+            ],
+            skipped=kept.skipped,
+            partly=kept.partly,
+            status=kept.status,
+            trouble=kept.kind,
+            told=kept.trouble,
+            broken=kept.broken,
+            seconds=kept.seconds,
+            limit=limit,
+            missing=kept.missing,
+            suspicion=kept.suspected,
+            cleared=kept.cleared,
+        )
+
+
+def _shortened(failure: Failure, reason: str) -> str:
+    """Return the start of a message, where the stated reason is found in it as in the whole."""
+    short = failure.first[:_SHORT]
+    alike = bool(re.search(reason, short)) is bool(re.search(reason, failure.message))
+    return short if alike else failure.message
+
+
+class _Failed(Model):
+    """A failure as a record keeps it."""
+
+    test: str
+    when: str
+    message: str
+    broken: Annotated[Broken | None, Field(strict=False)] = None
+    fault: str = ""
+
+
+class _Summary(Model):
+    """A run as a record keeps it."""
+
+    passed: list[str]
+    failed: list[_Failed]
+    skipped: list[str]
+    partly: list[str] = Field(default_factory=list)
+    status: int | None = None
+    trouble: str
+    kind: Annotated[Trouble | None, Field(strict=False)] = None
+    broken: Annotated[Broken | None, Field(strict=False)] = None
+    cleared: bool = False
+    command: str
+    seconds: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)]
+    log_sha256: Sha256 | Literal[""]
+    log_tail: str
+    missing: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    suspected: RunnerFault | None = None

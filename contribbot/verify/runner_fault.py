@@ -45,17 +45,11 @@ _KINDS: Final[dict[Trouble, FaultKind]] = {
 
 @dataclass(frozen=True)
 class Signature:
-    """Words by which a fault makes itself known.
+    """Words by which a fault makes itself known."""
 
-    Attributes:
-        kind: What kind of fault.
-        pattern: The words.
-        source: Where they come from.
-    """
-
-    kind: FaultKind
-    pattern: re.Pattern[str]
-    source: str
+    kind: FaultKind  # what kind of fault
+    pattern: re.Pattern[str]  # the words
+    source: str  # where they come from
 
 
 def _row(kind: FaultKind, pattern: str, source: str) -> Signature:
@@ -121,12 +115,7 @@ SIGNATURES: Final = (
 
 
 class RunnerFaultError(Exception):
-    """The runner is at fault, so that nothing can be learned of a patch here.
-
-    Attributes:
-        fault: What is wrong.
-        preflight: What the known-good kernel came to, for the record.
-    """
+    """The runner is at fault, so that nothing can be learned of a patch here."""
 
     def __init__(self, fault: RunnerFault, preflight: dict[str, JsonValue]) -> None:
         super().__init__(f"runner fault ({fault.kind}): {fault.said}")
@@ -225,17 +214,12 @@ _TAKEN: Final = 0.5
 
 @dataclass(frozen=True)
 class Preflight:
-    """What the known-good kernel came to.
+    """What the known-good kernel came to."""
 
-    Attributes:
-        fault: What is wrong with the runner; None: nothing.
-        details: What the record keeps.
-        shown: The variables under which its GPU is the one that is visible; empty: it is
-            the only one, or nobody knows.
-    """
-
-    fault: RunnerFault | None
-    details: dict[str, JsonValue] = field(default_factory=dict)
+    fault: RunnerFault | None  # what is wrong with the runner; None: nothing
+    details: dict[str, JsonValue] = field(default_factory=dict)  # what the record keeps
+    #: The variables under which its GPU is the one that is visible; empty: it is the only one, or
+    #: nobody knows.
     shown: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import ast
 import difflib
+import dis
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Final
 
+_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 #: Statements of which no line does anything when a check runs: they declare, or are nothing.
 _DECLARES: Final = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom,
-    ast.Global, ast.Nonlocal, ast.Pass,
+    *_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
 )  # fmt: skip
+#: What an expression that does nothing is made of.
+_PLAIN: Final = (ast.Constant, ast.Name, ast.JoinedStr, ast.expr_context)
 #: The fields of a compound statement that hold other statements.
 _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a file.
+    """A statement of a file, and whether it does something when it is run."""
 
-    Attributes:
-        key: What it says and what it stands in, without what it holds.
-        lines: Its own lines, without those of what it holds.
-        acts: Whether it does something when it is run.
-    """
-
-    key: tuple[str, ...]
-    lines: range
+    key: tuple[str, ...]  # what it says and what it stands in, without what it holds
+    lines: range  # without those of what it holds
     acts: bool
 
 
@@ -40,44 +38,78 @@ def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[
     """
     module = _parse(patched)
     before, after = list(_walk(_parse(base), ())), list(_walk(module, ()))
-    unused = _unused_constants(module)
+    dead, compiled = _dead_assignments(module), _compiled_lines(module)
     same = difflib.SequenceMatcher(
         None, [one.key for one in before], [one.key for one in after], autojunk=False
     ).get_matching_blocks()
     kept = {b + step for _, b, size in same for step in range(size)}
-    lines = set(added)
     new = [
         statement
         for number, statement in enumerate(after)
-        if number not in kept and statement.acts and statement.lines.start not in unused
+        if number not in kept
+        and statement.acts
+        and statement.lines.start not in dead
+        and not compiled.isdisjoint(statement.lines)
     ]
+    new.sort(key=lambda statement: statement.lines.start)
+    lines = set(added)
     # Where only the head of a definition changes, it is its body that acts otherwise.
     return [one for one in new if not lines.isdisjoint(one.lines)] or new
 
 
 def _parse(source: bytes) -> ast.Module:
-    """Return the syntax tree of a file; of one that does not compile, an empty one."""
+    """Return the syntax tree of a file, its definitions by name; none where it does not compile."""
     try:
-        return ast.parse(source)
+        module = ast.parse(source)
+        compile(module, "", "exec")
     except (SyntaxError, ValueError):
         return ast.Module([], [])
+    for node in ast.walk(module):
+        if isinstance(node, ast.Module | ast.ClassDef):
+            # A definition that was merely moved is the same.
+            node.body.sort(key=lambda one: one.name if isinstance(one, _DEFINITIONS) else "")
+    return module
 
 
-def _unused_constants(module: ast.Module) -> set[int]:
-    """Return the lines of a module's constants that nothing in the module reads."""
+def _compiled_lines(module: ast.Module) -> set[int | None]:
+    """Return the lines that the compiler makes something of."""
+    lines: set[int | None] = set()
+    codes = [compile(module, "", "exec")]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        for instruction in dis.get_instructions(code):
+            if instruction.opname != "NOP" and instruction.positions:
+                lines.add(instruction.positions.lineno)
+    return lines
+
+
+def _dead_assignments(module: ast.Module) -> set[int]:
+    """Return the lines of what is assigned to names that nothing in the module reads."""
     names = [node for node in ast.walk(module) if isinstance(node, ast.Name)]
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(module):
+        read.update(node.names if isinstance(node, ast.Global | ast.Nonlocal) else ())
+    of_classes = {
+        id(one) for node in ast.walk(module) if isinstance(node, ast.ClassDef) for one in node.body
+    }
     return {
-        statement.lineno
-        for statement in module.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign)
-        and not any(
-            isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id in read)
-            for part in ast.iter_child_nodes(statement)
-            if part is not getattr(statement, "annotation", None)
-            for node in ast.walk(part)
+        node.lineno
+        for node in ast.walk(module)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and id(node) not in of_classes
+        if not any(isinstance(part, ast.Call) for part in ast.walk(node.value or node))
+        if all(
+            isinstance(part, ast.Tuple | ast.expr_context)
+            or (isinstance(part, ast.Name) and (part.id not in read or _is_self(node)))
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            for part in ast.walk(target)
         )
     }
+
+
+def _is_self(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Say whether a name is assigned to itself."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [ast.unparse(target) for target in targets] == [ast.unparse(node.value or node)]
 
 
 def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[Statement]:
@@ -88,22 +120,16 @@ def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[Statement]:
             head = _head(child)
             inner = (*path, field, head)
             if isinstance(child, ast.stmt):
-                if _dropped(child):
-                    continue
-                yield Statement(inner, _own_lines(child), not isinstance(child, _DECLARES))
+                acts = not isinstance(child, _DECLARES) and not _is_bare(child)
+                yield Statement(inner, _own_lines(child), acts)
             yield from _walk(child, inner)
 
 
-def _dropped(statement: ast.stmt) -> bool:
-    """Say whether the compiler makes nothing of a statement."""
+def _is_bare(statement: ast.stmt) -> bool:
+    """Say whether a statement is a mere name, or declares a type."""
     if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant | ast.Name)
-    if isinstance(statement, ast.AnnAssign):
-        return statement.value is None
-    if isinstance(statement, ast.If | ast.While):
-        never = isinstance(statement.test, ast.Constant) and not statement.test.value
-        return never and not statement.orelse
-    return False
+        return all(isinstance(part, _PLAIN) for part in ast.walk(statement.value))
+    return isinstance(statement, ast.AnnAssign) and statement.value is None
 
 
 def _head(node: ast.AST) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from contribbot.contribute.attest import ask_all, attestation_file, conclude, prepare, read
 from contribbot.contribute.body import make_body
-from contribbot.contribute.model import Attestation, Attester
-from contribbot.contribute.publication import Text
+from contribbot.contribute.model import Attestation, Attester, Body
 from tests.contribute.gatetoy import Table
 
 ANSWERS = ("yes", "It drafted the change.", "lint --all, on my desk", "yes")
@@ -19,10 +18,9 @@ def file(table: Table) -> Path:
     return attestation_file(table.queue, "area")
 
 
-def posted(table: Table) -> Text:
+def posted(table: Table) -> Body:
     """Return the text that is posted."""
-    made = make_body(table.queue, "area")
-    return Text(made.title, made.text)
+    return make_body(table.queue, "area")
 
 
 def attested(table: Table) -> Attestation:

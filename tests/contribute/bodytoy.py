@@ -19,29 +19,43 @@ budget = {budget}
 name = "read"
 text = "Have you read it?"
 """
-TEMPLATE = """
-upstream = "toy"
-version = "1"
-source = "made up"
+TEMPLATE = """\
+{% import "macros.md.j2" as m with context %}
+## What
 
-[[sections]]
-heading = "## What"
-blocks = ["issue", "problem", "cause", "solution", "related", "duplicates", "docs", "words", "ai"]
+{{ m.references() }}
+{{ spec.problem | prose }}
 
-[[sections]]
-heading = "## Shown"
-blocks = [
-    "claims", "tests", "numerics", "compile", "witness", "speed", "grid", "commands", "records",
-]
+{{ m.cause_and_change() }}
+{{ m.related() }}
+{{ m.duplicates() }}
+{{ m.documentation() }}
+{{ m.words() }}
+{{ m.disclosure() }}
+## Shown
 
-[[sections]]
-summary = "Checklist"
-folded = ["checklist"]
-items = [{ text = "Tests", tick = "tests" }, { text = "AI", tick = "ai" }, { text = "Lint" }]
+{% for claim in claims %}
+- {{ claim }}
+{% endfor %}
+
+{{ m.results() }}
+{{ m.open_ends(evaluation=false) }}
+{{ m.commands() }}
+{{ m.details() }}
+<details>
+<summary>Checklist</summary>
+
+- [{{ m.tick(tests_touched) }}] Tests
+- [{{ m.tick(ai_used) }}] AI
+- [ ] Lint
+
+</details>
 """
+#: Where the queue keeps it.
+OWN = "templates/toy.md.j2"
 
 
 def describe(toy: Toy, *, budget: int = 10_000) -> None:
     """Give the toy upstream rules and a template."""
     toy.put("upstreams/contributing/toy.toml", RULES.format(budget=budget))
-    toy.put("upstreams/templates/toy/1.toml", TEMPLATE)
+    toy.put(OWN, TEMPLATE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contribbot.contribute.model import Followed, FollowReport
 from tests.conftest import Program, Ran
-from tests.contribute.bodytoy import TEMPLATE
+from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.contribute.gatetoy import RULES, Table, make_table
 from tests.contribute.terminal import Terminal, sitting
 from tests.github.handle import GitHub
@@ -123,5 +123,5 @@ def make_person(root: Path, github: GitHub) -> Person:
     """Give somebody a queue with a pin and no patch, and an upstream with an issue."""
     toy = Toy(root / "toy")
     toy.put("upstreams/contributing/toy.toml", RULES + "\n[ci.targets]\ngfx942 = 'mi300'\n")
-    toy.put("upstreams/templates/toy/1.toml", TEMPLATE)
+    toy.put(OWN, TEMPLATE)
     return Person(make_table(toy, github))

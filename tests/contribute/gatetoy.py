@@ -24,7 +24,7 @@ from contribbot.github.client import connect
 from contribbot.github.waits import Waits
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
-from tests.contribute.bodytoy import TEMPLATE
+from tests.contribute.bodytoy import OWN, TEMPLATE
 from tests.github.handle import GitHub
 from tests.github.state import Pull, Repository, User
 from tests.toy import FIXED, Toy
@@ -85,7 +85,7 @@ TITLE = "[Bugfix] Multiply the sides"
 def put_patch(toy: Toy, changes: dict[str, str | bytes]) -> None:
     """Put the patch into the queue, with rules and a template."""
     toy.put("upstreams/contributing/toy.toml", RULES)
-    toy.put("upstreams/templates/toy/1.toml", TEMPLATE)
+    toy.put(OWN, TEMPLATE)
     toy.put_patch(patch=toy.format_patch(changes, body=MESSAGE), files=tuple(changes), extra="")
     edit(toy, 'title = "Multiply the sides"', f'title = "{TITLE}"')
     path = toy.queue / "patches/area/patch.toml"
@@ -219,7 +219,7 @@ def make_table(toy: Toy, github: GitHub) -> Table:
     """Put the toy upstream on the local GitHub, with an issue and two people."""
     upstream = github.add_repository("example/toy", toy.upstream)
     me, other = github.add_user("ada"), github.add_user("bob")
-    template = b"## What\n\n## Shown\n"
+    template = b"## What\n\n## Shown\n\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
     github.commit(upstream, "main", {LIVE: template}, "Add a template\n")
     table = Table(toy, github, upstream, me, other)
     with table.client(other) as client:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contribbot.contribute.branch import branch_of
+from contribbot.contribute.model import Body, RecordRef
 from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
-from contribbot.contribute.publication import Text
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
@@ -29,6 +30,16 @@ from tests.toy import FIXED, GIT_ENV, Toy, git
 
 #: What changes something on GitHub.
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+def written(title: str, text: str, *, patch: str = "area") -> Body:
+    """Return a text as a patch's, whatever it says."""
+    return Body(
+        patch=patch, upstream="toy", repository="example/toy", title=title, template="1", text=text,
+        sha256=hashlib.sha256(text.encode()).hexdigest(), characters=len(text), budget=10_000,
+        records=(RecordRef(label="R1", file="evidence/area/x.json", seal="0" * 64),),
+        not_run=(), wants=(), live=(),
+    )  # fmt: skip
 
 
 @dataclass
@@ -67,7 +78,7 @@ class Desk:
     body: str = "## What\n\nAreas were sums.\n"
     waited: list[float] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
-    attested: list[tuple[str, Text]] = field(default_factory=list)
+    attested: list[Body] = field(default_factory=list)
 
     @property
     def fork(self) -> Repository:
@@ -99,15 +110,16 @@ class Desk:
         return Tools(
             github=client,
             text=self.text,
-            attested=lambda patch, text: self.attested.append((patch.name, text)),
+            attested=self.attested.append,
             branch=branch_of,
             server="https://github.example",
             wait=self.waited.append,
         )
 
-    def text(self, patch: Patch) -> Text:
+    def text(self, patch: Patch) -> Body:
         """Return the text of a pull request."""
-        return Text(self.title if patch.name == "area" else f"Change {patch.name}", self.body)
+        title = self.title if patch.name == "area" else f"Change {patch.name}"
+        return written(title, self.body, patch=patch.name)
 
     def open(self, *names: str, client: Client | None = None, **asked: bool) -> list[Opened]:
         """Open pull requests."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from contribbot.contribute.branch import branch_of
 from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
-from contribbot.contribute.publication import Text
 from contribbot.github.client import connect
 from contribbot.github.waits import Waits
 from contribbot.queue.load import load_queue
+from tests.contribute.opening import written
 
 
 def main() -> None:
@@ -20,8 +20,8 @@ def main() -> None:
     with connect(queue.local / "github", waits=Waits(between_writes=0)) as client:
         tools = Tools(
             github=client,
-            text=lambda _patch: Text(title, body),
-            attested=lambda _patch, _text: None,
+            text=lambda _patch: written(title, body),
+            attested=lambda _text: None,
             branch=branch_of,
             server=client.server.web,
         )

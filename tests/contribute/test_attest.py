@@ -84,7 +84,7 @@ def test_a_person_reads_answers_and_what_they_saw_is_what_may_be_posted(
     shown = person.seen
     for row in patch.files[0].content.decode().splitlines():
         assert row in shown
-    assert text.body in shown
+    assert text.text in shown
     assert f"title: {text.title}\n" in shown
     assert re.search(r"\nsign-off +passed", shown)
     assert "[1/4] Have you read every changed line? (yes, or anything else to end)" in shown
@@ -92,7 +92,7 @@ def test_a_person_reads_answers_and_what_they_saw_is_what_may_be_posted(
     assert (made.person.name, made.person.email) == ("Ada Example", "ada@example.com")
     assert tuple(one.answer for one in made.answers) == ANSWERS
     assert leftovers(table) == ["area.json"]
-    assert require(table.queue, patch, text) == made
+    assert require(table.queue, text) == made
     assert table.run("attest", "area", "--show").exit_code == 0
     assert table.run("attest", "area", "--show").stdout.startswith(
         "area: valid; attested by Ada Example <ada@example.com>"
@@ -282,7 +282,7 @@ def test_a_long_diff_goes_through_the_persons_pager_without_the_token(
     person.answer(*ANSWERS)
     assert person.end() == 0
     paged = (tmp_path / "paged").read_text()
-    assert posted(table).body in paged
+    assert posted(table).text in paged
     assert "return width * height" not in person.seen
     assert "paged ()" in person.seen
 

@@ -10,12 +10,12 @@ from pydantic import JsonValue
 from contribbot.contribute.attest import ask_all, changes, differences, questions_of, read, require
 from contribbot.contribute.body import rules_of
 from contribbot.contribute.model import Basis, Question, RowState
-from contribbot.contribute.publication import Text
 from contribbot.errors import AttestationError
 from contribbot.files import write_atomically
 from tests.conftest import Program
 from tests.contribute.attesttoy import attested, file, posted
 from tests.contribute.gatetoy import Table, edit
+from tests.contribute.opening import written
 
 PATCH = "patches/area/0001-change.patch"
 
@@ -53,7 +53,7 @@ def test_what_changes_afterwards_makes_it_void_and_is_named(
     assert shown.stdout.startswith("area: void")
     assert said in shown.stdout
     with pytest.raises(AttestationError) as caught:
-        require(table.queue, table.queue.patch("area"), Text("t", "b"))
+        require(table.queue, written("t", "b"))
     assert caught.value.exit_code == 1
     assert "contribbot attest area" in caught.value.hint
 
@@ -61,25 +61,23 @@ def test_what_changes_afterwards_makes_it_void_and_is_named(
 def test_another_text_than_the_attested_one_is_not_posted(table: Table) -> None:
     attested(table)
     queue, text = table.queue, posted(table)
-    patch = queue.patch("area")
-    assert require(queue, patch, text).intact
+    assert require(queue, text).intact
     for other, said in (
-        (Text(text.title, text.body + " "), "the text of the pull request has changed"),
-        (Text(text.title + "!", text.body), "the title was"),
+        (written(text.title, text.text + " "), "the text of the pull request has changed"),
+        (text.model_copy(update={"title": text.title + "!"}), "the title was"),
     ):
         with pytest.raises(AttestationError, match=said):
-            require(queue, patch, other)
+            require(queue, other)
 
 
 def test_after_a_day_what_github_said_no_longer_holds(table: Table) -> None:
     made = attested(table)
     queue, text = table.queue, posted(table)
-    patch = queue.patch("area")
-    assert require(queue, patch, text, now=made.looked + timedelta(hours=23, minutes=59)) == made
+    assert require(queue, text, now=made.looked + timedelta(hours=23, minutes=59)) == made
     with pytest.raises(AttestationError, match="asked GitHub 24 hours ago"):
-        require(queue, patch, text, now=made.looked + timedelta(hours=24, seconds=1))
+        require(queue, text, now=made.looked + timedelta(hours=24, seconds=1))
     with pytest.raises(AttestationError, match="a time to come"):
-        require(queue, patch, text, now=made.looked - timedelta(hours=1))
+        require(queue, text, now=made.looked - timedelta(hours=1))
 
 
 def leaves(value: JsonValue, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -127,7 +125,7 @@ def test_every_value_of_the_file_counts(table: Table) -> None:
 def test_every_digest_is_compared_even_where_the_seal_was_made_anew(table: Table) -> None:
     made = attested(table)
     queue, text = table.queue, posted(table)
-    patch, was = queue.patch("area"), made.basis
+    was = made.basis
     one = "0" * 64
     lower = was.files[0].model_copy(update={"name": "lower"})
     state = next(row for row in was.gate if not row.github)
@@ -153,7 +151,7 @@ def test_every_digest_is_compared_even_where_the_seal_was_made_anew(table: Table
         fake = made.model_copy(update={"basis": was.model_copy(update=update)}).sealed()
         write_atomically(file(table), fake.model_dump_json().encode())
         with pytest.raises(AttestationError, match=said):
-            require(queue, patch, text)
+            require(queue, text)
         assert changes(queue, "area", fake)
     assert list(differences(was, was)) == []
 
@@ -176,7 +174,7 @@ def test_what_nobody_could_have_attested_is_void_however_it_is_sealed(table: Tab
     }.items():
         write_atomically(file(table), fake.sealed().model_dump_json().encode())
         with pytest.raises(AttestationError, match=said):
-            require(table.queue, table.queue.patch("area"), posted(table))
+            require(table.queue, posted(table))
 
 
 def test_evidence_that_is_made_anew_needs_a_person_anew(table: Table) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.body import Body, make_body
+from contribbot.contribute.body import make_body
+from contribbot.contribute.model import Body
 from tests.contribute.gatetoy import LIVE, Table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
+
+CHANGED = b"## What\n\n## \x1b[2JTold\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
 
 
 def about_the_template(table: Table, *options: str, **env: str) -> list[str]:
@@ -26,7 +29,7 @@ def test_the_live_template_is_read_with_one_conditional_request(table: Table) ->
 
 
 def test_a_changed_heading_is_said(table: Table) -> None:
-    content: dict[str, bytes | None] = {LIVE: b"## What\n\n## \x1b[2JTold\n"}
+    content: dict[str, bytes | None] = {LIVE: CHANGED}
     table.github.commit(table.upstream, "main", content, "Change it\n")
     assert about_the_template(table) == [
         "area: the live template has no `## Shown` any more",

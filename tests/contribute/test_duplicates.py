@@ -109,7 +109,9 @@ def test_what_was_not_compared_whole_is_said(table: Table, monkeypatch: pytest.M
     assert "the commits of 1 of 2 pull requests were compared" in table.gate().limits
 
 
-def test_without_the_pin_functions_are_those_of_the_hunks_and_it_is_said(table: Table) -> None:
+def test_without_the_pin_commits_are_compared_one_by_one_and_it_is_said(table: Table) -> None:
+    more = table.toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
+    (table.toy.queue / "patches/area/0002-more.patch").write_bytes(more)
     table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
     assert said(table) == [(2, ("function rectangle", "file src/toy/area.py"))]
     assert any("toy v1.0 is not on this machine" in one for one in table.gate().limits)
@@ -338,8 +340,8 @@ def test_a_look_at_a_busy_upstream_takes_a_bounded_number_of_requests(
     for number in range(7):
         text = BESIDE + f"\n\nX{number} = {number}\n"
         table.pull(f"b{number}", {"src/toy/area.py": text}, title=f"Work {number}")
-    # 5 for the other rules, 2 lists, 4 searches, 4 for files, 4 diffs, 4 files of Python.
-    assert table.requests() == 5 + 2 + 4 + 4 + 4 + 4
+    # 5 for the other rules, 2 lists, 4 searches, 4 for files, 4 diffs.
+    assert table.requests() == 5 + 2 + 4 + 4 + 4
     gate = table.gate()
     assert len(gate.candidates) == 4
     assert any("the files of 4 of 7 pull requests were compared" in one for one in gate.limits)

@@ -15,40 +15,13 @@ from contribbot.contribute.duplicates import (
 from contribbot.queue.load import load_queue
 from tests.contribute.tracked import tracked_queue
 
-CLASS = """\
-import os
 
-
-class Norm:
-    def setup(self):
-        self.a = 1
-        self.b = 2
-        self.c = 3
-        self.d = 4
-
-    @staticmethod
-    def forward(x):
-        def inner(y):
-            return y
-
-        first = inner(x)
-        second = first
-        return second
-
-
-TABLE = {}
-"""
-
-
-def test_functions_are_named_by_the_syntax_and_else_by_the_hunk() -> None:
+def test_functions_are_named_by_the_hunks() -> None:
     patch = (
         "@@ -14,6 +14,6 @@ class Norm:\n \n \n         first = inner(x)\n-        second = 1\n"
         "+        second = first\n         return second\n \n \n"
     )
-    hunks = read_hunks(patch)
-    assert functions("a.py", hunks, CLASS.encode()) == {"Norm.forward"}
-    assert functions("a.py", hunks) == {"Norm"}
-    assert functions("a.py", hunks, b"def (") == {"Norm"}
+    assert functions("a.py", read_hunks(patch)) == {"Norm"}
     assert shared_functions({"Norm.forward", "other"}, {"Norm"}) == ["Norm.forward"]
     assert shared_functions({"forward"}, {"Norm.forward"}) == ["forward"]
     assert shared_functions({"Norm.forward"}, {"Norm.backward", "Normal"}) == []
@@ -60,7 +33,7 @@ def test_functions_are_named_by_the_syntax_and_else_by_the_hunk() -> None:
 
 @pytest.mark.parametrize("text", ["", "@@", "@@ -1 +x @@\n", "\x00\n@@ -0,0 +1 @@", "-\n+\n" * 9])
 def test_what_is_no_hunk_is_passed_over(text: str) -> None:
-    assert functions("a.py", read_hunks(text), b"x = 1\n") <= {""}
+    assert functions("a.py", read_hunks(text)) <= {""}
 
 
 def test_patch_ids_do_not_care_for_places_and_nonsense_has_none() -> None:

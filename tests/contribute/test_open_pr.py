@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def test_a_pull_request_is_opened_as_a_draft_with_what_git_am_makes(desk: Desk) -> None:
     (done,) = desk.open()
-    assert [name for name, _ in desk.attested] == ["area"]
+    assert [text.patch for text in desk.attested] == ["area"]
     desk.assert_as_am()
     (pull,) = desk.pulls()
     assert (pull.issue.title, pull.issue.body) == (desk.title, desk.body)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from contribbot.contribute.model import Body
 from contribbot.contribute.open_pr import Opened, Wanted, open_all
-from contribbot.contribute.publication import Text
 from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
 from contribbot.model.history import PullRequestEvent, RetiredEvent
-from contribbot.model.patch import Patch
 from contribbot.queue import history
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.faults import EXISTS, Fault, Faults
@@ -28,8 +27,8 @@ def assert_nothing_done(desk: Desk) -> None:
 
 
 def test_without_attestation_not_even_a_question_is_asked(desk: Desk) -> None:
-    def refuse(patch: Patch, text: Text) -> None:
-        assert text == desk.text(patch)
+    def refuse(text: Body) -> None:
+        assert text.title == desk.title
         raise NotProvedError("nobody stands for it")
 
     told: list[Opened] = []

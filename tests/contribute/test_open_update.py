@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from contribbot.contribute.model import text_digest
 from contribbot.contribute.open_pr import range_text
-from contribbot.contribute.publication import text_digest
 from contribbot.errors import OpeningError
 from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from tests.contribute.opening import WRITES, Desk

@@ -104,7 +104,6 @@ def test_the_report_says_what_is_seen_and_how(made: Reproducer) -> None:
         "python -m pip install pytest\nsh reproduce.sh\n",
         "SIDE='it'\"'\"'s 1' python -m pytest test_red.py",
         "no GPU",
-        "seal `",
     ):
         assert part in report
 

@@ -6,34 +6,49 @@ from pathlib import Path
 import pytest
 
 from contribbot import upstreams
-from contribbot.contribute.body import BLOCKS, compare_with_live, headings, rules_of, template_of
-from contribbot.contribute.model import Rules, Template
+from contribbot.contribute.body import (
+    Comparison,
+    Template,
+    compare_with_live,
+    outline,
+    rules_of,
+    template_of,
+)
+from contribbot.contribute.model import Rules
 from contribbot.errors import QueueError
 from contribbot.queue.load import load_queue, read_model
-from tests.contribute.bodytoy import describe
+from tests.contribute.bodytoy import OWN, describe
 from tests.toy import Toy
 
 NOWHERE = Path("/nonexistent")
 NAMES = sorted(upstreams.contributing(NOWHERE))
-TEMPLATES = [path for name in NAMES for path in upstreams.templates(NOWHERE, name).values()]
+TEMPLATES = [path for name in NAMES for path in upstreams.templates(name).values()]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rules_that_come_along_are_valid_and_name_a_template(name: str) -> None:
     rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
     assert rules.upstream == name
-    assert rules.body.template in upstreams.templates(NOWHERE, name)
+    assert rules.body.template in upstreams.templates(name)
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_templates_that_come_along_are_valid(path: Path) -> None:
-    template = read_model(path, Template)
-    assert (template.upstream, template.version) == (path.parent.name, path.stem)
-    used = [block for one in template.sections for block in (*one.blocks, *one.folded)]
-    assert len(set(used)) == len(used), "a block stands there twice"
+def shipped(path: Path) -> Template:
+    return Template(path.parent.name, path.name.removesuffix(".md.j2"), path)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_the_templates_that_come_along_hide_nothing(path: Path) -> None:
+    source = path.read_text()
     # Without these a text would hide what was not done, or where its figures are from.
-    assert {"problem", "cause", "solution", "tests", "speed", "grid", "records"} <= set(used)
-    assert set(used) <= set(BLOCKS)
+    for part in (
+        "spec.problem",
+        "m.cause_and_change()",
+        "m.open_ends(",
+        "m.details(",
+        "m.results(",
+    ):
+        assert part in source
+    assert [row for row in outline(source) if not row.startswith("## ")], "no checklist is quoted"
 
 
 def test_all_upstreams_of_the_queue_have_rules() -> None:
@@ -42,36 +57,40 @@ def test_all_upstreams_of_the_queue_have_rules() -> None:
 
 def test_a_queue_has_its_own(toy: Toy) -> None:
     describe(toy)
-    folder = upstreams.templates(toy.queue, "vllm")["0.33.0"]
-    toy.put("upstreams/templates/vllm/0.33.0.toml", folder.read_text().replace("Claims", "Boasts"))
+    ours = upstreams.templates("vllm")["0.33.0"].read_text()
+    toy.put("templates/vllm.md.j2", ours.replace("Claims", "Boasts"))
     queue = load_queue(toy.queue)
     assert rules_of(queue, "toy").body.template == "1"
     vllm = rules_of(queue, "vllm")
-    assert "## Boasts" in template_of(queue, vllm).headings
-    assert template_of(queue, vllm, "0.22.0").headings == (
+    assert "## Boasts" in outline(template_of(queue, vllm).text)
+    assert outline(template_of(queue, vllm, "0.22.0").text)[:3] == [
         "## Purpose", "## Test Plan", "## Test Result",
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("path", "before", "after", "match"),
+    ("before", "after", "match"),
     [
-        ("contributing/toy.toml", '"toy"', '"other"', "upstream is other, and the file's is toy"),
-        ("contributing/toy.toml", 'template = "1"', 'template = "2"', "template 2, which is not"),
-        ("contributing/toy.toml", "budget = 10000", "budgets = 1", "budgets: there is no such key"),
-        ("templates/toy/1.toml", 'version = "1"', 'version = "2"', "it says toy 2, and its place"),
-        ("templates/toy/1.toml", '"claims"', '"boasts"', r"sections\[1\]\.blocks"),
-        ("templates/toy/1.toml", 'summary = "Checklist"', "", "give both or none"),
+        ('"toy"', '"other"', "upstream is other, and the file's is toy"),
+        ("budget = 10000", "budgets = 1", "budgets: there is no such key"),
     ],
 )
-def test_a_wrong_file_is_told(toy: Toy, path: str, before: str, after: str, match: str) -> None:
+def test_a_wrong_file_is_told(toy: Toy, before: str, after: str, match: str) -> None:
     describe(toy)
-    file = toy.queue / "upstreams" / path
+    file = toy.queue / "upstreams/contributing/toy.toml"
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, after))
-    queue = load_queue(toy.queue)
     with pytest.raises(QueueError, match=match):
+        rules_of(load_queue(toy.queue), "toy")
+
+
+def test_a_template_that_is_not_there_is_told(toy: Toy) -> None:
+    describe(toy)
+    (toy.queue / OWN).unlink()
+    queue = load_queue(toy.queue)
+    with pytest.raises(QueueError, match="template 1, which is not there") as caught:
         template_of(queue, rules_of(queue, "toy"))
+    assert "toy.md.j2; there are: none" in caught.value.hint
 
 
 @pytest.mark.parametrize("key", ["Co-authored-by", "Co-Authored-By", "Assisted-by"])
@@ -89,30 +108,36 @@ def test_what_no_program_can_see_is_asked_of_vllms_contributors() -> None:
 
 
 def test_headings_in_comments_and_code_are_none() -> None:
-    text = "<!-- # a\n## b -->\n# c #\n```\n# d\n```\n####### e\n ## f\n<!-- open\n# g"
-    assert headings(text) == ["# c", "## f"]
+    text = (
+        "<!-- ## a\n## b -->\n# c #\n```\n## d\n- [ ] d\n```\n####### e\n ## f ##\n- [x] g\n"
+        "{# ## h #}\n<!-- open\n## i"
+    )
+    assert outline(text) == ["## f", "g"]
 
 
-#: Headings as they were read; the rest of the upstreams' files is theirs.
+#: Sections as they were read; the rest of the upstreams' files is theirs.
 LIVE = {
-    "vllm": "## Overview\n## Claims\n## Validation\n## Details\n",
-    "pytorch": "# Fixing an Issue\n## Issue\n## Summary\n## Checklist\n## BC-breaking?\n",
+    "vllm": ("Overview", "Claims", "Validation", "Details"),
+    "pytorch": ("Issue", "Summary", "Checklist", "BC-breaking?"),
     "sglang": (
-        "## Motivation\n## Modifications\n## Accuracy Tests\n## Speed Tests and Profiling\n"
-        "## Checklist\n## Review and Merge Process\n"
+        "Motivation", "Modifications", "Accuracy Tests", "Speed Tests and Profiling", "Checklist",
+        "Review and Merge Process",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(LIVE))
 def test_ours_is_the_live_one_as_it_was_read(name: str) -> None:
     rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
-    path = upstreams.templates(NOWHERE, name)[rules.body.template]
-    template = read_model(path, Template)
-    assert compare_with_live(template, LIVE[name]).lines == ()
-    assert compare_with_live(template, LIVE[name] + "## More\n").new == ("## More",)
-    rows = LIVE[name].splitlines()
-    assert compare_with_live(template, "\n".join(rows[1:])).gone == (rows[0],)
-    swapped = "\n".join([*rows[:-2], rows[-1], rows[-2]])
-    changed = compare_with_live(template, swapped)
-    assert (changed.moved, changed.gone, changed.new) == (True, (), ())
+    template = shipped(upstreams.templates(name)[rules.body.template])
+    items = [row for row in outline(template.text) if not row.startswith("## ")]
+    rows = [*(f"## {one}" for one in LIVE[name]), *(f"- [ ] {one}" for one in items)]
+
+    def against(*live: str) -> Comparison:
+        return compare_with_live(template, "\n".join(live))
+
+    headings = [row for row in outline(template.text) if row.startswith("## ")]
+    assert headings == rows[: len(headings)]
+    assert against(*rows, "## More").new == ("## More",)
+    assert against(*rows[1:]).gone == (rows[0],)
+    assert against(*rows[:-1]).gone == (items[-1],)

@@ -297,31 +297,6 @@ def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Progra
     assert program("rebase", "--continue").code == 0
 
 
-@pytest.mark.parametrize("how", ["--abort", "--continue", "--to"])
-def test_a_move_that_was_killed_when_all_was_written_is_done(
-    releases: Toy, program: Program, how: str
-) -> None:
-    resolve(resolving(program))
-    left = releases.queue / ".contribbot/rebase"
-    state = (left / ".state.json").read_bytes()
-    assert program("rebase", "--continue").code == 0
-    left.mkdir()
-    (left / ".state.json").write_bytes(state)
-    before = contents(releases.queue)
-
-    ran = program("rebase", how, *(["v1.4", "--text-only"] if how == "--to" else []))
-
-    assert (contents(releases.queue), left.exists()) == (before, False)
-    if how == "--abort":
-        assert ran.code == 1
-        assert ran.out.startswith("the move of toy to v1.3 was done already, and stays; ")
-    elif how == "--continue":
-        assert ran.code == 0
-        assert ran.out.splitlines()[-1].startswith("moved to v1.3; prove it")
-    else:
-        assert "toy v1.3 -> v1.4" in ran.out
-
-
 def test_a_tree_that_is_gone_is_opened_anew(releases: Toy, program: Program) -> None:
     shutil.rmtree(resolving(program))
     ran = program("rebase", "--continue")

@@ -6,41 +6,34 @@ writes, to see what a plan makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import typer
-from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from contribbot.cli import main, runners
 from contribbot.model.evidence import (
-    RESULTS,
-    Details,
-    DigestSet,
     Gpu,
     Machine,
     Outcome,
-    Resource,
-    StageResult,
-    Statement,
-    TestResult,
-    judge,
-    names_of,
-    open_targets,
-    pin_digest,
-    seal_of,
 )
-from contribbot.model.patch import units_of
 from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.model import Plan
 from contribbot.runners.plan import make_plan
 from contribbot.verify.evidence import write_evidence
 from tests.contribute.conftest import _no_pause, github, proved
+from tests.github.state_actions import Storage
+from tests.records import made_up
 from tests.toy import Toy
+
+if TYPE_CHECKING:
+    from tests.github.handle import GitHub
+    from tests.runners.desk import Desk
+    from tests.runners.homing import Home
 
 __all__ = ["_no_pause", "github", "proved"]
 
@@ -123,49 +116,14 @@ class Ranged:
     ) -> Path:
         """Write a record of a made-up machine; what it has the hardware for has passed."""
         queue = self.load()
-        patch = queue.patch(name)
         gpus = (Gpu(vendor="amd", target=target, name="made up", driver=""),) if target else ()
         machine = Machine(system="Linux x86_64", cpu="made up", cores=cores, packages={}, gpus=gpus,
                           python="CPython 3.11.7", git="2.39.5", rocm=rocm)  # fmt: skip
-        stages = []
-        for stage, label, where in units_of(patch):
-            here = stage == "compile" or where in machine.targets
-            outcome = (outcomes or {}).get(stage) or (
-                Outcome.PASSED if here else Outcome.UNAVAILABLE
-            )
-            details: dict[str, JsonValue] = {"check": label, "expect": "pass-to-pass"}
-            if stage == "apply":
-                details = {"patched_tree": "0" * 40}
-            stages.append(
-                StageResult(stage=stage, target=where, outcome=outcome, reason="made up",
-                            seconds=seconds, details=details if label or stage == "apply" else {})
-            )  # fmt: skip
-        return write_evidence(queue.evidence, _statement(queue, name, machine, tuple(stages)))
-
-
-def _statement(
-    queue: Queue, name: str, machine: Machine, stages: tuple[StageResult, ...]
-) -> Statement:
-    patch, now = queue.patch(name), datetime.now(UTC)
-    verdict = judge(stages, machine.targets)
-    details = Details(
-        tool="0", tool_sha256="0" * 64, command="made up", started=now, finished=now, patch=name,
-        patch_sha256=patch.digest, checks_sha256=patch.checks_digest, upstream=patch.upstream.name,
-        below={low: queue.patch(low).digest for low in queue.below(name)}, pin=patch.pin.tag,
-        pin_sha256=pin_digest(patch.pin, patch.upstream), base_commit="0" * 40, machine=machine,
-        verdict=verdict, open=tuple(open_targets(stages)), stages=stages,
-    )  # fmt: skip
-    result = TestResult(
-        result=RESULTS[verdict], configuration=(), warnedTests=(), contribbot=details,
-        passedTests=names_of(stages, Outcome.PASSED), failedTests=names_of(stages, Outcome.FAILED),
-    )  # fmt: skip
-    subject = (
-        Resource(name=name, digest=DigestSet(sha256=patch.digest)),
-        Resource(name="tree", digest=DigestSet(gitTree="0" * 40)),
-    )
-    statement = Statement.model_validate({"subject": subject, "predicate": result})
-    seal = seal_of(statement.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return statement.model_copy(update={"seal": seal})
+        statement = made_up(
+            queue, name, machine, outcomes=outcomes or {}, seconds=seconds,
+            commit=self.toy.commit,
+        )  # fmt: skip
+        return write_evidence(queue.evidence, statement)
 
 
 @dataclass
@@ -184,6 +142,30 @@ def ranged(toy: Toy) -> Ranged:
     made.patch("area")
     made.put(MI300 + HOSTED)
     return made
+
+
+@pytest.fixture
+def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
+    """A queue on the local GitHub, with a run whose jobs wait."""
+    from tests.runners.homing import make_home
+
+    with Storage().running() as storage:
+        made = make_home(ranged, github, storage)
+        made.begin()
+        yield made
+
+
+@pytest.fixture
+def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A queue on the local GitHub, with a workflow that can be dispatched."""
+    from tests.runners.desk import WORKFLOW, Desk
+    from tests.runners.homing import make_home
+
+    ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
+    with Storage().running() as storage:
+        made = Desk(make_home(ranged, github, storage))
+        monkeypatch.setattr("contribbot.runners.dispatch.sleep", made.sleep)
+        yield made
 
 
 def run_matrix(folder: Path, *args: str | Path, **env: str) -> Said:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import pytest
-
-from tests.github.handle import GitHub
 from tests.github.state_actions import (
     Run,
-    Storage,
     actions_of,
     add_job,
     end_job,
     upload,
 )
-from tests.runners.conftest import Ranged, Said
-from tests.runners.homing import Home, make_home, packed
+from tests.runners.conftest import Said
+from tests.runners.homing import Home, packed
 
 WORKFLOW = """\
 name: contribbot verify
@@ -113,13 +109,3 @@ class Desk:
     def interrupt(self, _: Run) -> None:
         """Press Ctrl-C."""
         raise KeyboardInterrupt
-
-
-@pytest.fixture
-def desk(ranged: Ranged, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """A queue on the local GitHub, with a workflow that can be dispatched."""
-    ranged.toy.put(".github/workflows/verify.yml", WORKFLOW)
-    with Storage().running() as storage:
-        made = Desk(make_home(ranged, github, storage))
-        monkeypatch.setattr("contribbot.runners.dispatch.sleep", made.sleep)
-        yield made

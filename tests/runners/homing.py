@@ -11,11 +11,10 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
 import typer
 from pydantic import JsonValue
 from typer.testing import CliRunner
@@ -118,7 +117,6 @@ class Home:
         told = details(document)
         told["run"] = self.about(job)
         told["container"] = {"image": self.job(job).image, "flags": list(self.job(job).flags)}
-        told["base_commit"] = self.ranged.toy.commit
         return f"records/{name}/{path.name}", document
 
     def _elsewhere(self, name: str, how: Mapping[str, object]) -> tuple[Path, bytes]:
@@ -254,15 +252,6 @@ def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
     repository = github.add_repository(REPOSITORY, folder, members={"ada": "write"})
     actions_of(repository).storage = storage
     return Home(ranged, github, storage, repository, user)
-
-
-@pytest.fixture
-def home(ranged: Ranged, github: GitHub) -> Iterator[Home]:
-    """A queue on the local GitHub, with a run whose jobs wait."""
-    with Storage().running() as storage:
-        made = make_home(ranged, github, storage)
-        made.begin()
-        yield made
 
 
 def states(collected: Collected) -> dict[str, CellState]:

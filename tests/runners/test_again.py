@@ -14,9 +14,6 @@ from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged
 from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, packed, states, why
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
-)
 
 AGAIN = f"{RAN}-again"
 CELL = "gpu area gfx942"
@@ -102,7 +99,9 @@ def test_a_second_try_refutes_as_any_other(home: Home, tmp_path: Path) -> None:
     home.send(AGAIN, files, "failure")
     found = home.collected()
     assert states(found)[CELL] is CellState.REFUTED
-    assert why(found).startswith("reproduce: made up; second try on runner-1; the first on ")
+    assert why(found).startswith(
+        "reproduce: on-gpu: fails on the patched tree: it: made up; second try on runner-1; "
+    )
     outputs = tmp_path / "outputs"
     said = home.command("collect", str(home.run.id), GITHUB_OUTPUT=str(outputs))
     assert (said.code, outputs.read_text()) == (ExitCode.NO, "runners_failed=false\n")
@@ -329,7 +328,7 @@ def test_tries_that_disagree_about_the_tree_are_refused(home: Home) -> None:
     failed_once(home)
     home.try_again()
     path, document = home.record(AGAIN)
-    text = re.sub('("patched_tree|"gitTree)": "0', r'\1": "1', json.dumps(document))
+    text = re.sub('("patched_tree|"gitTree)": "1', r'\1": "2', json.dumps(document))
     changed: Json = json.loads(text)
     home.send(AGAIN, {"job.json": home.done(AGAIN), path: home.again(changed, AGAIN)})
     found = home.collected()

@@ -10,7 +10,6 @@ from contribbot.github.auth import Server
 from contribbot.runners.artifacts import NO_PROGRAM, VERIFIED, Attestation, attested
 from contribbot.runners.model import CellState
 from tests.runners.homing import RAN, Home, states, why
-from tests.runners.homing import home as home  # noqa: PLC0414  pytest finds it by this name
 
 COMMIT = "1" * 40
 

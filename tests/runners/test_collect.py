@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import pytest
+from pydantic import JsonValue
 
 from contribbot.errors import ExitCode
 from contribbot.github.waits import Waits
@@ -25,9 +27,6 @@ from tests.runners.homing import (
     make_home,
     states,
     why,
-)
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
 )
 
 FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
@@ -78,44 +77,54 @@ def test_a_storage_that_fails_is_asked_again(home: Home, monkeypatch: pytest.Mon
     assert states(home.collected())["compile area gfx942"] is CellState.PROVED
 
 
-def test_what_failed_is_refuted_and_kept(home: Home) -> None:
-    home.send(COMPILED)
-    home.send(RAN, {**home.files(RAN, outcomes=FAILED), "job.json": home.done(RAN, 1)}, "failure")
-    found = home.collected()
-    assert states(found)["gpu area gfx942"] is CellState.REFUTED
-    assert why(found) == "reproduce: made up"
-    assert {one.merged for one in found.records} == {"new"}
+def done(home: Home, **told: JsonValue) -> None:
+    """Let the job end that says so of its patch, and left no record."""
+    patch: Json = {"patch": "area", "exit_code": 3, **told}
+    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
+
+
+def seen(home: Home, outcome: Outcome, code: int = 0) -> None:
+    """Let the job end whose check came out so."""
+    files = home.files(RAN, outcomes={"reproduce": outcome})
+    end = "failure" if code else "success"
+    home.send(RAN, {**files, "job.json": home.done(RAN, code)}, end)
+
+
+def never_began(home: Home) -> None:
+    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
 
 
 @pytest.mark.parametrize(
-    ("conclusion", "seconds", "state", "said"),
+    ("act", "state", "said"),
     [
-        ("failure", 60, CellState.FAILED, "ended with failure"),
-        ("cancelled", 60, CellState.CANCELLED, "was cancelled"),
+        (lambda home: home.end(RAN, "failure"), CellState.FAILED, "ended with failure"),
+        (lambda home: home.end(RAN, "cancelled"), CellState.CANCELLED, "was cancelled"),
         # GitHub says of a job that ran into its limit that it was cancelled.
-        ("cancelled", 7200, CellState.TIMED_OUT, "after 120 minutes"),
-        ("timed_out", 60, CellState.TIMED_OUT, "after 120 minutes"),
-        ("success", 60, CellState.MISSING, "what it sent is not there"),
-        ("skipped", 0, CellState.MISSING, "was skipped"),
+        (lambda home: home.end(RAN, "cancelled", 7200), CellState.TIMED_OUT, "after 120 minutes"),
+        (lambda home: home.end(RAN, "timed_out"), CellState.TIMED_OUT, "after 120 minutes"),
+        (lambda home: home.end(RAN, "success"), CellState.MISSING, "what it sent is not there"),
+        (lambda home: home.end(RAN, "skipped", 0), CellState.MISSING, "was skipped"),
+        (never_began, CellState.MISSING, "the run has no such job"),
+        (lambda home: done(home, faults=[{"stage": "reproduce", "target": "gfx942",
+                                          "fault": FAULT}]),
+         CellState.FAULT, "gpu-hung: no answer for 60 s"),
+        (lambda home: done(home, error="no such pin; fetch it"), CellState.FAILED,
+         "no such pin; fetch it"),
+        (lambda home: seen(home, Outcome.FAILED, 1), CellState.REFUTED,
+         "reproduce: on-gpu: fails on the patched tree: it: made up"),
+        (lambda home: seen(home, Outcome.UNAVAILABLE), CellState.OPEN, "reproduce: made up"),
     ],
-)
-def test_a_job_that_sent_nothing(
-    home: Home, conclusion: str, seconds: int, state: CellState, said: str
+)  # fmt: skip
+def test_what_a_job_left_and_what_becomes_of_its_cell(
+    home: Home, act: Callable[[Home], None], state: CellState, said: str
 ) -> None:
     home.send(COMPILED)
-    home.end(RAN, conclusion, seconds)
+    act(home)
     found = home.collected()
     assert states(found) == {"compile area gfx942": CellState.PROVED, "gpu area gfx942": state}
     assert said in why(found)
+    assert {one.merged for one in found.records} == {"new"}
     assert not found.complete
-
-
-def test_a_job_that_never_began(home: Home) -> None:
-    home.send(COMPILED)
-    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
-    found = home.collected()
-    assert states(found)["gpu area gfx942"] is CellState.MISSING
-    assert why(found) == "the run has no such job"
 
 
 def test_one_artifact_is_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,21 +164,6 @@ def test_a_runner_at_fault_refutes_nothing(home: Home) -> None:
     assert [cell.kind for cell in home.ranged.plan().cells] == ["gpu"]
 
 
-def test_a_fault_that_left_no_record(home: Home) -> None:
-    fault: Json = {"stage": "reproduce", "target": "gfx942", "fault": FAULT}
-    patch: Json = {"patch": "area", "exit_code": 3, "faults": [fault]}
-    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
-    assert states(home.collected())["gpu area gfx942"] is CellState.FAULT
-
-
-def test_an_error_that_left_no_record(home: Home) -> None:
-    patch: Json = {"patch": "area", "exit_code": 3, "error": "no such pin; fetch it"}
-    home.send(RAN, {"job.json": home.done(RAN, 3, {"patches": [patch]})}, "failure")
-    found = home.collected()
-    assert states(found)["gpu area gfx942"] is CellState.FAILED
-    assert why(found) == "no such pin; fetch it"
-
-
 def test_a_job_that_was_killed_between_patches(ranged: Ranged, github: GitHub) -> None:
     ranged.patch("second")
     ranged.put(MI300.replace("count = 2", "count = 1") + HOSTED)
@@ -186,22 +180,12 @@ def test_a_job_that_was_killed_between_patches(ranged: Ranged, github: GitHub) -
         assert found["gpu second gfx942"] is CellState.CANCELLED
 
 
-def test_what_could_not_run_there_is_open(home: Home) -> None:
-    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE}))
-    assert states(home.collected())["gpu area gfx942"] is CellState.OPEN
-
-
 @pytest.mark.parametrize("outcome", [Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED])
 def test_a_machine_that_names_no_rocm_says_nothing_of_one(home: Home, outcome: Outcome) -> None:
     home.send(COMPILED, home.files(COMPILED, rocm="", outcomes={"compile": outcome}))
     found = home.collected()
     assert states(found)["compile area gfx942"] is CellState.OPEN
     assert why(found, "compile") == "its machine names no ROCm, and 7.1 was asked"
-
-
-def test_what_was_skipped_is_incomplete(home: Home) -> None:
-    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.SKIPPED}))
-    assert states(home.collected())["gpu area gfx942"] is CellState.INCOMPLETE
 
 
 def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) -> None:

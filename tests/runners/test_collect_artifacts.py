@@ -25,9 +25,6 @@ from tests.runners.homing import (
     unpacked,
     why,
 )
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
-)
 
 MIB = 1024 * 1024
 

@@ -17,9 +17,6 @@ from tests.runners.homing import (
     states,
     why,
 )
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
-)
 from tests.toy import git
 
 

@@ -31,9 +31,6 @@ from tests.runners.homing import (
     states,
     why,
 )
-from tests.runners.homing import (
-    home as home,  # noqa: PLC0414  see above
-)
 from tests.toy import Toy
 
 FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}

@@ -16,7 +16,6 @@ from tests.github.state_actions import Run, Storage, actions_of, add_job, end_jo
 from tests.github.wire import Answer, HangUpError, Request
 from tests.runners.conftest import Ranged
 from tests.runners.desk import WORKFLOW, Desk
-from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home, packed
 
 ALL_PASSED = "collect: success, so all that was planned came and passed"

@@ -11,7 +11,6 @@ from tests.github.state_actions import actions_of, add_run
 from tests.github.wire import Answer, Request
 from tests.runners.conftest import HOSTED, MI300, Said
 from tests.runners.desk import Desk
-from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.toy import git
 
 

@@ -24,7 +24,6 @@ from tests.github.server import Hook
 from tests.github.state_actions import Run, add_job
 from tests.github.wire import Answer, Request
 from tests.runners.desk import Desk
-from tests.runners.desk import desk as desk  # noqa: PLC0414  as above
 from tests.runners.homing import COMPILED, RAN, REPOSITORY
 
 LATE = 60.0

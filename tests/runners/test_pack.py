@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.runners.model import Cell
-from contribbot.runners.plan import MOST_JOBS, START, Piece, Pool, bound, makespan, pack
+from contribbot.runners.model import Cell, Kind
+from contribbot.runners.plan import MOST_JOBS, START, Piece, Pool, Stack, bound, makespan, pack
 
 
 def piece(name: str, seconds: float, *, tree: str = "a v1", rocm: str = "7.1",
@@ -34,50 +34,47 @@ def many(number: int, *, seed: int = 1, shared: float = 30.0) -> list[Piece]:
     ]  # fmt: skip
 
 
-def test_nothing_is_lost_and_nothing_is_twice() -> None:
-    pieces = many(300)
-    jobs = pack([pool(pieces, count=4)])[0].jobs
-    packed = [one.key for job in jobs for one in job.pieces]
-    assert sorted(packed) == sorted(one.key for one in pieces)
+def stacked(
+    pieces: Sequence[Piece],
+    *,
+    kind: Kind = "gpu",
+    count: int = 1,
+    minutes: int = 240,
+    most: int = 200,
+) -> Stack:
+    """Pack one set."""
+    (stack,) = pack([replace(pool(pieces, count=count, minutes=minutes, most=most), kind=kind)])
+    return stack
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_last_job_ends_near_the_bound(count: int, seed: int) -> None:
-    one = pool(many(600, seed=seed), count=count)
-    stack = pack([one])[0]
-    assert stack.load.seconds <= 1.1 * bound(one)
-    assert stack.load.seconds >= bound(one)
-
-
-def test_a_job_is_of_one_image_and_short_enough_to_try_again() -> None:
-    for job in pack([pool(many(600), count=3)])[0].jobs:
-        assert len({one.rocm for one in job.pieces}) == 1
-        assert job.seconds <= 1.1 * 90 * 60
+def test_all_pieces_in_short_jobs_that_end_near_the_bound(count: int, seed: int) -> None:
+    pieces = many(600, seed=seed)
+    stack = stacked(pieces, count=count)
+    assert bound(stack.pool) <= stack.load.seconds <= 1.1 * bound(stack.pool)
+    assert sorted(one.key for job in stack.jobs for one in job.pieces) == sorted(
+        one.key for one in pieces
+    )
+    lengths = [job.seconds for job in stack.jobs]
+    assert lengths == sorted(lengths, reverse=True)
+    # Of one image, and short enough to try again.
+    assert {len({one.rocm for one in job.pieces}) for job in stack.jobs} == {1}
+    assert lengths[0] <= 1.1 * 90 * 60
+    # The order in which they come makes no difference.
+    assert stacked(list(reversed(pieces)), count=count).jobs == stack.jobs
 
 
 def test_half_of_a_jobs_limit_is_left_for_wrong_estimates() -> None:
-    for job in pack([pool(many(200), count=3, minutes=60)])[0].jobs:
-        assert job.seconds <= 1.1 * 30 * 60
+    assert stacked(many(200), count=3, minutes=60).jobs[0].seconds <= 1.1 * 30 * 60
 
 
 def test_patches_on_one_tree_share_its_build() -> None:
     # Each tree takes as long to build as ten patches on it take: twice that is enough.
     pieces = [piece(f"p{index}", 60, tree=f"a v{index % 2}", shared=600) for index in range(40)]
-    jobs = pack([pool(pieces, count=2)])[0].jobs
+    jobs = stacked(pieces, count=2).jobs
     assert len(jobs) == 2
     assert all(len({one.tree for one in job.pieces}) == 1 for job in jobs)
-
-
-def test_the_longest_job_comes_first() -> None:
-    lengths = [job.seconds for job in pack([pool(many(300), count=4)])[0].jobs]
-    assert lengths == sorted(lengths, reverse=True)
-
-
-def test_the_same_pieces_in_another_order_give_the_same_jobs() -> None:
-    pieces = many(200)
-    turned = list(reversed(pieces))
-    assert pack([pool(pieces, count=3)])[0].jobs == pack([pool(turned, count=3)])[0].jobs
 
 
 def test_all_sets_together_keep_well_within_what_actions_takes() -> None:
@@ -91,15 +88,10 @@ def test_all_sets_together_keep_well_within_what_actions_takes() -> None:
 
 def test_what_is_too_much_is_not_taken_from_a_set_that_needs_a_job_for_each_image() -> None:
     few = [piece(f"few{rocm}", 60, rocm=rocm) for rocm in ("6.4", "7.0", "7.1")]
+    little = [pool([piece("a", 60)], name=f"l{index}") for index in range(60)]
     busy = [pool(many(900, seed=index), count=40, name=f"s{index}") for index in range(8)]
-    stacks = pack([pool(few, name="small"), *busy])
+    stacks = pack([pool(few, name="small"), *little, *busy])
     assert len(stacks[0].jobs) == 3
-    assert sum(len(stack.jobs) for stack in stacks) <= MOST_JOBS
-
-
-def test_many_sets_that_need_little_and_one_that_needs_much() -> None:
-    little = [pool([piece("a", 60)], name=f"s{index}") for index in range(100)]
-    stacks = pack([*little, pool(many(900), count=180, most=5760)])
     assert sum(len(stack.jobs) for stack in stacks) <= MOST_JOBS
 
 
@@ -111,48 +103,43 @@ def test_more_images_than_a_run_has_jobs() -> None:
 
 
 def test_a_runner_gets_no_more_jobs_than_it_may() -> None:
-    assert len(pack([pool(many(600), count=2, most=9)])[0].jobs) <= 9
+    assert len(stacked(many(600), count=2, most=9).jobs) <= 9
 
 
-def test_over_the_limit_the_error_says_what_to_cut() -> None:
-    with pytest.raises(QueueError, match="600 cells do not fit into 4 jobs of 30") as raised:
-        pack([pool(many(600), count=8, minutes=30, most=4)])
-    assert "name fewer patches, take away a [[runners.rocm]]" in raised.value.hint
+SLOW = [piece(f"p{index}", 600) for index in range(200)]
 
 
-def test_what_hosted_runners_cannot_do_names_what_they_have() -> None:
-    """How many jobs they get follows from their count: they have no jobs_limit."""
-    host = replace(pool(many(600), count=8, minutes=30, most=4), kind="compile")
-    with pytest.raises(QueueError, match="600 cells do not fit into 4 jobs of 30") as raised:
-        pack([host])
-    assert raised.value.hint == (
-        "name fewer patches, take away a [[hosted.rocm]], or raise minutes_limit or count"
-    )
-    slow = replace(pool([piece(f"p{index}", 600) for index in range(200)]), kind="compile")
-    with pytest.raises(QueueError, match="and GitHub cancels") as raised:
-        pack([slow])
-    assert raised.value.hint.endswith(" patches, or take away a [[hosted.rocm]], or raise count")
-
-
-def test_what_would_wait_for_more_than_a_day_is_refused() -> None:
-    pieces = [piece(f"p{index}", 600) for index in range(200)]
-    with pytest.raises(QueueError, match=r"would start after \d+ hours, and GitHub") as raised:
-        pack([pool(pieces)])
-    part = int(raised.value.hint.split()[2])
-    assert pack([pool(pieces[:part])])[0].jobs
-
-
-def test_a_cell_that_is_too_long_is_named() -> None:
-    with pytest.raises(QueueError, match=r"gpu/long/gfx942/rocm7\.1 takes about 62 minutes"):
-        pack([pool([piece("long", 60 * 60)], minutes=60)])
+@pytest.mark.parametrize(
+    ("pieces", "kind", "how", "said", "hint"),
+    [
+        (many(600), "gpu", {"count": 8, "minutes": 30, "most": 4},
+         "600 cells do not fit into 4 jobs of 30", "raise minutes_limit or jobs_limit"),
+        # How many jobs hosted runners get follows from their count: they have no jobs_limit.
+        (many(600), "compile", {"count": 8, "minutes": 30, "most": 4},
+         "600 cells do not fit into 4 jobs of 30",
+         "take away a [[hosted.rocm]], or raise minutes_limit or count"),
+        (SLOW, "gpu", {}, r"would start after \d+ hours, and GitHub", "a [[runners.rocm]], or "),
+        (SLOW, "compile", {}, "and GitHub cancels", "take away a [[hosted.rocm]], or raise count"),
+        ([piece("long", 60 * 60)], "gpu", {"minutes": 60},
+         r"gpu/long/gfx942/rocm7\.1 takes about 62 minutes", "raise minutes_limit"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_says_what_to_cut(
+    pieces: list[Piece], kind: Kind, how: dict[str, int], said: str, hint: str
+) -> None:
+    with pytest.raises(QueueError, match=said) as raised:
+        stacked(pieces, kind=kind, **how)
+    assert hint in raised.value.hint
+    if pieces is SLOW:
+        assert stacked(pieces[: int(raised.value.hint.split()[2])], kind=kind).jobs
 
 
 def test_nothing_makes_no_job() -> None:
-    stack = pack([pool([])])[0]
+    stack = stacked([])
     assert (stack.jobs, stack.load.seconds, stack.load.bound) == ((), 0.0, 0.0)
 
 
 def test_runners_take_the_next_job_when_they_are_free() -> None:
-    jobs = pack([pool([piece("a", 300, rocm="1.0"), piece("b", 200, rocm="2.0"),
-                       piece("c", 100, rocm="3.0")], count=2)])[0].jobs  # fmt: skip
+    jobs = stacked([piece("a", 300, rocm="1.0"), piece("b", 200, rocm="2.0"),
+                    piece("c", 100, rocm="3.0")], count=2).jobs  # fmt: skip
     assert makespan(jobs, 2) == (300 + 2 * START, 200 + START)

@@ -67,7 +67,7 @@ def test_generated_files_are_left_out_and_the_root_is_put_before(kit: Kit) -> No
         kit,
         kit.pack(
             {
-                "demo-1.0/PKG-INFO": b"generated",
+                "demo-1.0/PKG-INFO": b"Name: demo\nVersion: 1.0\n",
                 "demo-1.0/demo.egg-info/PKG-INFO": b"generated",
                 "demo-1.0/src/demo.egg-info/SOURCES.txt": b"generated",
                 "demo-1.0/setup.cfg": b"[egg_info]\ntag_build = \ntag_date = 0\n\n",
@@ -83,6 +83,26 @@ def test_generated_files_are_left_out_and_the_root_is_put_before(kit: Kit) -> No
         "python/tests/PKG-INFO",
         "python/tests/x.egg-info/PKG-INFO",
     ]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "other"),
+    [
+        (b"Name: Demo\nVersion: 1.0.0\n", ""),
+        (b"Name: demo\nVersion: 9.9.9\n\nVersion: 1.0\n", "demo 9.9.9"),
+        (b"Name: other\nVersion: 1.0\n", "other 1.0"),
+        (b"generated", "without a name without a name"),
+    ],
+)
+def test_an_archive_is_of_the_release_that_its_pin_names(
+    kit: Kit, metadata: bytes, other: str
+) -> None:
+    archive = kit.pack({"demo-1.0/a.py": b"", "demo-1.0/PKG-INFO": metadata})
+    if not other:
+        assert set(land(kit, archive)) == {"a.py"}
+        return
+    with pytest.raises(IntegrityError, match=f"says that it is {other}, and the pin names demo 1"):
+        land(kit, archive)
 
 
 def test_a_setup_cfg_of_the_repository_stays(kit: Kit) -> None:

@@ -144,22 +144,18 @@ def test_a_tag_that_moved_since_it_was_fetched_is_an_error(kit: Kit, remote: Rem
     assert bring(kit, f"file://{remote.path}") == replace(held, fresh=False)
 
 
-def test_a_missing_tag_is_named(kit: Kit, remote: Remote) -> None:
-    with pytest.raises(SourceError, match=r"no tag v9\.9"):
-        bring(kit, f"file://{remote.path}", tag="v9.9")
-
-
-def test_a_missing_commit_is_named(kit: Kit, remote: Remote) -> None:
-    with pytest.raises(SourceError, match="0" * 40):
-        bring(kit, f"file://{remote.path}", tag="v9.9", commit="0" * 40)
-    assert kit.nothing_landed()
-
-
-def test_a_missing_repository_is_named(kit: Kit, remote: Remote) -> None:
-    assert remote.path.is_dir()
-    with pytest.raises(SourceError, match="/nowhere") as caught:
-        bring(kit, "file:///nowhere")
+@pytest.mark.parametrize(
+    ("url", "commit", "words"),
+    [("", None, r"no tag v9\.9"), ("", "0" * 40, "0" * 40), ("file:///nowhere", None, "/nowhere")],
+    ids=["tag", "commit", "repository"],
+)
+def test_what_is_missing_is_named(
+    kit: Kit, remote: Remote, url: str, commit: str | None, words: str
+) -> None:
+    with pytest.raises(SourceError, match=words) as caught:
+        bring(kit, url or f"file://{remote.path}", tag="v9.9", commit=commit)
     assert "\n" not in caught.value.message
+    assert kit.nothing_landed()
 
 
 def test_an_unreachable_server_is_named_without_its_password(

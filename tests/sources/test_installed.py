@@ -35,24 +35,25 @@ def test_the_python_files_of_the_named_folders_arrive(kit: Kit, wheel: Wheel) ->
     assert not bring(kit, wheel[1]).fresh
 
 
-def test_a_changed_file_is_refused_by_name(kit: Kit, wheel: Wheel) -> None:
-    (wheel[0] / "demo" / "__init__.py").write_bytes(b"x = 2\n")
-    with pytest.raises(IntegrityError, match=r"demo-dist: demo/__init__\.py was changed"):
+@pytest.mark.parametrize(
+    ("path", "content", "words"),
+    [
+        ("demo/__init__.py", b"x = 2\n", r"demo-dist: demo/__init__\.py was changed"),
+        ("demo/sub/a.py", None, r"demo/sub/a\.py"),
+        ("demo/sub/mine.py", b"", r"demo/sub/mine\.py is not in its RECORD"),
+    ],
+    ids=["changed", "missing", "unknown"],
+)
+def test_files_that_are_not_as_record_says_are_refused_by_name(
+    kit: Kit, wheel: Wheel, path: str, content: bytes | None, words: str
+) -> None:
+    if content is None:
+        (wheel[0] / path).unlink()
+    else:
+        (wheel[0] / path).write_bytes(content)
+    with pytest.raises(IntegrityError, match=words):
         bring(kit, wheel[1])
     assert kit.nothing_landed()
-
-
-def test_a_missing_file_is_refused_by_name(kit: Kit, wheel: Wheel) -> None:
-    (wheel[0] / "demo" / "sub" / "a.py").unlink()
-    with pytest.raises(IntegrityError, match=r"demo/sub/a\.py"):
-        bring(kit, wheel[1])
-    assert kit.nothing_landed()
-
-
-def test_a_file_that_record_does_not_know_is_refused(kit: Kit, wheel: Wheel) -> None:
-    (wheel[0] / "demo" / "sub" / "mine.py").write_bytes(b"")
-    with pytest.raises(IntegrityError, match=r"demo/sub/mine\.py is not in its RECORD"):
-        bring(kit, wheel[1])
 
 
 @pytest.mark.parametrize("digest", ["", "md5=abc", "sha256=!!!", "sha256=YWJj"])

@@ -247,44 +247,32 @@ def test_an_unreachable_index_is_named_and_the_next_one_serves(
     assert bring(kit, archive).fresh
 
 
-def test_an_index_without_encryption_is_not_trusted(
-    kit: Kit, bare_pip: Path, patch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        (
+            {"PIP_INDEX_URL": "http://index.invalid/simple"},
+            "was not asked: not https, and no trusted-host",
+        ),
+        ({"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/missing"}, "/missing: no such folder"),
+        ({"PIP_NO_INDEX": "1"}, "no-index and without find-links"),
+        ({"PIP_CERT": "/missing.pem"}, r"certificate .*missing\.pem cannot be used"),
+    ],
+    ids=["no encryption", "no folder", "nowhere", "no certificate"],
+)
+def test_a_place_that_cannot_be_asked_is_named(
+    kit: Kit, index: Index, patch: pytest.MonkeyPatch, variables: dict[str, str], words: str
 ) -> None:
-    assert bare_pip.is_dir()
-    patch.setenv("PIP_INDEX_URL", "http://index.invalid/simple")
-    with pytest.raises(SourceError, match="was not asked: not https, and no trusted-host"):
+    assert index.url
+    for name, value in variables.items():
+        patch.setenv(name, value)
+    with pytest.raises(SourceError, match=words):
         bring(kit, kit.pack(TREE))
 
 
 def test_a_folder_serves_without_any_index(kit: Kit, find_links: Path) -> None:
     assert find_links == kit.folder
     assert bring(kit, kit.pack(TREE)).fresh
-
-
-def test_a_folder_that_is_missing_is_named(
-    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
-) -> None:
-    patch.setenv("PIP_FIND_LINKS", str(find_links / "missing"))
-    with pytest.raises(SourceError, match="missing: no such folder"):
-        bring(kit, kit.pack(TREE))
-
-
-def test_no_index_and_no_folder_leaves_nowhere_to_look(
-    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
-) -> None:
-    assert find_links.is_dir()
-    patch.delenv("PIP_FIND_LINKS")
-    with pytest.raises(SourceError, match="no-index and without find-links"):
-        bring(kit, kit.pack(TREE))
-
-
-def test_a_certificate_that_cannot_be_read_is_named(
-    kit: Kit, index: Index, patch: pytest.MonkeyPatch
-) -> None:
-    assert index.url
-    patch.setenv("PIP_CERT", str(kit.folder / "missing.pem"))
-    with pytest.raises(SourceError, match=r"certificate .*missing\.pem cannot be used"):
-        bring(kit, kit.pack(TREE))
 
 
 def test_configured_certificates_are_used(

@@ -69,6 +69,14 @@ def test_the_python_files_of_another_platforms_wheel_are_imported(kit: Kit, inde
     assert (again.commit, again.fresh) == (found.commit, False)
 
 
+def test_a_wheel_is_of_the_release_that_its_pin_names(kit: Kit, find_links: Path) -> None:
+    metadata = b"Name: demo\nVersion: 0.9\n"
+    wheel = kit.write(zipped({**FILES, "demo-1.0.dist-info/METADATA": metadata}), NAME)
+    assert wheel.parent == find_links
+    with pytest.raises(IntegrityError, match=r"says that it is demo 0\.9"):
+        bring(kit, source(wheel))
+
+
 def test_the_folders_can_lie_deeper_in_the_repository(kit: Kit, find_links: Path) -> None:
     wheel = kit.write(zipped(FILES), NAME)
     assert wheel.parent == find_links

@@ -322,6 +322,26 @@ def test_a_path_that_recurs_is_not_left_to_one_call_of_git(
     assert apply_series(store, base, patches, pin="x", scratch=scratch).applied[-1].tree == tip
 
 
+def test_a_folder_that_keeps_a_file_becomes_no_file(toy: Toy, store: Store, scratch: Path) -> None:
+    toy.write("docs/gone", "1\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "A folder")
+    git(toy.upstream, "rm", "-q", "-r", "docs")
+    toy.write("docs", "a file\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "A file for it")
+    file = PatchFile("1.patch", git(toy.upstream, "format-patch", "-1", "--stdout"))
+    git(toy.upstream, "reset", "-q", "--hard", "HEAD~")
+    fits = fetch(toy, store)
+    toy.write("docs/kept", "2\n")
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "-m", "One more")
+    full = fetch(toy, store)
+    assert apply_series(store, fits, [file], pin="x", scratch=scratch).applied
+    (conflict,) = apply_series(store, full, [file], pin="x", scratch=scratch).conflicts
+    assert conflict.why == "the pin has a folder there"
+
+
 def test_a_conflict_comes_before_a_later_file_that_cannot_be_read(
     toy: Toy, store: Store, scratch: Path
 ) -> None:

@@ -1,7 +1,8 @@
-"""Stage `apply`: the patch applies to its base, in memory."""
+"""Stage `apply`: the patch applies to its base, without a work tree."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -112,10 +113,13 @@ class ApplyStage:
         }
         if base_tree == patched_tree:
             return Finding(Outcome.FAILED, "it changes nothing: the pin has all of it", details)
-        count = len(series.applied)
-        files = f"{count} patch file{'s' if count > 1 else ''}"
-        how = f"not exactly: {'; '.join(adjustments)}" if adjustments else "exactly"
-        return Finding(Outcome.PASSED, f"{files} applied {how}", details)
+        return Finding(Outcome.PASSED, applied(len(series.applied), adjustments), details)
+
+
+def applied(count: int, adjustments: Sequence[str]) -> str:
+    """Say how many patch files were applied, and how exactly."""
+    how = f"not exactly: {'; '.join(adjustments)}" if adjustments else "exactly"
+    return f"{count} patch file{'s' if count > 1 else ''} applied {how}"
 
 
 def _series(job: Job, base: str, patch: Patch) -> Series:

@@ -116,7 +116,8 @@ def _measured(job: Job, entry: Bench) -> Finding:
     if meddled:
         outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False
         blamed.pop("runner_fault", None)
-    note = overlay_note(job)
+    over = overlay_details(job)
+    note = overlay_note(str(over.get("over", "")), job.patch.pin)
     details: dict[str, JsonValue] = {
         "file": entry.file,
         "at_least": entry.at_least,
@@ -125,7 +126,7 @@ def _measured(job: Job, entry: Bench) -> Finding:
         "accelerator": {**process.accelerator_environment()},
         "too_noisy": result.too_noisy,
         **blamed,
-        **overlay_details(job),
+        **over,
         "ceilings": ceiling_details(result.ceilings),
         "cases": [
             _scrubbed(case_details(one, result.ceilings), base, patched) for one in result.cases

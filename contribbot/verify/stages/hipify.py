@@ -31,15 +31,10 @@ _PLAIN: Final = Hipify(expect="pass-to-pass")
 
 @dataclass(frozen=True)
 class Side:
-    """One tree, hipified and looked at.
+    """One tree, hipified and looked at."""
 
-    Attributes:
-        made: What the step made.
-        left: CUDA-only includes that the outputs and what they reach still have.
-    """
-
-    made: Hipified
-    left: tuple[Left, ...]
+    made: Hipified  # what the step made
+    left: tuple[Left, ...]  # CUDA-only includes that the outputs and what they reach still have
 
     @property
     def problems(self) -> list[str]:
@@ -71,6 +66,7 @@ class Side:
             "command": made.command,
             "log": made.log,
             "tail": made.tail if made.trouble else "",
+            **({"transient": True} if made.transient else {}),
         }
 
 
@@ -139,7 +135,7 @@ def _look(job: Job, recipe: HipifyRecipe, spec: Hipify) -> Finding:
     for side in (base, patched):
         if side.made.broken:
             return Finding(Outcome.UNAVAILABLE, side.made.trouble, lasting=False)
-    outcome, reason = _judge(spec, base, patched)
+    outcome, reason = judge_sides(spec, base, patched)
     details: dict[str, JsonValue] = {
         "expect": spec.expect,
         "stated_reason": spec.reason,
@@ -176,7 +172,7 @@ def look_at(job: Job, recipe: HipifyRecipe, tree: str) -> Side:
     return Side(made, tuple(left))
 
 
-def _judge(spec: Hipify, base: Side, patched: Side) -> tuple[Outcome, str]:
+def judge_sides(spec: Hipify, base: Side, patched: Side) -> tuple[Outcome, str]:
     """Return the outcome and one line that says why."""
     if patched.problems:
         return Outcome.FAILED, f"on the patched tree: {_first(patched.problems)}"

@@ -6,14 +6,15 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
+from contribbot.model.base import Model
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.numerics.limits import VARIABLE
-from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.records import CellRecord, Finite
 from contribbot.numerics.words import count, times
 from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Job, Unit
@@ -25,6 +26,7 @@ MOST_CELLS: Final = 64
 #: Results of one cell that a record holds, the worst of them.
 MOST_OUTPUTS: Final = 16
 _REFERENCES: Final = "the same-precision reference's"
+Count = Annotated[int, Field(ge=0)]
 
 
 class NumericsStage:
@@ -53,7 +55,10 @@ def way_of(entry: Numerics) -> Way:
             "why": entry.why,
             "judged_by_sha256": _judged_by(patched.cells),
             "cells": {"base": _kept(base.cells), "patched": _kept(patched.cells)},
-            "totals": {"base": _totals(base.cells), "patched": _totals(patched.cells)},
+            "totals": {
+                side: Totals.of(run.cells).model_dump()
+                for side, run in (("base", base), ("patched", patched))
+            },
         },
     )
 
@@ -69,9 +74,10 @@ def judge_cells(entry: Numerics, base: CheckRun, patched: CheckRun) -> Judgement
         return shown
     if not passed:
         return judgement
-    left = len(patched.skipped)
-    skipped = f"; {count(left)} test{'s' if left != 1 else ''} skipped" if left else ""
-    return replace(judgement, words=_summary(entry, base.cells, patched.cells) + skipped)
+    words = summary(
+        entry.fudge, Totals.of(base.cells), Totals.of(patched.cells), len(patched.skipped)
+    )
+    return replace(judgement, words=words)
 
 
 def not_shown(entry: Numerics, cells: Sequence[CellRecord]) -> Judgement | None:
@@ -126,69 +132,89 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
     return "other results" if whole and len(old.digests) != len(new.digests) else ""
 
 
-def _summary(entry: Numerics, base: Sequence[CellRecord], patched: Sequence[CellRecord]) -> str:
-    """Say what was seen, in one line."""
-    outputs = [output for cell in patched for output in cell.outputs]
-    seen = []
-    if multiples := _multiples(outputs):
-        seen.append(f"patched error at most {multiples} (allowed {times(entry.fudge)})")
-    exact = sum(output.elements for output in outputs if output.kind == "exact")
-    if exact:
-        seen.append(f"{count(exact)} elements bit-identical")
-    number = f"{count(len(patched))} cell{'s' if len(patched) != 1 else ''}"
-    return f"{number}: {', '.join(seen)}; base {_of_base(base)}"
+class Totals(Model):
+    """All cells of one side in numbers: what the sentence is made from."""
 
+    cells: Count
+    failed: Count
+    #: Cells without any result, with NaN or infinity, and results of another shape or dtype.
+    silent: Count
+    spoiled: Count
+    odd: Count
+    elements: Count
+    mismatches: Count
+    non_finite: Count
+    #: Elements that are compared bit by bit, and those of them that differ.
+    exact: Count
+    differing: Count
+    #: The largest error as a multiple of the reference's, and of the floor where that decides.
+    ratio: Finite | None
+    floor_ratio: Finite | None
 
-def _multiples(outputs: Sequence[OutputRecord]) -> str:
-    """Say how large errors are, each as a multiple of what decides on it; or nothing."""
-    judged = [output for output in outputs if output.kind == "error" and output.elements]
-    said = [
-        f"{times(max(output.ratio or 0.0 for output in some))} times {what}"
-        for some, what in (
-            ([output for output in judged if not output.by_floor], _REFERENCES),
-            ([output for output in judged if output.by_floor], "the floor"),
+    @classmethod
+    def of(cls, cells: Sequence[CellRecord]) -> Totals:
+        """Add up cells."""
+        outputs = [one for cell in cells for one in cell.outputs]
+        exact = [one for one in outputs if one.kind == "exact" and one.elements]
+        judged = [one for one in outputs if one.kind == "error" and one.elements]
+        ratios = [
+            [one.ratio or 0.0 for one in judged if one.by_floor is by_floor]
+            for by_floor in (False, True)
+        ]
+        return cls(
+            cells=len(cells),
+            failed=sum(bool(cell.failed) for cell in cells),
+            silent=sum(not cell.outputs for cell in cells),
+            spoiled=sum(cell.non_finite > 0 for cell in cells),
+            odd=sum(1 for one in outputs if one.complaint and not one.elements),
+            elements=sum(one.elements for one in outputs),
+            mismatches=sum(one.mismatches for one in outputs),
+            non_finite=sum(one.non_finite for one in outputs),
+            exact=sum(one.elements for one in exact),
+            differing=sum(one.mismatches for one in exact),
+            ratio=max(ratios[0], default=None),
+            floor_ratio=max(ratios[1], default=None),
         )
-        if some
-    ]
+
+
+def summary(fudge: float, base: Totals, patched: Totals, skipped: int) -> str:
+    """Say what was seen, in one line."""
+    seen = []
+    if multiples := _multiples(patched):
+        seen.append(f"patched error at most {multiples} (allowed {times(fudge)})")
+    if patched.exact:
+        seen.append(f"{count(patched.exact)} elements bit-identical")
+    number = f"{count(patched.cells)} cell{'s' if patched.cells != 1 else ''}"
+    left = f"; {count(skipped)} test{'s' if skipped != 1 else ''} skipped" if skipped else ""
+    return f"{number}: {', '.join(seen)}; base {_of_base(base)}{left}"
+
+
+def _multiples(totals: Totals) -> str:
+    """Say how large errors are, each as a multiple of what decides on it; or nothing."""
+    told = ((totals.ratio, _REFERENCES), (totals.floor_ratio, "the floor"))
+    said = [f"{times(ratio)} times {what}" for ratio, what in told if ratio is not None]
     return ", ".join(said) + (" where that is larger" if len(said) > 1 else "")
 
 
-def _of_base(base: Sequence[CellRecord]) -> str:
+def _of_base(base: Totals) -> str:
     """Say what the base did in the same cells."""
-    said = []
-    silent = sum(not cell.outputs for cell in base)
-    if silent == len(base):
+    if base.silent == base.cells:
         return "gives no result in any"
-    if silent:
-        said.append(f"gives no result in {count(silent)}")
-    spoiled = sum(cell.non_finite > 0 for cell in base)
-    if spoiled:
-        said.append(f"NaN or infinite in {count(spoiled)}")
-    outputs = [one for cell in base for one in cell.outputs]
-    odd = sum(1 for one in outputs if one.complaint and not one.elements)
-    if odd:
-        said.append(f"of another shape, dtype or device in {count(odd)}")
-    judged = [one for one in outputs if one.kind == "error" and one.elements]
-    if judged:
-        worst = max(judged, key=lambda one: one.ratio or 0.0)
-        floor = " the floor" if worst.by_floor else ""
-        said.append(f"up to {times(worst.ratio or 0.0)} times{floor}")
-    exact = [one for one in outputs if one.kind == "exact" and one.elements]
-    if exact:
-        differing = sum(one.mismatches for one in exact)
-        said.append(f"differs in {count(differing)} elements" if differing else "the same bits")
+    said = []
+    if base.silent:
+        said.append(f"gives no result in {count(base.silent)}")
+    if base.spoiled:
+        said.append(f"NaN or infinite in {count(base.spoiled)}")
+    if base.odd:
+        said.append(f"of another shape, dtype or device in {count(base.odd)}")
+    ratios = [ratio for ratio in (base.ratio, base.floor_ratio) if ratio is not None]
+    if ratios:
+        floor = " the floor" if max(ratios) != base.ratio else ""
+        said.append(f"up to {times(max(ratios))} times{floor}")
+    if base.exact:
+        same = f"differs in {count(base.differing)} elements" if base.differing else "the same bits"
+        said.append(same)
     return ", ".join(said) or "has nothing to compare"
-
-
-def _totals(cells: Sequence[CellRecord]) -> dict[str, JsonValue]:
-    outputs = [one for cell in cells for one in cell.outputs]
-    return {
-        "cells": len(cells),
-        "failed": sum(bool(cell.failed) for cell in cells),
-        "elements": sum(one.elements for one in outputs),
-        "mismatches": sum(one.mismatches for one in outputs),
-        "non_finite": sum(one.non_finite for one in outputs),
-    }
 
 
 def _kept(cells: Sequence[CellRecord]) -> list[JsonValue]:

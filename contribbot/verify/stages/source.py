@@ -8,11 +8,17 @@ from typing import Final
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.sources import provide
 from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.pin import Pin
 from contribbot.verify.job import Finding, Job, Unit
 
 #: The record's details hold digests in full; a line for people need not.
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
 _SHORT: Final = r"\1"
+
+
+def provided(pin: Pin, detail: str) -> str:
+    """Say where a pinned tree came from."""
+    return f"{pin.title} from {_DIGEST.sub(_SHORT, detail)}"
 
 
 class SourceStage:
@@ -41,7 +47,7 @@ class SourceStage:
             return Finding(Outcome.UNAVAILABLE, error.message + next_step, lasting=False)
         return Finding(
             Outcome.PASSED,
-            f"{pin.title} from {_DIGEST.sub(_SHORT, got.detail)}",
+            provided(pin, got.detail),
             {
                 "kind": got.kind,
                 "commit": got.commit,

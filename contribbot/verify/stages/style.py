@@ -6,6 +6,7 @@ import posixpath
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -61,11 +62,16 @@ class StyleStage:
             *_python(job, changed),
             *_reach(job, changed),
         ]
-        details: dict[str, JsonValue] = {"problems": list(problems)}
-        if problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            return Finding(Outcome.FAILED, problems[0] + more, details)
-        return Finding(Outcome.PASSED, "no problem found", details)
+        return concluded(problems)
+
+
+def concluded(problems: Sequence[str]) -> Finding:
+    """Say what some problems come to."""
+    details: dict[str, JsonValue] = {"problems": [*problems]}
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return Finding(Outcome.FAILED, problems[0] + more, details)
+    return Finding(Outcome.PASSED, "no problem found", details)
 
 
 def _messages(job: Job) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pydantic import JsonValue
 
 from contribbot.model.evidence import Outcome, StageResult
@@ -37,14 +39,19 @@ class WitnessStage:
             "tests": list(job.patch.upstream.tests),
             "witness": here,
         }
-        return Unit(target, inputs, lambda: _look(job, here))
+        side, statements = job.witnesses()
+        starts = {path: [one.lines.start for one in own] for path, own in statements.items()}
+        deleted = side == job.trees.base
+        return Unit(target, inputs, lambda: add_up(starts, here, deleted=deleted))
 
 
-def _look(job: Job, witnessed: list[JsonValue]) -> Finding:
+def add_up(
+    own: Mapping[str, Sequence[int]], witnessed: Sequence[JsonValue], *, deleted: bool
+) -> Finding:
+    """Say how many of the statements that a patch adds, or deletes, any check has witnessed."""
     files: dict[str, JsonValue] = {}
     total = seen = 0
-    for path, statements in job.added_statements().items():
-        lines = [one.lines.start for one in statements]
+    for path, lines in own.items():
         ran = {line for one in witnessed if isinstance(one, dict) for line in _lines(one.get(path))}
         files[path] = {
             "executed": [line for line in lines if line in ran],
@@ -53,10 +60,13 @@ def _look(job: Job, witnessed: list[JsonValue]) -> Finding:
         total += len(lines)
         seen += len(ran.intersection(lines))
     details: dict[str, JsonValue] = {"files": files, "added": total, "executed": seen}
+    if deleted:
+        details["deleted"] = True
     if not total:
         said = "the patch adds no Python statement that could be witnessed"
         return Finding(Outcome.SKIPPED, said, details)
-    share = f"{seen} of {total} added statements ran ({seen / total:.0%})"
+    kind = "deleted" if deleted else "added"
+    share = f"{seen} of {total} {kind} statements ran ({seen / total:.0%})"
     if not seen:
         said = f"{share}: no check here reaches the change in a test"
         return Finding(Outcome.SKIPPED, said, details)
