@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import contribbot
+from contribbot.cli.main import COMMANDS
 from tests.toy import one_check
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ def test_version_and_help(program: Program) -> None:
     for command in ("verify", "list", "show", "evidence"):
         assert command in program("--help").out
         assert program(command, "--help").code == 0
+
+
+def test_the_help_of_every_command_fits_on_its_line(program: Program) -> None:
+    out = program("--help", COLUMNS="80").out
+    for name, (_, text) in COMMANDS.items():
+        assert f"\n  {name:10}  {text}\n" in out
 
 
 @pytest.mark.parametrize(
