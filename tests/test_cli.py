@@ -143,12 +143,7 @@ def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
     toy.put_queue(["area"])
     run = f"{sys.executable} -m contribbot verify area --force"
     export = f"{sys.executable} -m contribbot export area"
-    for command in (
-        f"{run} 0<&- 2>&-",
-        f"{run} >&-",
-        f"{run} | true",
-        f"{export} >&-",
-    ):
+    for command in (f"{run} 0<&- 2>&-", f"{run} >&-", f"{run} | true", f"{export} >&-"):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=toy.queue, capture_output=True, text=True, check=False,
