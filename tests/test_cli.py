@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import contribbot
+from contribbot.cli.main import COMMANDS
 from tests.toy import one_check
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ def test_version_and_help(program: Program) -> None:
     for command in ("verify", "list", "show", "evidence"):
         assert command in program("--help").out
         assert program(command, "--help").code == 0
+
+
+def test_the_help_of_every_command_fits_on_its_line(program: Program) -> None:
+    out = program("--help", COLUMNS="80").out
+    for name, (_, text) in COMMANDS.items():
+        assert f"\n  {name:10}  {text}\n" in out
 
 
 @pytest.mark.parametrize(
@@ -146,12 +153,7 @@ def test_closed_standard_streams_and_a_reader_that_goes_away(toy: Toy) -> None:
     toy.put_queue(["area"])
     run = f"{sys.executable} -m contribbot verify area --force"
     export = f"{sys.executable} -m contribbot export area"
-    for command in (
-        f"{run} 0<&- 2>&-",
-        f"{run} >&-",
-        f"{run} | true",
-        f"{export} >&-",
-    ):
+    for command in (f"{run} 0<&- 2>&-", f"{run} >&-", f"{run} | true", f"{export} >&-"):
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=toy.queue, capture_output=True, text=True, check=False,

@@ -14,11 +14,7 @@ app = typer.Typer(help="Look at the records of verifications.", no_args_is_help=
 
 @app.command("show")
 @command
-def show(
-    context: typer.Context,
-    patch: PatchArgument,
-    as_json: JsonOption = False,
-) -> int:
+def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show the records of a patch: what was seen, where and when, and what is open."""
     queue = open_queue(context, patch)
     name = select(queue, [patch])[0]
@@ -29,10 +25,7 @@ def show(
 
 @app.command("check")
 @command
-def check(
-    context: typer.Context,
-    as_json: JsonOption = False,
-) -> int:
+def check(context: typer.Context, as_json: JsonOption = False) -> int:
     """Tell fresh records from stale, tampered and foreign ones; say no unless all are fresh."""
     queue = open_queue(context)
     records = read_records(queue, queue.evidence)

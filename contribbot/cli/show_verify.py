@@ -171,10 +171,7 @@ def _case(report: PatchReport, one: StageResult) -> ET.Element:
     check = one.details.get("check")
     name = f"{one.stage} {check}" if check else one.stage
     case = ET.Element(
-        "testcase",
-        classname=f"{report.patch}.{one.target}",
-        name=name,
-        time=f"{one.seconds:.3f}",
+        "testcase", classname=f"{report.patch}.{one.target}", name=name, time=f"{one.seconds:.3f}"
     )
     reason = clean(one.reason)
     if one.outcome is Outcome.FAILED:

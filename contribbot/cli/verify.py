@@ -66,8 +66,7 @@ def verify(
         Path | None, typer.Option(metavar="FILE", help="Write the outcomes as JUnit XML.")
     ] = None,
     evidence: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where records go.", show_default="evidence/"),
+        Path | None, typer.Option(metavar="DIR", help="Where records go.", show_default="evidence/")
     ] = None,
     leave_one_out: Annotated[
         bool,
@@ -253,8 +252,7 @@ def bisect(
         ),
     ] = False,
     commits: Annotated[
-        bool,
-        typer.Option("--commits", help="Look at commits, not releases; needs a git source."),
+        bool, typer.Option("--commits", help="Look at commits, not releases; needs a git source.")
     ] = False,
     as_json: JsonOption = False,
 ) -> int:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.github.state_actions import (
-    Run,
-    actions_of,
-    add_job,
-    end_job,
-    upload,
-)
+from tests.github.state_actions import Run, actions_of, add_job, end_job, upload
 from tests.runners.conftest import Said
 from tests.runners.homing import Home, packed
 

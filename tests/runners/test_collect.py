@@ -18,16 +18,7 @@ from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
-from tests.runners.homing import (
-    COMPILED,
-    FAILED,
-    RAN,
-    Home,
-    Json,
-    make_home,
-    states,
-    why,
-)
+from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, states, why
 
 FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
 

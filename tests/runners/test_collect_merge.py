@@ -7,15 +7,7 @@ from pathlib import Path
 
 from contribbot.model.evidence import Outcome
 from contribbot.runners.model import CellState
-from tests.runners.homing import (
-    COMPILED,
-    FAILED,
-    RAN,
-    Home,
-    Json,
-    states,
-    why,
-)
+from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, states, why
 from tests.toy import git
 
 FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}

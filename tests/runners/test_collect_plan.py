@@ -8,15 +8,7 @@ from contribbot.runners.model import CellState, FreshCell, OpenCell, Plan
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
-from tests.runners.homing import (
-    COMPILED,
-    RAN,
-    Home,
-    make_home,
-    packed,
-    states,
-    why,
-)
+from tests.runners.homing import COMPILED, RAN, Home, make_home, packed, states, why
 from tests.toy import git
 
 
