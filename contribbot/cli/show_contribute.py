@@ -204,13 +204,7 @@ class Planned(Protocol):
 
 
 class RequestView(Model):
-    """A request that would be made.
-
-    Attributes:
-        method: The HTTP method.
-        path: The path behind the API's URL.
-        what: What it does.
-    """
+    """A request that would be made."""
 
     method: str
     path: str
@@ -218,13 +212,7 @@ class RequestView(Model):
 
 
 class OpeningView(Model):
-    """What `open-pr --json` prints.
-
-    Attributes:
-        dry_run: Whether nothing was written: then all of it is what would be.
-        patches: What was done, a patch each, up to the first that could not be.
-        requests: With `dry_run` the requests that would change something.
-    """
+    """What `open-pr --json` prints."""
 
     dry_run: bool
     patches: tuple[Opened, ...]
