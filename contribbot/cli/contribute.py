@@ -334,7 +334,6 @@ def open_pr(
 def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> None:
     from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.show_contribute import (  # noqa: PLC0415  start-up time
-        OpenedView,
         OpeningView,
         opened_lines,
         request_lines,
@@ -365,8 +364,9 @@ def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> No
             # What was done before an error is said all the same.
             requests = requests_of(planned(github.requester))
             if as_json:
-                views = tuple(map(OpenedView.of, done))
-                print_json(OpeningView(dry_run=wanted.dry_run, patches=views, requests=requests))
+                print_json(
+                    OpeningView(dry_run=wanted.dry_run, patches=tuple(done), requests=requests)
+                )
             elif wanted.dry_run:
                 typer.echo("\n".join(request_lines(requests)))
 

@@ -410,11 +410,18 @@ class Tools:
     text: Callable[[Patch], Body]
     #: Raises unless a person stands for a patch with that text.
     attested: Callable[[Body], None]
-    branch: Callable[[Patch], str]
     #: The page of the server, such as `https://github.com`.
     server: str
     progress: Progress = field(default_factory=Silent)
     wait: Callable[[float], None] = sleep
+
+
+@dataclass(frozen=True)
+class NewCommit:
+    """A commit that was made."""
+
+    id: str
+    subject: str
 
 
 @dataclass(frozen=True)
@@ -428,21 +435,21 @@ class Opened:
     base_branch: str
     base: str
     head: str
-    #: What was made: of each its id and its subject; none where the branch was kept.
-    commits: tuple[tuple[str, str], ...] = ()
+    #: What was made; none where the branch was kept.
+    commits: tuple[NewCommit, ...] = ()
     branch_was: Literal["made", "moved", "kept"] = "kept"
-    #: The pull request, or empty.
-    reference: str = ""
+    #: The pull request, as `owner/name#number`, or empty.
+    pull_request: str = ""
     url: str = ""
     #: `draft` or `open`; `to be opened` by a person.
     state: Literal["draft", "open", "to be opened"] = "to be opened"
     #: What was done to the pull request; `edited`: a person changed its text, and it was left
     #: alone.
-    pull_was: Literal["opened", "updated", "kept", "edited", "handed off"] = "kept"
+    pull_request_was: Literal["opened", "updated", "kept", "edited", "handed off"] = "kept"
     #: The page of the comment that tells what changed, or empty.
     comment: str = ""
     #: Where the body lies that was too long for the page's address.
-    body_file: Path | None = None
+    body_file: str = ""
     waits_for: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -480,7 +487,6 @@ def tools_for(queue: Queue, github: GitHub, *, web: str, progress: Progress) -> 
         github=github,
         text=text,
         attested=attested,
-        branch=branch_of,
         server=os.environ.get("GITHUB_SERVER_URL") or web,
         progress=progress,
     )
@@ -522,9 +528,9 @@ def create(job: Job, opened: Opened) -> Opened:
         pull = there
     if job.wanted.dry_run:
         # It has no number, and only a list that it would be in.
-        return replace(opened, url=pull.html_url, state=_state(pull), pull_was="opened")
+        return replace(opened, url=pull.html_url, state=_state(pull), pull_request_was="opened")
     note_pull(job, pull)
-    return replace(shown(job, opened, pull), pull_was="opened")
+    return replace(shown(job, opened, pull), pull_request_was="opened")
 
 
 def pull_of(job: Job) -> PullRequest | None:
@@ -540,7 +546,7 @@ def update(job: Job, opened: Opened, pull: PullRequest) -> Opened:
     """Bring the text of a pull request up to date, and tell what changed."""
     draft = pull.draft
     did = update_text(job.book, job.patch.name, pull, job.text, repository=job.place.upstream)
-    done = replace(shown(job, opened, pull), pull_was=did)
+    done = replace(shown(job, opened, pull), pull_request_was=did)
     if did == "edited":
         note = "a person changed its title or body on GitHub: that was left as it is"
         done = replace(done, notes=(*done.notes, note))
@@ -606,7 +612,9 @@ def hand_off(job: Job, opened: Opened, pull: PullRequest | None) -> Opened:
                 text=text.digest,
             ),
         )
-    return replace(opened, url=page.url, pull_was="handed off", body_file=page.body_file)
+    return replace(
+        opened, url=page.url, pull_request_was="handed off", body_file=str(page.body_file or "")
+    )
 
 
 def note_pull(job: Job, pull: PullRequest) -> None:
@@ -646,7 +654,7 @@ def _state(pull: PullRequest) -> Literal["draft", "open"]:
 def shown(job: Job, opened: Opened, pull: PullRequest) -> Opened:
     """Return what was done, with the pull request."""
     reference = f"{job.place.upstream}#{pull.number}"
-    return replace(opened, reference=reference, url=pull.html_url, state=_state(pull))
+    return replace(opened, pull_request=reference, url=pull.html_url, state=_state(pull))
 
 
 _SHORT: Final = 12
@@ -693,7 +701,7 @@ class _Opening:
         place = self._place(patch)
         job = Job(
             self._queue, self._tools, self._wanted, self._book, patch, text, place,
-            self._github.me, self._tools.branch(patch),
+            self._github.me, branch_of(patch),
         )  # fmt: skip
         known = self._book.contribution(name)
         renamed = _refuse_other_place(job)
@@ -801,7 +809,7 @@ class _Opening:
             done,
             base=place.tip.sha,
             head=head,
-            commits=tuple((commit, one.subject) for commit, one in made),
+            commits=tuple(NewCommit(commit, one.subject) for commit, one in made),
             branch_was="made" if was is None else "kept" if was == head else "moved",
             notes=(*done.notes, *notes),
         )

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contribbot.contribute.branch import branch_of
 from contribbot.contribute.model import Body, RecordRef
 from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
 from contribbot.github.auth import Secret, Server, Token
@@ -111,7 +110,6 @@ class Desk:
             github=client,
             text=self.text,
             attested=self.attested.append,
-            branch=branch_of,
             server="https://github.example",
             wait=self.waited.append,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from contribbot.contribute.branch import branch_of
 from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
 from contribbot.github.client import connect
 from contribbot.github.waits import Waits
@@ -22,7 +21,6 @@ def main() -> None:
             github=client,
             text=lambda _patch: written(title, body),
             attested=lambda _text: None,
-            branch=branch_of,
             server=client.server.web,
         )
         told: list[Opened] = []

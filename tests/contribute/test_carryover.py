@@ -153,7 +153,7 @@ def test_half_of_it_upstream_leaves_the_other_half(toy: Toy, github: GitHub, fol
     desk = desk_with(toy, github, folder, base)
     github.commit(desk.upstream, "main", {"first": b"1\n"})
     (done,) = desk.open()
-    assert [subject for _, subject in done.commits] == ["Second"]
+    assert [one.subject for one in done.commits] == ["Second"]
     assert "example/toy@main has all of area/0001-First.patch already" in done.notes
     (made,) = desk.commits()
     assert made.message.strip() == b"Second"

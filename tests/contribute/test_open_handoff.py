@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from contribbot.cli.show_contribute import (
-    OpenedView,
     OpeningView,
     opened_lines,
     request_lines,
@@ -28,7 +28,11 @@ def test_a_token_for_the_fork_alone_is_enough(desk: Desk) -> None:
         (done,) = desk.open(client=client, handoff=True)
     desk.assert_as_am()
     assert desk.pulls() == []
-    assert (done.pull_was, done.state, done.reference) == ("handed off", "to be opened", "")
+    assert (done.pull_request_was, done.state, done.pull_request) == (
+        "handed off",
+        "to be opened",
+        "",
+    )
     url = urlsplit(done.url)
     assert (url.scheme, url.netloc) == ("https", "github.example")
     assert url.path == "/example/toy/compare/main...ada:contribbot/area"
@@ -53,10 +57,9 @@ def test_a_long_body_goes_into_a_file(desk: Desk) -> None:
     (done,) = desk.open(handoff=True)
     assert len(done.url.encode()) <= 8000
     assert set(parse_qs(urlsplit(done.url).query)) == {"expand", "title"}
-    assert done.body_file is not None
-    assert done.body_file.read_text(encoding="utf-8") == desk.body
-    assert str(done.body_file) in "\n".join(opened_lines(done))
-    assert done.body_file.parent.stat().st_mode & 0o777 == 0o700
+    assert Path(done.body_file).read_text(encoding="utf-8") == desk.body
+    assert done.body_file in "\n".join(opened_lines(done))
+    assert Path(done.body_file).parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_second_hand_off_writes_nothing(desk: Desk) -> None:
@@ -73,12 +76,12 @@ def test_what_a_person_opened_is_found_and_not_opened_again(desk: Desk) -> None:
         desk.upstream, desk.fork, "contribbot/area", title=desk.title, body=desk.body, user=desk.me
     )
     (done,) = desk.open(handoff=True)
-    assert (done.reference, done.pull_was) == ("example/toy#1", "kept")
+    assert (done.pull_request, done.pull_request_was) == ("example/toy#1", "kept")
     desk.change()
     desk.body = "Words.\n"
     (done,) = desk.open()
     (pull,) = desk.pulls()
-    assert (done.reference, done.pull_was, pull.issue.body) == (
+    assert (done.pull_request, done.pull_request_was, pull.issue.body) == (
         "example/toy#1",
         "updated",
         "Words.\n",
@@ -102,7 +105,7 @@ def test_a_rehearsal_names_every_write_and_makes_none(
     assert [(one.method, one.path) for one in planned] == [(one.method, one.path) for one in made]
     # And what it says would come of it is what comes of it.
     assert would.head == desk.branch()
-    view = OpeningView(dry_run=True, patches=(OpenedView.of(would),), requests=requests_of(planned))
+    view = OpeningView(dry_run=True, patches=(would,), requests=requests_of(planned))
     assert OpeningView.model_validate_json(view.model_dump_json(), strict=False) == view
 
 
@@ -113,7 +116,7 @@ def test_a_rehearsal_of_an_update(desk: Desk) -> None:
     before = snapshot(desk.toy.queue)
     (would,), planned = desk.rehearse()
     assert snapshot(desk.toy.queue) == before
-    assert (would.branch_was, would.pull_was) == ("moved", "updated")
+    assert (would.branch_was, would.pull_request_was) == ("moved", "updated")
     made = [one for one in desk.requests(desk.open) if one.method in WRITES]
     assert [(one.method, one.path) for one in planned] == [(one.method, one.path) for one in made]
     assert desk.branch() == would.head

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from github.Repository import Repository
 
@@ -98,7 +100,7 @@ def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> 
     rename(desk, desk.upstream if whose == "upstream" else fork)
     desk.change()
     (done,) = desk.open()
-    assert (done.reference, done.branch_was) == (f"{desk.upstream.full_name}#1", "moved")
+    assert (done.pull_request, done.branch_was) == (f"{desk.upstream.full_name}#1", "moved")
     assert len(desk.pulls()) == 1
     assert fork.git.ref("refs/heads/contribbot/area") == done.head
     assert desk.github.count("POST", "/forks") == 0
@@ -195,7 +197,7 @@ def test_a_rehearsed_hand_off_speaks_of_what_would_be(desk: Desk) -> None:
     desk.body = "Words.\n" * 2000
     (would,), _ = desk.rehearse(handoff=True)
     said = "\n".join(opened_lines(would, dry=True))
-    assert would.body_file is not None
-    assert not would.body_file.exists()
+    assert would.body_file
+    assert not Path(would.body_file).exists()
     assert "no pull request would be opened: you would open it on https://" in said
     assert f"it would be in {would.body_file}" in said

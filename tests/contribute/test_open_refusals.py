@@ -211,7 +211,7 @@ def test_another_patch_under_a_retired_name_takes_another_branch(desk: Desk) -> 
     assert "name another branch in [contribution]" in raised.value.hint
     desk.toy.put_patch(patch=later, checks='[contribution]\nbranch = "other"\n', check_files={})
     (done,) = desk.open()
-    assert done.reference == "example/toy#2"
+    assert done.pull_request == "example/toy#2"
 
 
 def rename(github: GitHub, user: User, login: str) -> None:
@@ -233,7 +233,7 @@ def test_an_account_that_was_renamed_keeps_its_pull_request(desk: Desk) -> None:
     desk.toy.put_queue(["area"])
     (done,) = desk.open()
     assert done.notes[0] == "ada/toy is called lovelace/toy now: your account was renamed"
-    assert (done.reference, done.fork) == (first.reference, "lovelace/toy")
+    assert (done.pull_request, done.fork) == (first.pull_request, "lovelace/toy")
     assert len(desk.pulls()) == 1
     assert desk.branch() == done.head != first.head
     # From then on the journal knows it.

@@ -25,7 +25,11 @@ def test_a_changed_patch_moves_the_branch_of_the_same_pull_request(desk: Desk) -
     (pull,) = desk.pulls()
     assert pull.head_sha == desk.branch() != first
     assert pull.issue.body == desk.body
-    assert (done.branch_was, done.pull_was, done.reference) == ("moved", "updated", "example/toy#1")
+    assert (done.branch_was, done.pull_request_was, done.pull_request) == (
+        "moved",
+        "updated",
+        "example/toy#1",
+    )
     (comment,) = pull.issue.comments
     assert done.comment.endswith(f"#issuecomment-{comment.id}")
     assert "v1 to v2" in comment.body
@@ -71,7 +75,7 @@ def test_text_that_a_person_changed_on_github_stays(desk: Desk) -> None:
     desk.body = "Other words.\n"
     (done,) = desk.open()
     assert pull.issue.body == "Better words.\n"
-    assert done.pull_was == "edited"
+    assert done.pull_request_was == "edited"
     assert "a person changed its title or body" in " ".join(done.notes)
     assert desk.github.count("PATCH", "/pulls/") == 0
 
@@ -83,7 +87,7 @@ def test_line_ends_of_github_are_no_change(desk: Desk) -> None:
     pull.issue.body = pull.issue.body.replace("\n", "\r\n").strip()
     desk.body = "New words.\n"
     (done,) = desk.open()
-    assert (done.pull_was, pull.issue.body) == ("updated", "New words.\n")
+    assert (done.pull_request_was, pull.issue.body) == ("updated", "New words.\n")
 
 
 def test_a_text_may_go_back_to_what_it_was(desk: Desk) -> None:
@@ -92,7 +96,7 @@ def test_a_text_may_go_back_to_what_it_was(desk: Desk) -> None:
     for body in ("Second.\n", first, "Second.\n"):
         desk.body = body
         (done,) = desk.open()
-        assert done.pull_was == "updated"
+        assert done.pull_request_was == "updated"
         assert desk.pulls()[0].issue.body == body
 
 

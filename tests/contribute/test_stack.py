@@ -38,9 +38,9 @@ def test_what_is_below_comes_first(desk: Desk) -> None:
 
 def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> None:
     lower, upper = desk.open("area", "unit")
-    assert lower.reference == "example/toy#1"
+    assert lower.pull_request == "example/toy#1"
     assert upper.waits_for == ("example/toy#1",)
-    assert [subject for _, subject in upper.commits] == ["First", "Second"]
+    assert [one.subject for one in upper.commits] == ["First", "Second"]
     # The same commits, so that GitHub takes the lower one off the upper when it is merged.
     assert upper.commits[0] == lower.commits[0]
     desk.assert_as_am("area")
@@ -95,7 +95,7 @@ def test_a_merged_one_below_leaves_only_the_upper(desk: Desk) -> None:
     desk.open("area")
     desk.github.merge(desk.pulls()[0], "squash")
     (upper,) = desk.open("unit")
-    assert [subject for _, subject in upper.commits] == ["Second"]
+    assert [one.subject for one in upper.commits] == ["Second"]
     assert "example/toy@main has all of area already" in upper.notes
 
 
@@ -104,7 +104,7 @@ def test_the_upper_one_follows_when_the_lower_is_merged_and_rewritten(desk: Desk
     desk.github.merge(desk.pulls()[0], "squash")
     (upper,) = desk.open("unit", up_to_date=True)
     assert upper.branch_was == "moved"
-    assert [subject for _, subject in upper.commits] == ["Second"]
+    assert [one.subject for one in upper.commits] == ["Second"]
 
 
 def test_nothing_new_in_a_stack_writes_nothing(desk: Desk) -> None:

@@ -42,7 +42,7 @@ def test_the_templates_that_come_along_hide_nothing(path: Path) -> None:
     # Without these a text would hide what was not done, or where its figures are from.
     for part in (
         "spec.problem",
-        "m.cause_and_change()",
+        "m.cause_and_change(",
         "m.open_ends(",
         "m.details(",
         "m.results(",
