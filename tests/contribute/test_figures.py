@@ -88,9 +88,9 @@ def test_two_records_that_differ_are_two_figures(toy: Toy, record: Path) -> None
         assert isinstance(seen, dict)
         told["executed"], seen["executed"], seen["not_executed"] = 1, [10], [11]
         for check in stages_of(details, "reproduce"):
-            lines = dig(check, "details", "witness")
-            if isinstance(lines, dict) and lines:
-                lines["src/toy/area.py"] = [10]
+            seen = dig(check, "details")
+            if isinstance(seen, dict) and seen.get("witness"):
+                seen["witness"] = {"src/toy/area.py": [10]}
 
     another(record, change)
     figures = gather(load_queue(toy.queue), "area")
