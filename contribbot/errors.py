@@ -42,12 +42,7 @@ class ExitCode(enum.IntEnum):
 
 
 class ContribbotError(Exception):
-    """Something that a user can act on.
-
-    Args:
-        message: One line that names the thing and the place.
-        hint: The next step, as an instruction. May be empty.
-    """
+    """Something that a user can act on."""
 
     exit_code: ExitCode = ExitCode.MACHINE
 
@@ -94,12 +89,7 @@ class MachineError(ContribbotError):
 
 
 class CommandError(MachineError):
-    """A program ended with a status that its caller did not expect.
-
-    Attributes:
-        returncode: The program's exit status (negative: killed by that signal).
-        stderr: What it wrote to standard error, decoded.
-    """
+    """A program ended with a status that its caller did not expect."""
 
     def __init__(self, message: str, *, returncode: int, stderr: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -140,11 +130,7 @@ class NotFoundError(GitHubError):
 
 
 class RefusedError(GitHubError):
-    """GitHub understood what was asked, and said no.
-
-    Attributes:
-        status: The HTTP status, such as 422.
-    """
+    """GitHub understood what was asked, and said no."""
 
     def __init__(self, message: str, *, status: int, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -128,14 +128,7 @@ _GONE: Final = ".gone"
 
 @dataclass(frozen=True)
 class Kept:
-    """A folder of entries that can be made again, and need not be kept for ever.
-
-    Attributes:
-        folder: The folder; need not be there.
-        entries: The glob pattern of its entries, files or whole folders.
-        marker: The file in an entry that is a folder whose time of change says when it
-            was last used; of a file, and of a folder without it, its own time does.
-    """
+    """A folder of entries that can be made again, and need not be kept for ever."""
 
     folder: Path
     entries: str = "*"

@@ -268,13 +268,7 @@ def remove_tree(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Completed:
-    """How a program ended.
-
-    Attributes:
-        returncode: Its exit status (negative: killed by that signal).
-        stdout: What it wrote to standard output.
-        stderr: What it wrote to standard error.
-    """
+    """How a program ended."""
 
     returncode: int
     stdout: bytes
@@ -456,17 +450,7 @@ _BY_SIGNAL: Final = 128
 
 @dataclass(frozen=True)
 class Supervised:
-    """How a program that may crash, hang or shout came to its end.
-
-    Attributes:
-        returncode: Its exit status (negative: killed by that signal).
-        timed_out: Whether it was killed for running past its limit.
-        flooded: Whether it was killed for writing more than was allowed.
-        starved: Whether the kernel killed it because memory had run out.
-        stuck: Whether it was killed and did not end: the kernel holds it.
-        output: Standard output and error together, as written.
-        seconds: Wall-clock time.
-    """
+    """How a program that may crash, hang or shout came to its end."""
 
     returncode: int
     timed_out: bool

@@ -120,16 +120,7 @@ _SHELF_MARKER: Final = "product.json"
 
 
 class Marker(Model):
-    """What is known of a finished product.
-
-    Attributes:
-        extension: The shared library, relative to the product's folder; or empty.
-        python: Folders for Python's path, relative to it.
-        sha256: Digest of the shared library, or empty.
-        seconds: How long it took to build.
-        log: SHA-256 of what the build wrote.
-        files: Size in bytes and time of change (ns) of each file that counts.
-    """
+    """What is known of a finished product."""
 
     extension: str = ""
     python: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -141,13 +132,7 @@ class Marker(Model):
 
 @dataclass(frozen=True)
 class Product:
-    """Something built, and still as it was built.
-
-    Attributes:
-        key: The digest of what it was built from.
-        folder: Where it lies.
-        marker: What is known of it.
-    """
+    """Something built, and still as it was built."""
 
     key: str
     folder: Path
@@ -167,14 +152,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Made:
-    """What a builder has put into a product's folder.
-
-    Attributes:
-        extension: The shared library, relative to the folder; or empty.
-        python: Folders for Python's path, relative to it.
-        seconds: How long it took.
-        log: SHA-256 of what the build wrote.
-    """
+    """What a builder has put into a product's folder."""
 
     seconds: float
     log: str
@@ -279,13 +257,7 @@ _CMAKE_LANGUAGES: Final = ("C", "CXX", "CUDA", "HIP")
 
 @dataclass(frozen=True)
 class Launcher:
-    """A compiler cache.
-
-    Attributes:
-        name: `ccache` or `sccache`.
-        program: Where it is.
-        env: What it is told.
-    """
+    """A compiler cache."""
 
     name: str
     program: Path

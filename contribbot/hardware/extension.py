@@ -32,12 +32,7 @@ _CODE: Final = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".hpp"
 
 @dataclass(frozen=True)
 class Layout:
-    """What is compiled, in a folder.
-
-    Attributes:
-        sources: The sources, relative to the folder.
-        include: The include roots, relative to it.
-    """
+    """What is compiled, in a folder."""
 
     sources: tuple[str, ...]
     include: tuple[str, ...]

@@ -58,15 +58,7 @@ _KILLED: Final = 128 + 9
 
 @dataclass(frozen=True)
 class Ran:
-    """How the commands of a build ended. At most one of the three complaints is there.
-
-    Attributes:
-        output: What they wrote, without the folders of this machine.
-        seconds: Wall-clock time.
-        error: What is wrong with what was built, in one line.
-        lacking: What this machine could not do: time, memory, disk.
-        crash: How a compiler crashed; that says neither.
-    """
+    """How the commands of a build ended. At most one of the three complaints is there."""
 
     output: str
     seconds: float

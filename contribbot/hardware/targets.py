@@ -24,22 +24,7 @@ _BARRIERS: Final = 16
 
 @dataclass(frozen=True)
 class Family:
-    """What targets of one kind have in common.
-
-    Attributes:
-        name: The architecture.
-        wavefront: Lanes of a wavefront, by default.
-        vgprs: Vector registers of a lane that the wavefronts of a SIMD share, for
-            wavefronts of the default size.
-        vgpr_granule: They are handed out in multiples of this.
-        waves: Wavefronts that a SIMD holds at most.
-        simds: SIMDs of a compute unit.
-        lds: Bytes of local data share of a compute unit.
-        fp8: The FP8 e4m3 format that code for it uses.
-        fp8_hardware: Whether it converts to that by instruction (`v_cvt_pk_fp8_f32`).
-        rdna: Whether compute units come in pairs (work-group processors), with
-            wavefronts of 32 or 64 lanes.
-    """
+    """What targets of one kind have in common."""
 
     name: str
     wavefront: Literal[32, 64]
@@ -55,13 +40,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Target:
-    """An AMD GPU target.
-
-    Attributes:
-        name: LLVM's name of it.
-        family: What it has in common with others.
-        llvm: The first LLVM release that compiles for it.
-    """
+    """An AMD GPU target."""
 
     name: str
     family: Family
@@ -70,18 +49,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Use:
-    """What a kernel takes of its compute unit.
-
-    Attributes:
-        vgprs: Vector registers of a lane; accumulation registers are among them where
-            they come out of the same file.
-        sgprs: Scalar registers of a wavefront.
-        lds: Bytes of local data share of a work-group that the compiler knows of;
-            what a launch adds is not here.
-        wavefront: Lanes of a wavefront.
-        workgroup: Work-items that a work-group may have.
-        wgp: Whether a work-group may spread over a work-group processor (RDNA).
-    """
+    """What a kernel takes of its compute unit."""
 
     vgprs: int
     sgprs: int

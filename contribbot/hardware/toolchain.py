@@ -390,15 +390,7 @@ _ROCM: Final = Path("/opt/rocm")
 
 @dataclass(frozen=True)
 class BuildTools:
-    """What compiles an extension.
-
-    Attributes:
-        kind: `cpp`: the host's C++ compiler alone; `cuda`: nvcc too; `hip`: hipcc too.
-        env: Variables that make cpp_extension use exactly these.
-        identity: What tells these compilers from others.
-        programs: Where they are.
-        missing: Why they cannot be used, or empty.
-    """
+    """What compiles an extension."""
 
     kind: Kind
     env: dict[str, str] = field(default_factory=dict)
@@ -409,13 +401,7 @@ class BuildTools:
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch that is installed; read without importing it, which takes a second.
-
-    Attributes:
-        version: Its release, with the local label.
-        cuda: The CUDA release that it was built with, or empty.
-        hip: The HIP release that it was built with, or empty.
-    """
+    """The torch that is installed; read without importing it, which takes a second."""
 
     version: str
     cuda: str

@@ -52,14 +52,7 @@ Expectation = Literal["fail-to-pass", "pass-to-pass"]
 
 
 class Stated(Model):
-    """What must happen on the base and on the patched tree.
-
-    Attributes:
-        expect: `fail-to-pass`: fails on the base for the stated reason and passes
-            on the patched tree. `pass-to-pass`: passes on both.
-        reason: Regular expression, searched in each failure on the base. Only for
-            fail-to-pass, and required there.
-    """
+    """What must happen on the base and on the patched tree."""
 
     expect: Expectation
     reason: Pattern = ""
@@ -78,11 +71,7 @@ class Stated(Model):
 
 
 class Needy(Model):
-    """Something that runs only where what it needs is there.
-
-    Attributes:
-        requires: One hardware target and any number of `python:MODULE`.
-    """
+    """Something that runs only where what it needs is there."""
 
     requires: Annotated[tuple[Requirement, ...], Field(strict=False, min_length=1)] = ("cpu",)
 
@@ -109,15 +98,6 @@ class Check(Stated, Needy):
 
     Every test of the file must do what `expect` says; `reason` is searched in
     `ExceptionType: message`.
-
-    Attributes:
-        name: How outcomes call it.
-        file: The file in `checks/`.
-        build: The `[[build]]` whose product it loads, or empty.
-        timeout: Seconds that one run may take.
-        env: Environment variables for it.
-        kernels: Regular expressions; each must be found in the name of a kernel that ran
-            on the GPU under the patched tree.
     """
 
     name: Name
@@ -170,11 +150,7 @@ DtypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Hipify(Stated):
-    """What the upstream's hipify step must do.
-
-    Attributes:
-        sources: Sources that are hipified beyond those that the patch touches.
-    """
+    """What the upstream's hipify step must do."""
 
     expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
     sources: TreePaths = ()
@@ -185,27 +161,6 @@ class Compile(Stated):
 
     `reason` is searched in the base's failure: the compiler's first error, or the
     expectation that the base's listing does not meet.
-
-    Attributes:
-        name: How outcomes call it.
-        kind: `hip`: a C++ source; `triton`: a function under `triton.jit`.
-        source: The file in the tree.
-        targets: The AMD targets.
-        kernels: A regular expression; only kernels whose demangled name it is
-            found in count. Empty: all.
-        instructions: Mnemonics, without encoding (`_e32`, `_e64`, …), that every counted
-            kernel that does anything must hold, by target.
-        fewer_instructions: Targets for which the patched kernels must have fewer
-            instructions in all, and none of them more.
-        no_spills: Whether the patched kernels may not spill more than the base's.
-        include: Include roots in the tree, beside the upstream's.
-        defines: Macros, as `NAME` or `NAME=VALUE`, beside the upstream's.
-        timeout: Seconds that one compile may take.
-        function: kind triton: the function.
-        signature: kind triton: the type of each parameter, such as `*bf16`, `i32`,
-            `constexpr`; `:16` behind it: a multiple of 16.
-        constants: kind triton: the value of each constexpr.
-        num_warps: kind triton: wavefronts a program.
     """
 
     name: Name
@@ -235,14 +190,7 @@ class Compile(Stated):
 
 
 class Numerics(Check):
-    """A check whose results are judged against a reference of higher precision.
-
-    Attributes:
-        fudge: How many times the error of a same-precision reference is allowed.
-        floor: The absolute error below which that reference's own error is not
-            believed; one number, or one for each dtype.
-        why: Why these, in words.
-    """
+    """A check whose results are judged against a reference of higher precision."""
 
     fudge: Positive
     floor: Positive | dict[DtypeName, Positive]
@@ -250,21 +198,7 @@ class Numerics(Check):
 
 
 class Bench(Needy):
-    """A bench file, measured on the base and on the patched tree in turns.
-
-    Attributes:
-        name: How outcomes call it.
-        file: The file in `checks/`.
-        build: The `[[build]]` whose product it loads, or empty.
-        cases: A regular expression; only cases whose name it is found in count. Empty: all.
-        at_least: What the base's time divided by the patched tree's must reach, in every case.
-        memory_at_most: What the patched tree's peak memory divided by the base's may
-            reach; only on a GPU.
-        rounds: Measurements of each side at first, over three pairs of processes; up to six times
-            as many when they do not decide.
-        timeout: Seconds that the whole may take.
-        env: Environment variables for it.
-    """
+    """A bench file, measured on the base and on the patched tree in turns."""
 
     name: Name
     file: BenchFile
@@ -284,22 +218,7 @@ class Bench(Needy):
 
 
 class Build(Stated):
-    """Something that is compiled from the base and from the patched tree, for checks to load.
-
-    Attributes:
-        name: How checks call it.
-        way: `extension`: these sources alone, with torch's cpp_extension. `full`:
-            the upstream's own recipe.
-        sources: extension: sources in the tree.
-        binding: extension: the file in `checks/` that registers the kernels.
-        include: extension: include roots in the tree.
-        defines: extension: macros.
-        flags: extension: flags for what compiles the kernels (nvcc, hipcc; for cpu the
-            C++ compiler). Of these `-std=` and `-O` reach the C++ compiler too.
-        targets: The hardware that it is built for.
-        timeout: Seconds that one side may take. By default half an hour, and what the
-            recipe says for `full`.
-    """
+    """Something that is compiled from the base and from the patched tree, for checks to load."""
 
     name: Name
     way: Literal["extension", "full"]

@@ -54,13 +54,7 @@ TODO: Final = "TODO: "
 
 
 class Expiry(Model):
-    """A condition under which a patch is no longer needed. Exactly one is given.
-
-    Attributes:
-        release: The upstream's release that carries the change.
-        dependency: A requirement (PEP 508) that, once met, makes it unnecessary.
-        pull_request: The upstream PR that replaces it.
-    """
+    """A condition under which a patch is no longer needed. Exactly one is given."""
 
     release: Tag | None = None
     dependency: Line | None = None
@@ -74,24 +68,7 @@ class Expiry(Model):
 
 
 class Contribution(Model):
-    """What a pull request needs beside the patch. No digest of proof holds it.
-
-    Attributes:
-        issue: The issue that it fixes; one that is only near goes into `related`.
-        branch: The branch in the fork. Left out: `contribbot/` and the patch's name.
-        labels: Labels, beside those that the upstream's rules name.
-        docs: The documentation that it changes, or `none needed: ` and why.
-        ai: How AI was used (Markdown).
-        words: What the person who opens it says of it, in their own words (Markdown).
-        breaking: What stops working for users, or why nothing does (Markdown).
-        different: Other pull requests, and why this one is different from each.
-        records: Where the queue's files can be read, such as its page of a branch on GitHub:
-            the text links each record to its file there.
-        model_evaluation: What the person who opens it says of a model that they evaluated
-            (Markdown). No record is of it.
-        summary: What changes for whom, in two lines (Markdown). Left out: `problem`'s start.
-        claims: What is better now, a line each (Markdown), with figures as templates have them.
-    """
+    """What a pull request needs beside the patch. No digest of proof holds it."""
 
     issue: Reference | None = None
     branch: BranchName | None = None
@@ -122,25 +99,6 @@ class PatchSpec(Model):
     A patch that is being written may lack everything that a finished one has: files,
     prose, proof. It loads, and says what is missing (`unproved`, `unwritten`); that
     nothing proves it is for `verify` to say, and to say no.
-
-    Attributes:
-        title: The title of the pull request.
-        upstream: Which upstream.
-        pin: The tag of the pin that it stands on.
-        depends_on: Patches that must be applied below it.
-        files: Every path that it may touch; none while it has no commits.
-        related: Issues and pull requests that a reader should know.
-        problem: What is wrong (Markdown).
-        root_cause: Why (Markdown).
-        solution: What the patch does about it (Markdown).
-        expires_when: Conditions of which any makes it unnecessary.
-        checks: Tests that prove it.
-        hipify: What the upstream's hipify step must do.
-        compile: Kernels that are compiled for AMD targets.
-        build: What is compiled for the checks to load.
-        numerics: Checks that are judged against a reference of higher precision.
-        bench: What its speed must be.
-        contribution: What its pull request needs.
     """
 
     title: Line
@@ -214,12 +172,7 @@ class PatchSpec(Model):
 
 
 class QueueSpec(Model):
-    """The content of `queue.toml`.
-
-    Attributes:
-        order: The patches, in the order in which they are applied and shown.
-        pins: The bases that they stand on; several per upstream are allowed.
-    """
+    """The content of `queue.toml`."""
 
     order: Names
     pins: Annotated[tuple[Pin, ...], Field(strict=False)]
@@ -236,12 +189,7 @@ class QueueSpec(Model):
 
 @dataclass(frozen=True)
 class PatchFile:
-    """One `NNNN-*.patch`, as bytes: upstream's content need not be UTF-8.
-
-    Attributes:
-        name: File name.
-        content: Its bytes.
-    """
+    """One `NNNN-*.patch`, as bytes: upstream's content need not be UTF-8."""
 
     name: str
     content: bytes
@@ -249,17 +197,7 @@ class PatchFile:
 
 @dataclass(frozen=True)
 class Patch:
-    """A patch of the queue with all that it consists of.
-
-    Attributes:
-        name: Its folder's name.
-        folder: Where it lies.
-        spec: Its `patch.toml`.
-        pin: The pin that it stands on.
-        upstream: The upstream that it goes to.
-        files: Its `NNNN-*.patch` files, in order; none while nothing is committed to it.
-        support: The files of `checks/` (checks and what they import), by relative path.
-    """
+    """A patch of the queue with all that it consists of."""
 
     name: str
     folder: Path

@@ -31,27 +31,6 @@ class HipifyRecipe(Model):
 
     The script is given the sources, by their paths in the tree, after the other
     arguments. It runs in an empty folder that stands for the build's, or in the tree.
-
-    Attributes:
-        script: The script in the tree, in Python.
-        arguments: What it is given before the sources. `{project}` is the project's
-            folder in the tree, `{output}` the folder of the same path in the build.
-        build_file: The file in the tree that says where the build runs it, or empty.
-        in_tree: A regular expression; where it is found in that file, the script runs
-            in the tree.
-        project: The folder in the tree that it copies and rewrites; also the root
-            of what its files include.
-        suffixes: Sources that it is given.
-        cuda_sources: Regular expressions over the paths of sources that the upstream
-            builds for CUDA alone: a patch that touches one need not have it hipified.
-        renames: How the build derives the path of an output from that of a source:
-            regular expressions and the texts that take the place of each match, in order.
-        cuda_only: Regular expressions over the names of headers that no hipified
-            file may include.
-        defined: Macros that are defined when the outputs are compiled.
-        undefined: Macros that are not.
-        module: The Python module that the script cannot do without.
-        timeout: Seconds that the script may take.
     """
 
     script: TreePath
@@ -72,14 +51,7 @@ class HipifyRecipe(Model):
 
 
 class CompileRecipe(Model):
-    """How the upstream's HIP sources are compiled.
-
-    Attributes:
-        include: Include roots in the tree (hipified, where there is a hipify step).
-        defines: Macros.
-        standard: The C++ standard.
-        torch: Whether torch's headers are needed.
-    """
+    """How the upstream's HIP sources are compiled."""
 
     include: TreePaths = ()
     defines: Lines = ()
@@ -92,19 +64,6 @@ class BuildRecipe(Model):
 
     In commands and variables `{tree}` (the copy), `{python}`, `{jobs}`, `{target}`
     and `{version}` (the pin's tag without its `v`) are filled in.
-
-    Attributes:
-        targets: The hardware that it builds for.
-        folder: Where in the copy of the tree the commands run.
-        commands: Programs with their arguments, run one after the other.
-        env: Environment variables.
-        requires: Programs that must be on PATH, and `python:MODULE`.
-        needs: Paths that the tree must hold; a release's archive may lack some.
-        python: Folders of the copy that go on Python's path afterwards.
-        extension: A shared library in the copy that checks load, or empty.
-        discard: Folders of the copy that nothing needs afterwards.
-        takes: How long it takes, in words.
-        timeout: Seconds that it may take.
     """
 
     targets: Annotated[tuple[Target, ...], Field(strict=False, min_length=1)]
@@ -149,15 +108,7 @@ _TEST_NAME: Final = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
 class SdistSource(Model):
-    """A release's source archive, from the package index that pip is configured for.
-
-    Attributes:
-        distribution: The project's name on the index.
-        version: The release.
-        sha256: Digest of the archive; anything else is refused.
-        root: The folder of the upstream's repository that the archive holds
-            (SGLang's holds `python/`). Empty: the whole repository.
-    """
+    """A release's source archive, from the package index that pip is configured for."""
 
     kind: Literal["sdist"]
     distribution: Distribution
@@ -167,19 +118,7 @@ class SdistSource(Model):
 
 
 class WheelSource(Model):
-    """The Python files of a release's wheel, from the package index that pip is configured for.
-
-    Attributes:
-        distribution: The project's name on the index.
-        version: The release.
-        sha256: Digest of the wheel; anything else is refused.
-        tags: The end of the wheel's file name, that tells a release's wheels apart
-            (PyPA specification "Binary distribution format"). The wheel is read, not
-            installed, so it may be one for another platform.
-        packages: The top-level folders to take.
-        root: The folder of the upstream's repository that these folders are in
-            (SGLang's: `python`). Empty: the repository's top.
-    """
+    """The Python files of a release's wheel, from the package index that pip is configured for."""
 
     kind: Literal["wheel"]
     distribution: Distribution
@@ -191,27 +130,14 @@ class WheelSource(Model):
 
 
 class GitSource(Model):
-    """A tag or commit of a git repository, fetched shallow.
-
-    Attributes:
-        remote: A URL that git can fetch from. Empty: the upstream's repository
-            on the server that `GITHUB_SERVER_URL` names.
-    """
+    """A tag or commit of a git repository, fetched shallow."""
 
     kind: Literal["git"]
     remote: Line | Literal[""] = ""
 
 
 class InstalledSource(Model):
-    """The Python files of an installed distribution, each checked against its RECORD.
-
-    Attributes:
-        distribution: The installed project.
-        version: The release that must be installed (a local label such as
-            `+cpu` or `+rocm6.4` on the installed one is accepted).
-        packages: The top-level folders to take, as the wheel and the
-            repository both name them (`torch`).
-    """
+    """The Python files of an installed distribution, each checked against its RECORD."""
 
     kind: Literal["installed"]
     distribution: Distribution
@@ -230,14 +156,7 @@ SOURCE_KINDS: Final = frozenset({"sdist", "wheel", "git", "installed"})
 
 
 class Pin(Model):
-    """The exact base that patches stand on.
-
-    Attributes:
-        upstream: Which upstream.
-        tag: The release's tag in the upstream's repository.
-        commit: The commit that the tag names, where known; the git source enforces it.
-        sources: Where the tree can come from, tried in this order.
-    """
+    """The exact base that patches stand on."""
 
     upstream: Name
     tag: Tag
@@ -259,13 +178,7 @@ class Pin(Model):
 
 
 class CommitRules(Model):
-    """What an upstream asks of every commit.
-
-    Attributes:
-        sign_off: Whether a `Signed-off-by` trailer is required (DCO).
-        subject_pattern: A regular expression that the subject must match, or empty.
-        subject_max: The longest subject, in characters; 0: any length.
-    """
+    """What an upstream asks of every commit."""
 
     sign_off: bool = False
     subject_pattern: Pattern = ""
@@ -282,17 +195,7 @@ def _names_the_version(tag: str) -> str:
 
 
 class ReleaseRecipe(Model):
-    """Where an upstream's releases are, and what of the repository their files hold.
-
-    Attributes:
-        distribution: Its name on package indexes.
-        tag: How its repository names the tag of a release, with `{version}` in it.
-        root: The folder of the repository that a source archive holds (SGLang's holds
-            `python/`). Empty: the whole repository.
-        packages: The top-level folders of a wheel that the repository has too. Empty:
-            wheels are of no use.
-        wheel_root: The folder of the repository that these folders are in. Left out: `root`.
-    """
+    """Where an upstream's releases are, and what of the repository their files hold."""
 
     distribution: Distribution
     tag: Annotated[str, AfterValidator(_names_the_version)] = "v{version}"
@@ -315,23 +218,7 @@ class ReleaseRecipe(Model):
 
 
 class Upstream(Model):
-    """A project that patches go to.
-
-    Attributes:
-        name: Its short name.
-        repository: `owner/name` on GitHub.
-        python_roots: Folders of its tree that go on Python's path, in order.
-        tests: Prefixes of the paths that hold its tests.
-        commits: What it asks of a commit.
-        overlay: Packages of which the tree holds the Python files alone: the
-            installed package runs, with the tree's files over its own.
-        hipify: Its own hipify step.
-        compile: How its HIP sources are compiled.
-        build: Its own way to build all of itself.
-        release: Where its releases are. It says where another pin can come from and
-            nothing of a pin that is there, so that no digest of an upstream holds it:
-            evidence and remembered outcomes stay what they are when it changes.
-    """
+    """A project that patches go to."""
 
     name: Name
     repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]

@@ -58,14 +58,7 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Record:
-    """A file of evidence and what it is worth.
-
-    Attributes:
-        path: The file.
-        state: What it is worth.
-        why: One line.
-        statement: Its content, where it can be read.
-    """
+    """A file of evidence and what it is worth."""
 
     path: Path
     state: State
