@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -172,18 +172,21 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
         if details.tool_sha256 == tool_digest():
             return State.TAMPERED, problem
         return State.STALE, f"another contribbot made it, and this one disagrees: {problem}"
-    if moved := _moved(patch, details):
-        return State.STALE, moved
     return State.FRESH, f"{details.verdict} on {details.machine.slug}"
 
 
-def _moved(patch: Patch, details: Details) -> str:
-    """Say that a pin names another commit now than a record is about, or nothing."""
+def compare_with_remote(queue: Queue, record: Record) -> Record:
+    """Return a record as it is with what the pin's remote says now: its tag may have moved."""
+    if record.state is not State.FRESH or record.statement is None:
+        return record
+    details = record.statement.predicate.contribbot
+    patch = queue.patch(details.patch)
     source = next((one.details for one in details.stages if one.stage == "source"), {})
     known = pinned_commit(patch.pin, patch.upstream, str(source.get("kind")))
     if known in {None, source.get("commit")}:
-        return ""
-    return f"{patch.pin.title} is commit {str(known)[:12]} now, not {source.get('commit')!s:.12}"
+        return record
+    why = f"{patch.pin.title} is commit {known!s:.12} now, not {source.get('commit')!s:.12}"
+    return replace(record, state=State.STALE, why=why)
 
 
 def missing(queue: Queue, records: list[Record]) -> list[str]:
