@@ -26,7 +26,7 @@ def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = Fal
 @app.command("check")
 @command
 def check(context: typer.Context, as_json: JsonOption = False) -> int:
-    """Tell fresh records from stale, tampered and foreign ones; exit with 1 unless all are fresh."""
+    """Tell fresh records from stale, tampered and foreign ones; exit 1 unless all are fresh."""
     queue = open_queue(context)
     records = [compare_with_remote(queue, one) for one in read_records(queue, queue.evidence)]
     print_report(RecordList.of(queue, records), check_lines(queue, records), as_json=as_json)

@@ -34,7 +34,6 @@ from contribbot.model.evidence import (
     seal_of,
 )
 from contribbot.model.history import RetiredEvent
-from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified, tool_digest
