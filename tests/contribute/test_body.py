@@ -545,7 +545,9 @@ def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
     for stage in document["predicate"]["contribbot"]["stages"]:
         for side in ("base", "again"):
             for failure in stage["details"].get(side, {}).get("failed", []):
-                failure["message"] += ": file or directory not found: tests/test_area.py"
+                first, _, rest = failure["message"].partition("\n")
+                lacks = f"{first}: file or directory not found: tests/test_area.py"
+                failure["message"] = f"{lacks}\n{rest}"
     document["contribbot_seal"] = seal_of(document)
     record.write_text(json.dumps(document))
     assert "| `red` | CPU | 2 fail | 2 pass |" in make_body(load_queue(known.queue), "area").text

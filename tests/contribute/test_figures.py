@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from contribbot.contribute.body import make_body, rules_of
 from contribbot.contribute.figures import gather, grid_of, not_run
 from contribbot.contribute.reproducer import make_reproducer
-from contribbot.errors import NotProvedError
 from contribbot.model.evidence import Statement, seal_of
 from contribbot.queue.load import load_queue
 from tests.conftest import dig
@@ -209,12 +208,3 @@ def test_a_report_names_the_machine_that_it_quotes(tmp_path: Path) -> None:
     report = make_reproducer(load_queue(tmp_path), "stable-softmax").report
     assert "Processor `Another`, no GPU, torch 2.13.0+cpu" in report
     assert "seal" not in report
-
-
-def test_a_record_that_cannot_be_read_asks_for_another(tmp_path: Path) -> None:
-    def change(details: dict[str, JsonValue]) -> None:
-        details_of(stages_of(details, "bench")[0])["cases"] = [{"case": "x"}]
-
-    another(real_copy(tmp_path, "rmsnorm") / "x86_64-cpu-57ede66c.json", change)
-    with pytest.raises(NotProvedError, match=r"bench cases\.0\.base: not as contribbot writes it"):
-        gather(load_queue(tmp_path), "rmsnorm")

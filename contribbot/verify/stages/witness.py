@@ -39,10 +39,13 @@ class WitnessStage:
             "tests": list(job.patch.upstream.tests),
             "witness": here,
         }
-        side, statements = job.witnesses()
-        starts = {path: [one.lines.start for one in own] for path, own in statements.items()}
-        deleted = side == job.trees.base
-        return Unit(target, inputs, lambda: add_up(starts, here, deleted=deleted))
+        return Unit(target, inputs, lambda: _look(job, here))
+
+
+def _look(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
+    side, statements = job.witnesses()
+    starts = {path: [one.lines.start for one in own] for path, own in statements.items()}
+    return add_up(starts, witnessed, deleted=side == job.trees.base)
 
 
 def add_up(
