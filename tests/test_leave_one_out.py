@@ -101,8 +101,6 @@ def test_the_table_says_it_in_words(toy: Toy, program: Program) -> None:
     assert rows[0] == "area  without helper   2 no longer pass, 2 still do"
     broken = "the patched tree imports what is not installed here: "
     assert rows[1].startswith(f"  reproduce red cpu: {broken}")
-        "  reproduce red cpu: the patched tree imports what is not installed here: "
-    )
     assert rows[2].startswith("  witness cpu: 0 of 1 added statements ran")
     assert rows[3] == (
         "area  without comment  all 4 still pass: it contributes nothing that was seen"
