@@ -139,11 +139,14 @@ def test_a_memory_fault_that_a_patch_causes_refutes_it(toy: Toy) -> None:
     assert FAULT in str(dig(found.details, "patched", "suspected", "said"))
 
 
-@pytest.mark.parametrize(("fit", "outcome"), [(9, "failed"), (1, "unavailable")])
+# To refute, the base must be done in a tenth of the limit, also on a machine that is busy.
+@pytest.mark.parametrize(
+    ("fit", "outcome", "limit"), [(9, "failed", 60), (1, "unavailable", 8)]
+)  # fmt: skip
 def test_a_hang_is_the_runners_where_a_known_good_kernel_does_not_run_either(
-    toy: Toy, fit: int, outcome: str
+    toy: Toy, fit: int, outcome: str, limit: int
 ) -> None:
-    found = outcome_of(toy, HANGS_WHEN_PATCHED, Counted(fit), "timeout = 8")
+    found = outcome_of(toy, HANGS_WHEN_PATCHED, Counted(fit), f"timeout = {limit}")
     assert found.outcome == outcome
     told = found.details.get("runner_fault")
     assert told is None if fit > 1 else dig(told, "kind") == "gpu-hung"
