@@ -20,6 +20,7 @@ from contribbot.cli.options import (
     command,
     open_queue,
     print_json,
+    print_notes,
     print_report,
 )
 from contribbot.errors import ExitCode, UsageError
@@ -73,8 +74,7 @@ def body(
         print_json(made)
     elif output is None:
         typer.echo(made.text, nl=False)
-    for line in note_lines(made):
-        typer.echo(line, err=True)
+    print_notes(note_lines(made))
     return 0
 
 

@@ -27,6 +27,10 @@ P = ParamSpec("P")
 
 #: The patch that a command is about, and its `--json`: the same words everywhere.
 PatchArgument = Annotated[str, typer.Argument(help="Name of a patch, or its folder.")]
+PatchesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Names of patches, or their folders.", show_default="all"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -134,6 +138,12 @@ def print_report(document: BaseModel, lines: Iterable[str], *, as_json: bool) ->
         return
     for line in lines:
         typer.echo(line)
+
+
+def print_notes(lines: Iterable[str]) -> None:
+    """Write what is said beside the output to standard error."""
+    for line in lines:
+        typer.echo(line, err=True)
 
 
 def print_json(model: BaseModel) -> None:

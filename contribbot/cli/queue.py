@@ -16,6 +16,7 @@ from contribbot.cli.options import (
     command,
     open_queue,
     print_json,
+    print_notes,
     print_report,
     settings_of,
 )
@@ -154,12 +155,10 @@ def export(
             progress=lines.download(),
         )
     if done.conflicts:
-        for line in conflict_text([conflict.side for conflict in done.conflicts]):
-            typer.echo(line, err=True)
+        print_notes(conflict_text([conflict.side for conflict in done.conflicts]))
         return 1
     write_export(files, output, stdout=sys.stdout.buffer)
-    for line in export_lines(done, form.value):
-        typer.echo(line, err=True)
+    print_notes(export_lines(done, form.value))
     return 0
 
 
@@ -216,8 +215,7 @@ def _abort(queue: Queue, name: str, *, force: bool, as_json: bool) -> int:
     if lost:
         tree = find_tree(queue, name)
         path = tree.path if tree is not None else Path()
-        for line in lost_lines(name, path, lost):
-            typer.echo(line, err=True)
+        print_notes(lost_lines(name, path, lost))
         if sys.stdin.isatty() and not as_json and _confirmed():
             lost = abort(queue, name, force=True)
         else:

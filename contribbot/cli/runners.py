@@ -12,10 +12,12 @@ import typer
 from contribbot.cli import show_runners as show
 from contribbot.cli.options import (
     JsonOption,
+    PatchesArgument,
     command,
     live_lines,
     open_queue,
     print_json,
+    print_notes,
     print_report,
 )
 from contribbot.cli.output import append_summary
@@ -33,10 +35,7 @@ from contribbot.runners.plan import make_plan
 @command
 def matrix(
     context: typer.Context,
-    patches: Annotated[
-        list[str] | None,
-        typer.Argument(help="Names of patches, or their folders.", show_default="all"),
-    ] = None,
+    patches: PatchesArgument = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also run what a fresh record answers.")
     ] = False,
@@ -208,20 +207,15 @@ def dispatch(
             with show.telling(say, stderr=as_json) as told:
                 ended = sender.watch(run_id, every=every, told=told)
         except KeyboardInterrupt:
-            _tell_left(show.left_lines(sender) or ["nothing was started"])
+            print_notes(show.left_lines(sender) or ["nothing was started"])
             return ExitCode.INTERRUPTED
         except ContribbotError:
-            _tell_left(show.left_lines(sender))
+            print_notes(show.left_lines(sender))
             raise
     say(show.over_lines(ended, sender.named))
     if as_json:
         print_json(ended)
     return ended.exit_code
-
-
-def _tell_left(lines: list[str]) -> None:
-    for line in lines:
-        typer.echo(line, err=True)
 
 
 def _start(sender: Sender, wanted: Selection, say: Callable[[list[str]], None]) -> int:

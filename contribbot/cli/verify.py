@@ -12,6 +12,7 @@ import typer
 from contribbot.cli.options import (
     JsonOption,
     PatchArgument,
+    PatchesArgument,
     command,
     live_lines,
     open_queue,
@@ -120,10 +121,7 @@ def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) ->
 @command
 def status(
     context: typer.Context,
-    patches: Annotated[
-        list[str] | None,
-        typer.Argument(help="Names of patches, or their folders.", show_default="all"),
-    ] = None,
+    patches: PatchesArgument = None,
     against: Annotated[
         str | None,
         typer.Option(metavar="TAG", help="Ask what this release (or newest) makes of them."),
