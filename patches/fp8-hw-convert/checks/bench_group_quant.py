@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -42,15 +43,24 @@ class _Shape:
 
 def cases() -> Iterator[bench.Case]:
     """Yield the cases; 8192x7168 in bfloat16 is the one that the patch is about."""
-    tokens = [_Shape(rows, 7168) for rows in (1, 64, 512, 2048, 8192, 16384)]
-    widths = [_Shape(8192, 2048), _Shape(4096, 18432), _Shape(1000, 5376)]
-    others = [_Shape(8192, 7168, 64), _Shape(8192, 7168, 256)]
-    others += [_Shape(8192, 7168, 128, FP16), _Shape(8192, 7168, 128, FP32)]
-    for shape in (*tokens, *widths, *others):
-        yield shape.case("fp8", partial(fp8, group_size=shape.group))
-    large = _Shape(8192, 7168)
-    yield large.case("fp8 ue8m0", partial(fp8, group_size=128, ue8m0=True))
-    yield large.case("fp8 column-major", partial(fp8, group_size=128, column_major=True))
-    yield large.case("int8", partial(int8, group_size=128))
-    for shape in (_Shape(64, 7168), large, _Shape(8192, 7168, 32)):
-        yield shape.case("packed", partial(packed, group_size=shape.group))
+    for rows in (1, 64, 512, 2048, 8192, 16384):
+        yield _Shape(rows, 7168).case("fp8", partial(fp8, group_size=128))
+    for shape in (_Shape(8192, 2048), _Shape(4096, 18432), _Shape(1000, 5376)):
+        yield shape.case("fp8", partial(fp8, group_size=128))
+    for group in (32, 64, 256):
+        for rows in (1, 64, 2048, 8192):
+            yield _Shape(rows, 7168, group).case("fp8", partial(fp8, group_size=group))
+    for dtype, group in itertools.product((FP16, FP32), (32, 64, 128, 256)):
+        shape = _Shape(8192, 7168, group, dtype)
+        yield shape.case("fp8", partial(fp8, group_size=group))
+    for group in (32, 64, 128, 256):
+        shape = _Shape(8192, 7168, group)
+        yield shape.case("fp8 ue8m0", partial(fp8, group_size=group, ue8m0=True))
+        yield shape.case("int8", partial(int8, group_size=group))
+        for rows in (1, 64, 8192):
+            shape = _Shape(rows, 7168, group)
+            yield shape.case("fp8 column-major", partial(fp8, group_size=group, column_major=True))
+    # Not a power of two: the shared-memory kernel.
+    yield _Shape(8192, 6144, 192).case("fp8", partial(fp8, group_size=192))
+    for rows, group in itertools.product((1, 64, 8192), (32, 128)):
+        yield _Shape(rows, 7168, group).case("packed", partial(packed, group_size=group))

@@ -48,7 +48,7 @@ def _assert_same(seen: tuple[torch.Tensor, torch.Tensor], expected: Quantized) -
 @shapes
 @contents
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("group_size", [64, 128, 256])
+@pytest.mark.parametrize("group_size", [32, 64, 128, 256])
 @pytest.mark.parametrize("scales", ["float", "power of two"])
 def test_fp8(
     shape: tuple[int, int], content: str, dtype: torch.dtype, group_size: int, scales: str
@@ -65,7 +65,7 @@ def test_fp8(
 @shapes
 @contents
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("group_size", [64, 128])
+@pytest.mark.parametrize("group_size", [32, 64, 128, 256])
 def test_int8(shape: tuple[int, int], content: str, dtype: torch.dtype, group_size: int) -> None:
     x = _draw(shape, dtype, content)
     expected = quantize(x, group_size, INT8)

@@ -26,7 +26,7 @@ GRID = Grid(
         "dtype": [torch.float16, torch.bfloat16, torch.float32],
         "shape": [(1, 128), (7, 384), (64, 1536)],
         "layout": ["contiguous", "offset", "misaligned"],
-        "group": [64, 128, 256],
+        "group": [32, 64, 96, 128, 256],
         "ue8m0": [False, True],
         "std": [1e-3, 300.0],
     },
