@@ -24,7 +24,7 @@ from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import Stack, land
+from contribbot.queue.stack import PatchStack, land
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 #: Headers that say how the rest of a mail is to be read.
@@ -84,7 +84,7 @@ def export_bytes(
     patches, added = _selected(queue, names, alone=alone)
     landed = land(queue, patches[0].pin, progress=progress)
     with run_folder() as scratch, landed.store.exclusive():
-        export = _stack(Stack(queue, landed, scratch), patches, added)
+        export = _stack(PatchStack(queue, landed, scratch), patches, added)
         if export.conflicts:
             return export, {}
         if form == "quilt":
@@ -114,7 +114,7 @@ def _selected(
     return chosen, tuple(patch.name for patch in chosen if patch.name not in names)
 
 
-def _stack(stack: Stack, patches: Sequence[Patch], added: tuple[str, ...]) -> Export:
+def _stack(stack: PatchStack, patches: Sequence[Patch], added: tuple[str, ...]) -> Export:
     """Put the patches on each other; below the first is what all of them are exported without."""
     pin, names = patches[0].pin.title, tuple(patch.name for patch in patches)
     queue = stack.queue

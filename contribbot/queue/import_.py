@@ -26,7 +26,7 @@ from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Draft, Wish, add, settle
-from contribbot.queue.stack import Stack, land
+from contribbot.queue.stack import PatchStack, land
 from contribbot.queue.transaction import transaction
 
 #: Length of the object ids that stores have.
@@ -570,7 +570,7 @@ def _make(
     landed = land(queue, draft.pin, progress=progress)
     store, pin = landed.store, draft.pin.title
     with store.exclusive():
-        stack = Stack(queue, landed, scratch)
+        stack = PatchStack(queue, landed, scratch)
         below = stack.chain(landed.commit, _below(queue, draft))
         if below.why:
             raise QueueError(below.why, hint="mend it first: contribbot verify shows the sides")
