@@ -88,9 +88,7 @@ def test_feed_reports_what_the_program_said(tmp_path: Path) -> None:
 def test_supervise_ends_a_program_that_closes_its_output_and_stays(tmp_path: Path) -> None:
     ended = process.supervise(
         ["sh", "-c", "exec >&- 2>&-; sleep 9"],
-        cwd=tmp_path,
-        env=process.clean_environment(),
-        timeout=0.5,
-    )
+        cwd=tmp_path, env=process.clean_environment(), timeout=0.5,
+    )  # fmt: skip
     assert ended.timed_out
     assert ended.seconds < 5
