@@ -73,8 +73,7 @@ def readers() -> list[Path]:
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
     """Return the name under which a result is remembered."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
-    told = json.dumps([content, *command, identity, _own_digest()])
-    return hashlib.sha256(told.encode()).hexdigest()
+    return build_key([content, *command, identity, _own_digest()])
 
 
 def _path(key: str) -> Path:
@@ -185,15 +184,15 @@ def find(key: str) -> Product | None:
 def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
     """Build a product unless it is there; of several who want it, one builds."""
     with lock(_place(key).with_suffix(".lock"), "a build"):
-        if product := find(key):
-            return product
+        if known := find(key):
+            return known
         folder = _place(key)
         process.remove_tree(folder)
         folder.mkdir()
         try:
-            made = build(folder)
-            if made is not None:
-                _seal(folder, made)
+            product = build(folder)
+            if product is not None:
+                _seal(folder, product)
         finally:
             if not (folder / _SHELF_MARKER).is_file():
                 process.remove_tree(folder)
@@ -204,21 +203,21 @@ def _place(key: str) -> Path:
     return cache_folder() / "builds" / key
 
 
-def _seal(folder: Path, made: Made) -> None:
+def _seal(folder: Path, product: Made) -> None:
     """Note what is there, and that it is all there."""
     counted, digest = [], ""
-    if made.extension:
-        counted = [folder / made.extension]
+    if product.extension:
+        counted = [folder / product.extension]
         digest = hashlib.sha256(counted[0].read_bytes()).hexdigest()
-    for root in made.python:
+    for root in product.python:
         for parent, _folders, names in os.walk(folder / root):
             counted += [Path(parent, name) for name in names]
     marker = Marker(
-        extension=made.extension,
-        python=made.python,
+        extension=product.extension,
+        python=product.python,
         sha256=digest,
-        seconds=round(made.seconds, 3),
-        log=made.log,
+        seconds=round(product.seconds, 3),
+        log=product.log,
         files={path.relative_to(folder).as_posix(): _stamp(path) for path in counted},
     )
     write_atomically(folder / _SHELF_MARKER, marker.model_dump_json().encode())
