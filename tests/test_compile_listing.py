@@ -121,7 +121,7 @@ def test_occupancy_is_what_clang_19_says(clang: Toolchain, tmp_path: Path, targe
 
     kernels = read(clang, tmp_path, text, target).kernels
 
-    assert {one.symbol: one.occupancy for one in kernels} == stated
+    assert {kernel.symbol: kernel.occupancy for kernel in kernels} == stated
     assert len(stated) == len(SHAPES)
     # The cases tell limits apart, or the test shows nothing.
     assert len(set(stated.values())) > 2
@@ -163,7 +163,7 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
         pytest.skip("ROCm's device library has the function")
     listing = read(clang, tmp_path, listing_of(clang, tmp_path, CALLS, "gfx942"), "gfx942")
 
-    assert [one.title for one in listing.kernels] == ["caller", "nothing"]
+    assert [kernel.title for kernel in listing.kernels] == ["caller", "nothing"]
     assert list(listing.functions) == ["apart"]
     assert listing.functions["apart"] > 1
     assert listing.unresolved == ("__ocml_tan_f32",)
@@ -173,40 +173,33 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
 def test_names_that_are_no_identifiers_are_read(clang: Toolchain, tmp_path: Path) -> None:
     listing = read(clang, tmp_path, listing_of(clang, tmp_path, ODD, "gfx942"), "gfx942")
 
-    titles = [one.title for one in listing.kernels]
+    titles = [kernel.title for kernel in listing.kernels]
     assert titles == ["größe<3>", "a kernel [1]", 'a"b:c;\x1b[31m', "caller"]
-    assert all(one.works and one.code and one.vgprs for one in listing.kernels)
+    assert all(kernel.works and kernel.code and kernel.vgprs for kernel in listing.kernels)
     assert listing.unresolved == ("not here",)
     # No terminal obeys a name.
     rows = rows_of(pair_kernels([], listing.kernels))
     assert "\x1b" not in "".join(listing_lines([result_of(rows)]))
 
 
-@pytest.mark.parametrize(
-    ("mnemonic", "kind"),
-    [
-        ("v_mfma_f32_16x16x16_f16", "matrix"),
-        ("v_wmma_f32_16x16x16_f16", "matrix"),
-        ("v_add_f32_e32", "valu"),
-        ("v_cvt_pk_fp8_f32_e64", "valu"),
-        ("s_load_dwordx4", "smem"),
-        ("s_buffer_load_b32", "smem"),
-        ("s_and_saveexec_b64", "salu"),
-        ("s_waitcnt", "wait"),
-        ("s_wait_loadcnt", "wait"),
-        ("s_cbranch_execz", "branch"),
-        ("s_endpgm", "branch"),
-        ("s_delay_alu", "hint"),
-        ("s_barrier_signal", "sync"),
-        ("ds_bpermute_b32", "lds"),
-        ("global_load_dwordx4", "vmem"),
-        ("scratch_store_b32", "vmem"),
-        ("buffer_gl0_inv", "vmem"),
-        ("exp", "other"),
-    ],
-)
-def test_classes_of_instructions(mnemonic: str, kind: str) -> None:
-    assert class_of(mnemonic) == kind
+CLASSES = {
+    "matrix": "v_mfma_f32_16x16x16_f16 v_wmma_f32_16x16x16_f16",
+    "valu": "v_add_f32_e32 v_cvt_pk_fp8_f32_e64",
+    "smem": "s_load_dwordx4 s_buffer_load_b32 s_memtime s_memrealtime",
+    "salu": "s_and_saveexec_b64",
+    "wait": "s_waitcnt s_wait_loadcnt",
+    "branch": "s_cbranch_execz s_endpgm",
+    "hint": "s_delay_alu",
+    "sync": "s_barrier_signal",
+    "lds": "ds_bpermute_b32",
+    "vmem": "global_load_dwordx4 scratch_store_b32 buffer_gl0_inv",
+    "other": "exp",
+}
+
+
+@pytest.mark.parametrize(("kind", "mnemonics"), CLASSES.items())
+def test_classes_of_instructions(kind: str, mnemonics: str) -> None:
+    assert {class_of(mnemonic) for mnemonic in mnemonics.split()} == {kind}
 
 
 def test_an_encoding_is_no_part_of_the_name() -> None:
@@ -243,8 +236,8 @@ def test_kernels_find_their_partner() -> None:
     patched += [kernel("c4", "c<2, x>"), kernel("d2", "d<1, x>"), kernel("d3", "d<2, x>")]
 
     found = {
-        (one.base.symbol if one.base else "", one.patched.symbol if one.patched else "")
-        for one in pair_kernels(base, patched)
+        tuple(kernel.symbol if kernel else "" for kernel in (pair.base, pair.patched))
+        for pair in pair_kernels(base, patched)
     }
 
     # By symbol, by name, by order of instantiation; a function that has more of them by none.
@@ -332,7 +325,7 @@ def test_two_folders_with_the_same_source_are_the_same_compile(
         )  # fmt: skip
 
     results = []
-    for name in ("one", "two"):
+    for name in ("left", "right"):
         folder = tmp_path / name
         (folder / "run").mkdir(parents=True)
         (folder / "k.hip").write_text(
@@ -341,7 +334,7 @@ def test_two_folders_with_the_same_source_are_the_same_compile(
         )
         results.append(compiled(folder))
 
-    assert [one.cached for one in results] == [False, True]
+    assert [result.cached for result in results] == [False, True]
     assert results[0].listing == results[1].listing
 
 
