@@ -64,8 +64,8 @@ class Sides:
         for name, text in (("base", base), ("patched", patched)):
             for folder in ("tree", "checks", "home"):
                 (self.root / name / folder).mkdir(parents=True, exist_ok=True)
-            said = f"SIDE = {name!r}\nAMOUNT = {LIGHT}\n{text}\n"
-            (self.root / name / "tree/tree.py").write_text(said)
+            module = f"SIDE = {name!r}\nAMOUNT = {LIGHT}\n{text}\n"
+            (self.root / name / "tree/tree.py").write_text(module)
             (self.root / name / "checks/bench_it.py").write_text(HEAD + textwrap.dedent(body))
 
     def log(self, name: str) -> str:
@@ -142,9 +142,9 @@ def test_less_work_meets_a_claim_and_more_work_breaks_one(
 ) -> None:
     sides.put(ONE, **work)
 
-    result, found, reason, lasting = sides.measure(claim)
+    result, actual, reason, lasting = sides.measure(claim)
 
-    assert (found, lasting) == (outcome, True), reason
+    assert (actual, lasting) == (outcome, True), reason
     assert re.fullmatch(said, reason), reason
     ratio = only(result).ratio
     assert ratio is not None
@@ -358,12 +358,12 @@ def test_what_raises_is_the_cases_own_trouble(
 ) -> None:
     sides.put(RAISING.format(sides=where, error=error))
 
-    result, found, reason, lasting = sides.measure()
+    result, actual, reason, lasting = sides.measure()
 
     ends = error in {GONE, FAULT}
     assert reason.startswith(f"raising: {said}")
     assert reason.endswith(" (2 cases not measured)") is ends
-    assert str(found) == outcome
+    assert str(actual) == outcome
     assert lasting is (outcome == "failed" and not ends)
     # A refuted claim is not timed; what this machine lacks leaves the other cases.
     timed = outcome == "unavailable" and error == FULL
@@ -566,8 +566,8 @@ def test_what_both_sides_compute_comes_before_what_they_take(
             yield bench.Case("work", tuple, lambda: {run}, {more})
         """
     )
-    result, found, reason, _ = sides.measure(0.01)
-    assert (str(found), said in reason) == (outcome, True), reason
+    result, actual, reason, _ = sides.measure(0.01)
+    assert (str(actual), said in reason) == (outcome, True), reason
     # What is not the same is not timed.
     assert outcome == "passed" or not any(case.ratios for case in result.cases)
 

@@ -36,18 +36,18 @@ def test_the_interval_is_the_binomial_one(count: int, place: int, confidence: fl
     values = [float(number) for number in range(1, count + 1)]
     random.Random(1).shuffle(values)  # noqa: S311  an order, no secret
 
-    found = spread(values)
+    interval = spread(values)
 
-    assert (found.low, found.high) == (place, count + 1 - place)
-    assert found.median == (count + 1) / 2
-    assert found.confidence == pytest.approx(confidence, abs=5e-4)
+    assert (interval.low, interval.high) == (place, count + 1 - place)
+    assert interval.median == (count + 1) / 2
+    assert interval.confidence == pytest.approx(confidence, abs=5e-4)
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
     generator = random.Random(7)  # noqa: S311  draws, no secret
     # A lopsided distribution: the exponential's median is ln 2.
     draws = [spread([generator.expovariate(1) for _ in range(9)]) for _ in range(4000)]
-    held = sum(one.low <= 0.693147 <= one.high for one in draws) / len(draws)
+    held = sum(draw.low <= 0.693147 <= draw.high for draw in draws) / len(draws)
     assert held == pytest.approx(0.961, abs=0.015)
 
 
@@ -55,7 +55,7 @@ def test_too_few_values_for_order_statistics() -> None:
     assert spread([3.0]) == Spread(3.0, 3.0, 3.0, 0.0)
     generator = random.Random(7)  # noqa: S311  draws, no secret
     draws = [spread([generator.lognormvariate(0, 0.1) for _ in range(3)]) for _ in range(4000)]
-    held = sum(one.low <= 1 <= one.high for one in draws) / len(draws)
+    held = sum(draw.low <= 1 <= draw.high for draw in draws) / len(draws)
     assert held == pytest.approx(0.95, abs=0.01)
 
 

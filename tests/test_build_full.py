@@ -155,11 +155,11 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
     build = ran.stages()["build whole"]
     assert build.outcome == "failed"
     log = toy.queue / ".contribbot/logs" / f"{dig(build.details, 'patched', 'log_sha256')}.log"
-    told = log.read_text(encoding="utf-8")
-    assert "VERSION=1.0\n" in told
-    assert "FOR=cpu in <tree>\n" in told
+    written_text = log.read_text(encoding="utf-8")
+    assert "VERSION=1.0\n" in written_text
+    assert "FOR=cpu in <tree>\n" in written_text
     for private in ("GITHUB_TOKEN", "CONTRIBBOT_", "somebody", str(toy.root.parent)):
-        assert private not in told
+        assert private not in written_text
 
 
 @pytest.mark.parametrize(

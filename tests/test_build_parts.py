@@ -158,8 +158,8 @@ def test_how_commands_end(tmp_path: Path, command: list[str], field: str, said: 
         cwd=tmp_path, env=process.clean_environment(), timeout=3, scrub=str,
     )  # fmt: skip
 
-    told = {"error": ran.error, "lacking": ran.lacking, "crash": ran.crash}
-    assert told == {"error": "", "lacking": "", "crash": "", field: said}
+    complaints = {"error": ran.error, "lacking": ran.lacking, "crash": ran.crash}
+    assert complaints == {"error": "", "lacking": "", "crash": "", field: said}
     assert not (tmp_path / "never").exists()
 
 
@@ -186,14 +186,14 @@ def test_a_product_is_there_only_when_it_is_finished() -> None:
         (folder / "python/a.py").write_text("A = 1\n", encoding="utf-8")
         return build_cache.Made(1.5, "0" * 64, extension="x.so", python=("python",))
 
-    made = build_cache.make(key, works)
-    assert made is not None
-    assert made.environment == {
-        "CONTRIBBOT_EXTENSION": str(made.folder / "x.so"),
-        "PYTHONPATH": str(made.folder / "python"),
+    product = build_cache.make(key, works)
+    assert product is not None
+    assert product.environment == {
+        "CONTRIBBOT_EXTENSION": str(product.folder / "x.so"),
+        "PYTHONPATH": str(product.folder / "python"),
     }
-    assert build_cache.find(key) == made
-    (made.folder / "python/a.py").write_text("A = 2  # by someone\n", encoding="utf-8")
+    assert build_cache.find(key) == product
+    (product.folder / "python/a.py").write_text("A = 2  # by someone\n", encoding="utf-8")
     assert build_cache.find(key) is None
 
 
@@ -216,17 +216,17 @@ def test_of_many_who_want_a_product_one_builds_it() -> None:
 
 
 def test_hipified_files_replace_what_was_laid_out(tmp_path: Path) -> None:
-    folder, made = tmp_path / "laid", tmp_path / "made"
+    folder, product = tmp_path / "laid", tmp_path / "made"
     laid = {"csrc/cuda/a.cu": "cuda", "csrc/a.h": "cuda", "csrc/plain.cpp": "plain"}
     hipified = {"csrc/hip/a.hip": "hip", "csrc/a.h": "hip"}
-    for root, files in ((folder, laid), (made, hipified)):
+    for root, files in ((folder, laid), (product, hipified)):
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text, encoding="utf-8")
 
     layout = extension.lay_over(
         extension.Layout(("csrc/cuda/a.cu", "csrc/plain.cpp"), ("csrc",)),
-        folder, made, {"csrc/cuda/a.cu": made / "csrc/hip/a.hip"},
+        folder, product, {"csrc/cuda/a.cu": product / "csrc/hip/a.hip"},
     )  # fmt: skip
 
     assert layout == extension.Layout(("csrc/hip/a.hip", "csrc/plain.cpp"), ("csrc",))
@@ -279,11 +279,11 @@ def test_a_compiler_cache_is_found_on_path(tmp_path: Path, names: tuple[str, ...
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         patch.setenv("CCACHE_DIR", str(tmp_path / "somewhere"))
-        found = find_launcher()
+        launcher = find_launcher()
 
-    assert (found.name if found else "") == (names[0] if names else "")
-    if found and found.name == "ccache":
-        assert found.env["CCACHE_DIR"] == str(tmp_path / "somewhere")
-    if found:
-        cmake = found.cmake_environment(tmp_path)
-        assert cmake["CMAKE_HIP_COMPILER_LAUNCHER"] == str(found.program)
+    assert (launcher.name if launcher else "") == (names[0] if names else "")
+    if launcher and launcher.name == "ccache":
+        assert launcher.env["CCACHE_DIR"] == str(tmp_path / "somewhere")
+    if launcher:
+        cmake = launcher.cmake_environment(tmp_path)
+        assert cmake["CMAKE_HIP_COMPILER_LAUNCHER"] == str(launcher.program)

@@ -98,19 +98,19 @@ def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:
 
 def read(clang: Toolchain, folder: Path, text: str, target: str) -> Listing:
     """Read a listing with the object that it becomes."""
-    found = Compiler(clang, target, folder, 60, str, "").read(text.encode()).listing
-    assert found is not None
-    return found
+    listing_read = Compiler(clang, target, folder, 60, str, "").read(text.encode()).listing
+    assert listing_read is not None
+    return listing_read
 
 
 @pytest.mark.tool("clang++-19")
 @pytest.mark.parametrize("target", ["gfx90a", *SLOW])
 def test_occupancy_is_what_clang_19_says(clang: Toolchain, tmp_path: Path, target: str) -> None:
-    made = "".join(f"template __global__ void crowd<{a}, {b}, {c}>(float*, int);\n"
+    instantiations = "".join(f"template __global__ void crowd<{a}, {b}, {c}>(float*, int);\n"
                    for a, b, c in SHAPES)  # fmt: skip
     # LLVM 22 counts otherwise: 16 for work-groups of 768 on gfx1201, not 12.
     clang = replace(clang, argv=("clang++-19",))
-    text = listing_of(clang, tmp_path, CROWD + made, target)
+    text = listing_of(clang, tmp_path, CROWD + instantiations, target)
     stated = dict(
         zip(
             re.findall(r"^\s*\.amdhsa_kernel (\S+)", text, re.MULTILINE),
@@ -235,13 +235,13 @@ def test_kernels_find_their_partner() -> None:
     patched = [kernel("a1", "a<int>"), kernel("b2", "b<int>"), kernel("c3", "c<1, x>")]
     patched += [kernel("c4", "c<2, x>"), kernel("d2", "d<1, x>"), kernel("d3", "d<2, x>")]
 
-    found = {
+    listing_read = {
         tuple(kernel.symbol if kernel else "" for kernel in (pair.base, pair.patched))
         for pair in pair_kernels(base, patched)
     }
 
     # By symbol, by name, by order of instantiation; a function that has more of them by none.
-    assert found == {
+    assert listing_read == {
         ("a1", "a1"), ("b1", "b2"), ("c1", "c3"), ("c2", "c4"),
         ("d1", ""), ("gone", ""), ("", "d2"), ("", "d3"),
     }  # fmt: skip

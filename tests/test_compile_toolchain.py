@@ -106,10 +106,10 @@ def rocm(root: Path, version: int, targets: str = "gfx90a gfx942") -> Path:
 
 def chosen(target: str = "gfx942") -> str:
     """Return the name of the compiler for a target, or why there is none."""
-    found = toolchain(target)
-    said = found.reason if isinstance(found, Lacking) else found.name
-    assert "\n" not in said
-    return said
+    compiler = toolchain(target)
+    name = compiler.reason if isinstance(compiler, Lacking) else compiler.name
+    assert "\n" not in name
+    return name
 
 
 CDNA4 = "gfx90a gfx942 gfx950"
@@ -230,9 +230,9 @@ def test_without_a_c_library_on_the_machine_zigs_own_serves(
     fails = f'case "$*" in *-nostdlibinc*) ;; *) {NO_CMATH};; esac'
     pips(env, tmp_path / "pip", "22.1.8", fails=fails)
 
-    found = needed(toolchain("gfx942"))
+    compiler = needed(toolchain("gfx942"))
 
-    assert found.headers.endswith("clang's own of clang-tidy 22.1.8, libc++ of ziglang 0.99")
+    assert compiler.headers.endswith("clang's own of clang-tidy 22.1.8, libc++ of ziglang 0.99")
     assert chosen("gfx950") == "clang 22.1.8 of ziglang 0.99 does not know gfx950"
 
 
@@ -242,9 +242,9 @@ def test_zigs_own_c_library_compiles(tmp_path: Path) -> None:
     *_, own = toolchain_module._of_pip(plain)
     assert isinstance(own, Toolchain), own
 
-    found = needed(toolchain_module._examine(own, tmp_path))
+    compiler = needed(toolchain_module._examine(own, tmp_path))
 
-    assert {"gfx950", "gfx1201"} <= found.targets
+    assert {"gfx950", "gfx1201"} <= compiler.targets
 
 
 @pytest.mark.parametrize(
@@ -305,10 +305,10 @@ def test_rocm_is_found_by_its_variable_and_by_its_programs(
     (path / "hipcc").symlink_to(root / "bin/hipcc")
     by_path = needed(toolchain("gfx942"))
 
-    for found in (by_variable, by_path):
-        assert found.argv == (str(root / "bin/amdclang++"),)
-        assert found.headers == "ROCm, HIP 7.1"
-        assert found.flags == (f"--rocm-path={root}",)
+    for compiler in (by_variable, by_path):
+        assert compiler.argv == (str(root / "bin/amdclang++"),)
+        assert compiler.headers == "ROCm, HIP 7.1"
+        assert compiler.flags == (f"--rocm-path={root}",)
 
 
 def test_every_target_of_the_table_is_one_that_a_compiler_of_its_release_knows(
@@ -349,21 +349,21 @@ def test_fp8_in_integers_is_the_conversion_of_torch(real: Toolchain, tmp_path: P
     (tmp_path / "hip").mkdir()
     (tmp_path / "hip/hip_runtime.h").write_text("#pragma once\n")
     (tmp_path / "fp8.cpp").write_text(FP8)
-    made = [tmp_path / "fp8.o", tmp_path / "fp8.so"]
+    files = [tmp_path / "fp8.o", tmp_path / "fp8.so"]
     subprocess.run(
         [*real.argv, "-x", "c++", "-std=c++20", "-O2", "-w", "-fPIC", "-I", tmp_path,
-         "-I", HEADERS / "rocm", "-c", "-o", made[0], tmp_path / "fp8.cpp"],
+         "-I", HEADERS / "rocm", "-c", "-o", files[0], tmp_path / "fp8.cpp"],
         check=True,
     )  # fmt: skip
     linker = [sys.executable, "-m", "ziglang", "ld.lld", "-shared", "-o"]
-    subprocess.run([*linker, made[1], made[0]], check=True)
+    subprocess.run([*linker, files[1], files[0]], check=True)
     high = torch.arange(65536, dtype=torch.int64).repeat_interleave(3) << 16
     # The lower bits make ties, and values right beside them.
     bits = high | torch.tensor([0, 1, 0xFFFF]).repeat(65536)
     values = bits.to(torch.int32).view(torch.float32)
     codes = torch.empty(len(values), 2, dtype=torch.uint8)
-    pointers = (ctypes.c_void_p(one.data_ptr()) for one in (values, codes))
-    ctypes.CDLL(str(made[1])).convert(*pointers, len(values))
+    pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (values, codes))
+    ctypes.CDLL(str(files[1])).convert(*pointers, len(values))
 
     for column, dtype in enumerate((torch.float8_e4m3fn, torch.float8_e4m3fnuz)):
         limit = torch.finfo(dtype).max

@@ -99,9 +99,9 @@ def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program)
 
     # Nothing is stated to go from red to green.
     assert ran.code == 3, ran.err
-    found = compiled(ran)
-    assert set(found) == set(targets)
-    for target, result in found.items():
+    results = compiled(ran)
+    assert set(results) == set(targets)
+    for target, result in results.items():
         assert result.outcome == "passed", result.reason
         assert "compiles on both; 1 kernel, instructions " in result.reason
         row, columns = (dig(result.details, "table", part) for part in ("rows", "columns"))
@@ -120,9 +120,9 @@ def test_what_counts_of_a_triton_kernel_is_its_code(toy: Toy, program: Program) 
     (result,) = compiled(program("verify", "scale", "--json")).values()
 
     assert result.reason == "scale: on the patched tree: no v_log_f32 in 1 of 1 kernels"
-    told = dig(result.details, "toolchain")
-    assert isinstance(told, dict)
-    assert str(told["assembler"]).startswith(("clang ", "ROCm clang "))
+    names = dig(result.details, "toolchain")
+    assert isinstance(names, dict)
+    assert str(names["assembler"]).startswith(("clang ", "ROCm clang "))
 
 
 @pytest.mark.parametrize(

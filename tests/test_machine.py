@@ -28,12 +28,12 @@ def test_amd_targets_are_read_from_the_driver(tmp_path: Path) -> None:
         node(tmp_path, number, version, f"gpu{number}")
     node(tmp_path, 10, 90402, "tenth")
 
-    found = amd_gpus(tmp_path)
+    gpus = amd_gpus(tmp_path)
 
-    assert [gpu.target for gpu in found] == [
+    assert [gpu.target for gpu in gpus] == [
         "gfx942", "gfx90a", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx942",
     ]  # fmt: skip
-    assert found[-1].name == "tenth"
+    assert gpus[-1].name == "tenth"
     assert amd_gpus(tmp_path / "none") == ()
 
 
@@ -55,9 +55,9 @@ def test_the_environment_of_programs_is_built_not_inherited(
     with monkeypatch.context() as patched:
         patched.setenv("GITHUB_TOKEN", "secret")
         patched.setenv("HIP_VISIBLE_DEVICES", "1")
-        found = process.clean_environment({"EXTRA": "x"})
-    assert "GITHUB_TOKEN" not in found
-    assert (found["HIP_VISIBLE_DEVICES"], found["EXTRA"]) == ("1", "x")
+        gpus = process.clean_environment({"EXTRA": "x"})
+    assert "GITHUB_TOKEN" not in gpus
+    assert (gpus["HIP_VISIBLE_DEVICES"], gpus["EXTRA"]) == ("1", "x")
 
 
 def test_run_says_how_a_program_failed() -> None:

@@ -95,9 +95,9 @@ def test_what_is_allowed(
     place: tuple[int, ...] | None,
     words: str,
 ) -> None:
-    seen = judged(actual.clone(), usual, exact.double())
-    assert (seen.place, bool(seen.complaint)) == (place, bool(words))
-    assert words in seen.complaint
+    record = judged(actual.clone(), usual, exact.double())
+    assert (record.place, bool(record.complaint)) == (place, bool(words))
+    assert words in record.complaint
 
 
 @pytest.mark.parametrize("value", [NAN, INFINITY, -INFINITY])
@@ -105,10 +105,10 @@ def test_what_is_not_finite_never_passes_and_never_judges(value: float) -> None:
     usual, exact = softmaxes(torch.float16)
     places = ((1, 2, 3), (4, 0, 0))
     wrong, wrong_exact = (spoiled(tensor, *places, value=value) for tensor in (usual, exact))
-    seen = judged(wrong, usual, exact, Limits(1e300, 1e300))
-    assert seen.complaint == "2 of 1,155 elements are NaN or infinite, first at (1, 2, 3)"
-    assert (seen.non_finite, seen.mismatches, seen.place) == (2, 2, (1, 2, 3))
-    assert seen.max_abs < 1e-3  # of the finite elements
+    record = judged(wrong, usual, exact, Limits(1e300, 1e300))
+    assert record.complaint == "2 of 1,155 elements are NaN or infinite, first at (1, 2, 3)"
+    assert (record.non_finite, record.mismatches, record.place) == (2, 2, (1, 2, 3))
+    assert record.max_abs < 1e-3  # of the finite elements
     for actual, same, reference, which in (
         (usual.clone(), usual, wrong_exact, "float64 reference"),
         (usual.clone(), wrong, exact, "same-precision reference"),
@@ -208,22 +208,22 @@ def test_a_result_that_zeros_would_pass_shows_nothing(
     assert judged(ONES + wrong, ONES, ONES.double(), Limits(2.0, floor)).vacuous == vacuous
     assert compare_exact(ONES.clone(), ONES).vacuous == 0
     empty = torch.empty(0, 7)
-    seen = judged(empty, empty.clone(), empty.double())
-    assert (seen.complaint, seen.elements, seen.place, seen.max_rel) == ("", 0, None, None)
-    assert seen.vacuous == compare_exact(empty, empty.clone()).vacuous == 1
+    record = judged(empty, empty.clone(), empty.double())
+    assert (record.complaint, record.elements, record.place, record.max_rel) == ("", 0, None, None)
+    assert record.vacuous == compare_exact(empty, empty.clone()).vacuous == 1
 
 
 @pytest.mark.parametrize("limits", [Limits(1e300, 1e300), Limits(2.0, 1.7e308)])
 def test_limits_beyond_all_numbers_can_be_written_down(limits: Limits) -> None:
-    seen = judged(USUAL.clone(), USUAL, EXACT, limits)
-    assert seen.allowed == sys.float_info.max
-    assert seen.largest == float(EXACT.max()) < 1
+    record = judged(USUAL.clone(), USUAL, EXACT, limits)
+    assert record.allowed == sys.float_info.max
+    assert record.largest == float(EXACT.max()) < 1
 
 
 def test_a_relative_error_is_undefined_where_all_references_are_zero() -> None:
     zero = torch.zeros(3, 4)
-    seen = judged(spoiled(zero, (2, 1), value=0.1), zero, zero.double())
-    assert (seen.max_rel, seen.mismatches, seen.place) == (None, 1, (2, 1))
+    record = judged(spoiled(zero, (2, 1), value=0.1), zero, zero.double())
+    assert (record.max_rel, record.mismatches, record.place) == (None, 1, (2, 1))
     half = spoiled(zero, (0, 0), value=2.0)
     near = spoiled(spoiled(zero, (0, 0), value=3.0), (2, 1), value=0.1)
     assert judged(near, half, half.double()).max_rel == pytest.approx(0.5)
@@ -239,8 +239,8 @@ def test_eight_bit_floats(dtype: torch.dtype) -> None:
     assert judged(wrong, usual, exact).place == (5, 5)
     assert "1 of 64 elements differ, first at (5, 5)" in compare_exact(wrong, usual).complaint
     wrong.view(torch.uint8)[1, 1] = 0x80 if "fnuz" in str(dtype) else 0x7F  # NaN
-    for seen in (judged(wrong, usual, exact), compare_exact(wrong, usual)):
-        assert seen.complaint == "1 of 64 elements are NaN or infinite, first at (1, 1)"
+    for record in (judged(wrong, usual, exact), compare_exact(wrong, usual)):
+        assert record.complaint == "1 of 64 elements are NaN or infinite, first at (1, 1)"
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
@@ -248,8 +248,8 @@ def test_integers(dtype: torch.dtype) -> None:
     usual = torch.arange(24).reshape(4, 6).to(dtype)
     wrong = spoiled(usual, (3, 0), value=0)
     for actual, place in ((usual.clone(), None), (wrong, (3, 0))):
-        seen = compare_exact(actual, usual)
-        assert (seen.mismatches, seen.place) == (int(place is not None), place)
+        record = compare_exact(actual, usual)
+        assert (record.mismatches, record.place) == (int(place is not None), place)
         assert judged(actual, usual, usual.double()).place == place
     # Float64 cannot tell these apart.
     large = torch.tensor([2**60, 2**60])
@@ -266,9 +266,9 @@ def test_complex_numbers(dtype: torch.dtype) -> None:
         assert compare_exact(view, usual).complaint == ""
     wrong = usual.clone()
     wrong[2, 3] += 3j
-    seen = judged(wrong, usual, exact)
-    assert seen.place == (2, 3)
-    assert seen.max_abs == pytest.approx(3.0)
+    record = judged(wrong, usual, exact)
+    assert record.place == (2, 3)
+    assert record.max_abs == pytest.approx(3.0)
     assert compare_exact(wrong, usual).mismatches == 1
     torch.view_as_real(wrong)[0, 0, 1] = NAN
     assert judged(wrong, usual, exact).non_finite == 1
@@ -276,8 +276,8 @@ def test_complex_numbers(dtype: torch.dtype) -> None:
 
 def test_exact_means_bits() -> None:
     usual = torch.tensor([0.0, 1.0, 2.0])
-    seen = compare_exact(torch.tensor([-0.0, 1.0, 2.0]), usual)
-    assert seen.complaint == "1 of 3 elements differ, first at (0,): -0.0 instead of 0.0"
+    record = compare_exact(torch.tensor([-0.0, 1.0, 2.0]), usual)
+    assert record.complaint == "1 of 3 elements differ, first at (0,): -0.0 instead of 0.0"
 
 
 def test_tensors_that_require_gradients_and_odd_strides() -> None:
@@ -293,11 +293,11 @@ def test_tensors_that_require_gradients_and_odd_strides() -> None:
     ("shape", "limit"), [((10, 3), 6), ((2, 5, 4), 3), ((7,), 2), ((3, 1, 2), 100), ((), 1)]
 )
 def test_blocks_cover_everything_once_and_are_small(shape: tuple[int, ...], limit: int) -> None:
-    seen = torch.zeros(shape)
+    record = torch.zeros(shape)
     for block in blocks(shape, limit):
-        seen[block] += 1
-        assert seen[block].numel() <= limit
-    assert bool((seen == 1).all())
+        record[block] += 1
+        assert record[block].numel() <= limit
+    assert bool((record == 1).all())
     assert list(blocks((0, 3), limit)) == []
 
 
