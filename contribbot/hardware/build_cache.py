@@ -5,7 +5,6 @@ One that nobody has asked for in 30 days is let go (`kept`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -14,7 +13,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -30,7 +29,6 @@ from contribbot.model.base import Model
 #: empty: another folder or another comment is no other content.
 _MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
 _guards: dict[str, threading.Lock] = {}
-_guards_lock = threading.Lock()
 
 
 class Compiled(Model):
@@ -85,13 +83,9 @@ def kept() -> Kept:
     return Kept(cache_folder() / "compiles", "*/*")
 
 
-@contextlib.contextmanager
-def alone(key: str) -> Iterator[None]:
-    """Keep two compiles of the same apart: the second finds the result of the first."""
-    with _guards_lock:
-        guard = _guards.setdefault(key, threading.Lock())
-    with guard:
-        yield
+def alone(key: str) -> threading.Lock:
+    """Return what keeps two compiles of the same apart: the second finds the first's result."""
+    return _guards.setdefault(key, threading.Lock())
 
 
 def recall(key: str) -> Compiled | None:
