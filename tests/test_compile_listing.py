@@ -15,8 +15,7 @@ from contribbot.cli.output import listing_lines
 from contribbot.hardware import build_cache, listing
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import COLUMNS, Row, pair_kernels, rows_of
-from contribbot.hardware.compiler import Compiler
-from contribbot.hardware.hip import HEADERS, Source, compile_hip
+from contribbot.hardware.hip import HEADERS, Compiler, Source, compile_hip
 from contribbot.hardware.listing import (
     Kernel,
     Listing,

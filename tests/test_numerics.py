@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from contribbot.numerics import treewatch
+from contribbot.numerics import draw as draw_module
 from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.draw import Cell, Draw, Findings
+from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
 from contribbot.numerics.grid import Grid
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
 from contribbot.numerics.records import OutputRecord
 from contribbot.numerics.tensors import LAYOUTS, blocks, digest, lay_out
-from contribbot.numerics.treewatch import TreeWatch
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)
 CPU = torch.device("cpu")
@@ -434,7 +433,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[types.Modu
     # A compiled module of the tree, and a library with an operator of its own.
     (tmp_path / "tree/libhalves.so").touch()
     monkeypatch.setattr(cmath, "__file__", str(tmp_path / "tree/cmath.so"), raising=False)
-    monkeypatch.setattr(treewatch, "_TORCH", treewatch._TORCH - {"_test"})
+    monkeypatch.setattr(draw_module, "_TORCH", draw_module._TORCH - {"_test"})
     monkeypatch.setattr(torch.ops, "loaded_libraries", {str(tmp_path / "path/libhalves.so")})
     monkeypatch.syspath_prepend(str(tmp_path / "path"))
     yield importlib.import_module("halves")
