@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -235,22 +234,6 @@ def test_links_are_let_go_and_not_followed(tmp_path: Path) -> None:
     assert not link.is_symlink()
     assert not dangling.is_symlink()
     assert (elsewhere / "mine").is_file()
-
-
-def test_products_on_another_disk_are_let_go_too(tmp_path: Path) -> None:
-    memory = Path("/dev/shm")  # noqa: S108  a folder of its own is made there
-    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second disk on this machine")
-    cache_folder().mkdir()
-    with tempfile.TemporaryDirectory(dir=memory) as other:
-        (cache_folder() / "builds").symlink_to(other)
-        product, stays = put_product("a"), put_product("stays")
-        age(31, product / "product.json")
-
-        a_run()
-
-        assert not product.exists()
-        assert stays.is_dir()
 
 
 @pytest.mark.parametrize(("days", "gone"), [(0.9, False), (1.1, True), (-5, True)])

@@ -36,7 +36,7 @@ _CONFIG: Final = """\
 [maintenance]
 \tauto = false
 """
-#: What an import that was killed may leave in a store.
+#: What an import that was killed or failed may leave in a store.
 _LEFTOVERS: Final = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*",
                      "objects/??/tmp_obj_*", "fast_import_crash_*")  # fmt: skip
 
@@ -116,15 +116,19 @@ class Store:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the store for an import; other processes and threads wait.
-
-        What a killed import left behind is removed first.
-        """
+        """Hold the store to write; other processes and threads wait."""
         with lock(self.path.with_name(self.path.name + ".lock"), f"the store {self.path.name}"):
-            for pattern in _LEFTOVERS:
-                for leftover in self.path.glob(pattern):
-                    leftover.unlink(missing_ok=True)
-            yield
+            self._sweep()
+            try:
+                yield
+            except BaseException:
+                self._sweep()
+                raise
+
+    def _sweep(self) -> None:
+        for pattern in _LEFTOVERS:
+            for leftover in self.path.glob(pattern):
+                leftover.unlink(missing_ok=True)
 
 
 def open_store(stores: Path, upstream: str) -> Store:
@@ -199,8 +203,6 @@ def content_of(repo: Repo, object_id: str) -> bytes:
     return content
 
 
-#: The mode of a folder, as git lists it.
-FOLDER: Final = "040000"
 #: The mode that git writes for a path that is not there.
 GONE: Final = "000000"
 #: The id that git writes for an object that is not there.
@@ -244,17 +246,18 @@ def write_commits(
     if not commits:
         return []
     pieces: list[bytes] = []
-    for number, one in enumerate(commits):
-        parent = one.parent or f":{one.after + 1}"
+    for number, commit in enumerate(commits):
+        parent = commit.parent or f":{commit.after + 1}"
         pieces.append(
             b"commit %s\nmark :%d\nauthor %s\ncommitter %s\ndata %d\n%s\nfrom %s\n"
-            % (_UNWRITTEN, number + 1, one.author, one.committer, len(one.message), one.message,
-               parent.encode())
+            % (_UNWRITTEN, number + 1, commit.author, commit.committer, len(commit.message),
+               commit.message, parent.encode())
         )  # fmt: skip
-        if one.tree:
-            pieces.append(b'M 040000 %s ""\n' % one.tree.encode())
+        if commit.tree:
+            pieces.append(b'M 040000 %s ""\n' % commit.tree.encode())
         # What goes comes first: a folder may stand where a file was.
-        for path, (mode, blob) in sorted(one.entries.items(), key=lambda item: item[1][0] != GONE):
+        entries = sorted(commit.entries.items(), key=lambda item: item[1][0] != GONE)
+        for path, (mode, blob) in entries:
             change = "D" if mode == GONE else f"M {mode} {blob}"
             pieces.append(b"%s %s\n" % (change.encode(), quoted(path)))
         pieces.append(b'\nget-mark :%d\nls :%d ""\n' % (number + 1, number + 1))
@@ -329,36 +332,15 @@ def import_tree(
     inside `store.exclusive()`.
     """
     text = message.encode()
-    try:
-        with process.feed(
-            ["git", f"--git-dir={store.path}", *_ARGV],
-            cwd=store.path,
-            env=git_environment(),
-            timeout=timeout,
-        ) as stream:
-            _widen(stream)
-            stream.write(
-                b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
-                % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
-            )
-            yield TreeWriter(stream)
-            stream.write(b"\ndone\n")
-    except CommandError as error:
-        _sweep(store)
-        # fast-import has words of its own for a full disk.
-        if "Out of diskspace" in error.stderr:
-            raise process.no_space(str(store.path)) from error
-        raise
-    except BaseException:
-        _sweep(store)
-        raise
-
-
-def _sweep(store: Store) -> None:
-    """Remove what a failed import leaves beside the packs, and git's report of the crash."""
-    for pattern in ("objects/pack/tmp_*", "fast_import_crash_*"):
-        for leftover in store.path.glob(pattern):
-            leftover.unlink(missing_ok=True)
+    command = ["git", f"--git-dir={store.path}", *_ARGV]
+    with process.feed(command, cwd=store.path, env=git_environment(), timeout=timeout) as stream:
+        _widen(stream)
+        stream.write(
+            b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
+            % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
+        )
+        yield TreeWriter(stream)
+        stream.write(b"\ndone\n")
 
 
 def quoted(path: str) -> bytes:
