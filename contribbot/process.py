@@ -509,8 +509,8 @@ def supervise(
 def _killed_for_memory() -> int:
     """Return how many processes the kernel has killed for want of memory since it started."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        kills = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
+        return int(kills[1]) if kills else 0
     return 0
 
 

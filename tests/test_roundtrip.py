@@ -114,6 +114,8 @@ def test_stgit_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
     toy, tree = filled
     out = tmp_path / "out.mbox"
     assert contribbot(toy.queue, "export", "-o", out).code == 0
+    assert contribbot(toy.queue, "import", "same", out).code == 0
+    assert reloaded(toy).patch("same").files == reloaded(toy).patch("area").files
     folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
     run(folder, "stg", "init")
     run(folder, "stg", "import", "--mbox", out)
@@ -123,16 +125,6 @@ def test_stgit_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert tree_of(reloaded(toy), "back", tmp_path / "scratch") == tree
     assert b"=?UTF-8?q?J=C3=B6rg=20=C3=84rger?=" in reloaded(toy).patch("back").files[0].content
-
-
-def test_stgit_takes_the_quilt_series(filled: tuple[Toy, str], tmp_path: Path) -> None:
-    toy, tree = filled
-    out = tmp_path / "series"
-    assert contribbot(toy.queue, "export", "--format", "quilt", "-o", out).code == 0
-    folder = work_tree(toy.upstream, tmp_path / "tree", toy.commit)
-    run(folder, "stg", "init")
-    run(folder, "stg", "import", "--series", out / "series")
-    assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree
 
 
 def test_quilt_there_and_back(filled: tuple[Toy, str], tmp_path: Path) -> None:
@@ -176,15 +168,6 @@ def test_the_bytes_of_gits_own_mails_stay(filled: tuple[Toy, str], tmp_path: Pat
     written = {path.read_bytes() for path in folder.iterdir()}
     assert contribbot(toy.queue, "import", "back", folder).code == 0
     assert {file.content for file in reloaded(toy).patch("back").files} == written
-
-
-def test_export_and_import_give_the_same_files(filled: tuple[Toy, str], tmp_path: Path) -> None:
-    toy, _ = filled
-    out = tmp_path / "out.mbox"
-    assert contribbot(toy.queue, "export", "-o", out).code == 0
-    assert contribbot(toy.queue, "import", "back", out).code == 0
-    queue = reloaded(toy)
-    assert queue.patch("back").files == queue.patch("area").files
 
 
 def test_mails_in_another_encoding(filled: tuple[Toy, str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.files import Kept, cache_folder, run_folder, used
+from contribbot.files import Kept, cache_folder, run_folder
 from contribbot.hardware import build_cache
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.machine import this_machine
@@ -168,17 +168,6 @@ def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
     assert put_product("b") == goes[0], "what was let go can be made again"
 
 
-def test_asking_for_an_entry_is_using_it() -> None:
-    marker, compiled = put_product("a") / "product.json", put_compile("a")
-    age(29, marker, compiled)
-
-    assert build_cache.find(build_cache.build_key("a")) is not None
-    assert build_cache.recall(compiled.stem) is not None
-
-    assert fresh(marker)
-    assert fresh(compiled)
-
-
 def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: Path) -> None:
     outcomes, logs = tmp_path / "outcomes", tmp_path / "logs"
     cache = OutcomeCache(outcomes, this_machine(), logs=logs)
@@ -249,18 +238,6 @@ def test_it_is_done_once_a_day(days: float, gone: bool) -> None:
 
     assert stray.exists() != gone
     assert fresh(stamp) == gone
-
-
-def test_a_folder_that_is_not_there_is_not_made() -> None:
-    a_run()
-
-    assert sorted(path.name for path in cache_folder().iterdir()) == ["runs", "runs.lock"]
-
-
-def test_that_an_entry_is_gone_is_no_error(tmp_path: Path) -> None:
-    used(tmp_path / "gone")
-
-    assert not (tmp_path / "gone").exists()
 
 
 def test_nothing_is_let_go_while_another_process_may_use_it(

@@ -287,8 +287,8 @@ class _Move:
             return set()
         # A commit followed by its parents: what it changes from that one.
         rows = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
-        said = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
-        texts = _by_commit(said, {patch.series.commit for patch in asked})
+        diffs = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
+        texts = _by_commit(diffs, {patch.series.commit for patch in asked})
         index = Index(self._store, self._start.id, self._scratch / "release-index")
 
         def held(patch: Moving) -> bool:
@@ -431,8 +431,8 @@ class _Merger:
         below = self._origins[commit].parent
         if (below, onto) not in self._ours:
             # A commit whose only common ancestor with the other is what that one changes.
-            said = self._store.git("commit-tree", onto, "-p", below, stdin=b"ours\n", env=_IDENTITY)
-            self._ours[below, onto] = said.stdout.decode().strip()
+            ours = self._store.git("commit-tree", onto, "-p", below, stdin=b"ours\n", env=_IDENTITY)
+            self._ours[below, onto] = ours.stdout.decode().strip()
         done = self._store.git(
             "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",
             "-c", f"core.attributesFile={self._attributes}",
@@ -442,9 +442,9 @@ class _Merger:
         tree, _, rest = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
         return tuple(self._conflicts(commit, tree, file, rest)) if done.returncode else tree
 
-    def _conflicts(self, commit: str, tree: str, file: str, said: str) -> list[Conflict]:
+    def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[Conflict]:
         """Read what `git merge-tree` could not merge."""
-        listed, _, rest = f"\0{said}".partition("\0\0")
+        listed, _, rest = f"\0{report}".partition("\0\0")
         messages = list(_messages(rest))
         conflicts: dict[str, Conflict] = {}
         named: set[str] = set()
@@ -504,9 +504,9 @@ class _Merger:
         yield Conflict(file, path, self._pin, 0, why)
 
 
-def _messages(said: str) -> Iterator[tuple[str, list[str]]]:
+def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
     """Read the messages of `git merge-tree -z`: what kind each conflict is of, and its paths."""
-    fields = iter(said.split("\0"))
+    fields = iter(report.split("\0"))
     for count in fields:
         if not count.strip():
             return
@@ -533,10 +533,10 @@ def _read_diffs(store: Store, commits: Sequence[str]) -> dict[str, _Diff]:
     """Read what commits change, with one process."""
     if not commits:
         return {}
-    said = store.git(*_DIFFS, stdin="".join(f"{commit}\n" for commit in commits).encode()).stdout
-    found: dict[str, _Diff] = {}
-    for commit, text in _by_commit(said, set(commits)).items():
-        diff = found.setdefault(commit, {})
+    rows = "".join(f"{commit}\n" for commit in commits)
+    texts = _by_commit(store.git(*_DIFFS, stdin=rows.encode()).stdout, set(commits))
+    diffs: dict[str, _Diff] = {commit: {} for commit in texts}
+    for commit, text in texts.items():
         for part in re.split(rb"^diff --git ", text, flags=re.MULTILINE)[1:]:
             names, _, rest = part.partition(b"\n")
             # The same name twice, with a prefix of two characters each.
@@ -544,21 +544,21 @@ def _read_diffs(store: Store, commits: Sequence[str]) -> dict[str, _Diff]:
             if b"\nGIT binary patch\n" not in part:
                 rest = re.sub(rb"^index .*\n", b"", rest, count=1, flags=re.MULTILINE)
             goes = [int(hunk[1]) for hunk in _HUNK.finditer(rest)]
-            diff[path] = (_HUNK.sub(b"@@", rest), goes)
-    return found
+            diffs[commit][path] = (_HUNK.sub(b"@@", rest), goes)
+    return diffs
 
 
-def _by_commit(said: bytes, commits: set[str]) -> dict[str, bytes]:
+def _by_commit(diffs: bytes, commits: set[str]) -> dict[str, bytes]:
     """Cut the output of `git diff-tree --stdin` into what belongs to each commit."""
-    found: dict[str, list[bytes]] = {}
+    texts: dict[str, list[bytes]] = {}
     rows: list[bytes] = []
-    for row in said.removesuffix(b"\n").split(b"\n"):
+    for row in diffs.removesuffix(b"\n").split(b"\n"):
         # No line of a diff is a bare id: each starts with its sign, or with a word.
         if len(row) == _ID and row.decode("latin-1") in commits:
-            rows = found.setdefault(row.decode(), [])
+            rows = texts.setdefault(row.decode(), [])
         else:
             rows.append(row)
-    return {commit: b"\n".join([*rows, b""]) for commit, rows in found.items()}
+    return {commit: b"\n".join([*rows, b""]) for commit, rows in texts.items()}
 
 
 def _shifts(old: _Diff, new: _Diff) -> Iterator[Adjustment]:

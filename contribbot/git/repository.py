@@ -155,10 +155,10 @@ def require_git() -> str:
     """Return git's version, for example `2.39.5`."""
     hint = "install git 2.39 or newer"
     try:
-        said = process.run(["git", "version"], env=git_environment()).stdout.decode()
+        words = process.run(["git", "version"], env=git_environment()).stdout.decode().split()
     except CommandError as error:
         raise MachineError("git does not run", hint=hint) from error
-    version = said.split()[2]
+    version = words[2]
     numbers = tuple(int(part) for part in version.split(".")[:2])
     if numbers < (2, 39):
         raise MachineError(f"git {version} is too old", hint=hint)
@@ -263,13 +263,13 @@ def write_commits(
         pieces.append(b'\nget-mark :%d\nls :%d ""\n' % (number + 1, number + 1))
     # Forgets the branch, so that no ref is written.
     pieces.append(b"reset %s\n\ndone\n" % _UNWRITTEN)
-    said = store.git(
+    words = store.git(
         # Small objects that are thrown away soon: speed before size.
         "-c", "core.compression=1", "fast-import", "--done", "--quiet", "--depth=0",
         f"--date-format={dates}", stdin=b"".join(pieces), timeout=600.0,
     ).stdout.decode().split()  # fmt: skip
     # Of each commit: its id, then mode, type and id of its tree.
-    return list(zip(said[0::4], said[3::4], strict=True))
+    return list(zip(words[0::4], words[3::4], strict=True))
 
 
 _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"

@@ -216,17 +216,6 @@ def test_a_digest_that_nobody_announces_is_taken_from_the_file(kit: Kit, index: 
     assert kept == [archive.name]
 
 
-def test_a_file_that_cannot_be_had_gives_no_digest_and_leaves_nothing(
-    kit: Kit, index: Index
-) -> None:
-    index.offer(kit.pack({"demo-1.0/a.py": b""}))
-    index.announce = False
-    index.faults = ["short"] * 9
-    with pytest.raises(SourceError, match=r"demo-1\.0\.tar\.gz from .*: cut short"):
-        resolve(pin(), UPSTREAM, "v1.0")
-    assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
-
-
 def test_a_folder_of_files_serves_without_an_index(kit: Kit, find_links: Path) -> None:
     archive = kit.pack({"demo-1.0/a.py": b""})
     assert archive.parent == find_links
@@ -254,15 +243,6 @@ def test_what_is_installed_comes_first_where_it_is_that_release(
     assert [source.kind for source in found.sources] == ["installed", "sdist", "git"]
     assert [source.kind for source in resolve(old, UPSTREAM, "v2.0").sources] == ["sdist", "git"]
     assert [source.kind for source in resolve(pin(), UPSTREAM, "v1.0").sources] == ["sdist", "git"]
-
-
-def test_every_git_repository_is_carried_over_and_none_is_made_up(index: Index) -> None:
-    offer(index, "demo-1.0.tar.gz")
-    mirror = GitSource(kind="git", remote="https://localhost/mirror")
-    old = pin(mirror, *pin().sources)
-    assert resolve(old, UPSTREAM, "v1.0").sources[1:] == (mirror, GIT)
-    (alone,) = resolve(pin(pin().sources[0]), UPSTREAM, "v1.0").sources
-    assert alone.kind == "sdist"
 
 
 def test_the_pins_own_tag_is_the_pin(index: Index) -> None:
@@ -421,20 +401,6 @@ def test_releases_that_are_wanted_in_any_case_are_listed_in_their_place(index: I
     index.yanked = {"demo-1.2.tar.gz": "", "demo-1.3.tar.gz": ""}
     found = releases(pin(), UPSTREAM, also=("v1.1rc2", "v1.3", "v7"))
     assert tags(found) == ["v1.0", "v1.1rc2", "v1.1", "v1.3"]
-
-
-def test_a_password_of_an_index_is_shown_nowhere(
-    index: Index, patch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("DEBUG")
-    index.credentials = "me:s3cret"
-    patch.setenv("PIP_INDEX_URL", index.url_as("me:s3cret"))
-    offer(index, "demo-1.0.tar.gz")
-    assert "s3cret" not in repr(resolve(pin(), UPSTREAM, "v1.0"))
-    with pytest.raises(SourceError) as caught:
-        resolve(pin(), UPSTREAM, "v2.0")
-    assert index.url in caught.value.message
-    assert "s3cret" not in caught.value.message + caught.value.hint + caplog.text
 
 
 @pytest.mark.parametrize("tag", ["", "1.0", "v{version}{version}", "v {version}", "a/{version}"])

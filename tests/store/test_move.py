@@ -111,19 +111,6 @@ def test_untouched_files_move_as_they_are(mover: Mover) -> None:
     assert mover.read(again.commit, "src/new.py") == b"N = 1\n"
 
 
-def test_the_same_text_at_other_lines_is_clean_and_said(mover: Mover) -> None:
-    mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
-    mover.release({"long.txt": "first\nsecond\n" + LONG})
-    moved = mover.move()["a"]
-    assert moved.fate is Fate.CLEAN
-    assert [one.phrase for one in moved.adjustments] == ["long.txt:30 at offset +2"]
-    git_says = apply_series(
-        mover.store, mover.new, [PatchFile("1.patch", moved.files[0].content)],
-        pin="x", scratch=mover.scratch,
-    )  # fmt: skip
-    assert git_says.applied[0].adjustments == ()
-
-
 def test_the_offset_is_the_one_that_git_apply_says(mover: Mover) -> None:
     text = LONG.replace("line 9\n", "").replace("line 30\n", "30\n31\n").replace("line 50\n", "x\n")
     patch = mover.add("a", {"long.txt": text})
@@ -185,12 +172,6 @@ def test_what_the_release_has_is_upstream(mover: Mover) -> None:
     assert (moved["half"].fate, len(moved["half"].files)) == (Fate.CLEAN, 1)
     assert moved["half"].why == "toy v2 has all of half/0001-half.patch already"
     assert moved["half"].files[0].name.startswith("0001-")
-
-
-def test_a_conflict_that_can_be_taken_back_is_upstream(mover: Mover) -> None:
-    mover.add("a", {"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
-    mover.release({"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
-    assert mover.move()["a"].fate is Fate.UPSTREAM
 
 
 def test_renames_of_the_release_are_followed(mover: Mover) -> None:
