@@ -112,17 +112,6 @@ def test_a_conflict_waits_in_the_tree_and_is_taken_when_it_is_resolved(
     assert b"<<<" not in first.content
 
 
-def test_a_commit_of_the_persons_own_does_not_stop_it(move: Move, home: Path) -> None:
-    base = move.release({AREA_FILE: LATER})
-    replay = move.to(base)
-    resolve(replay, home)
-    person(replay.path, "commit", "-q", "--no-edit", home=home)
-
-    assert move.to(base).conflicted == ()
-
-    assert len(taken(move.queue, "area")) == 2
-
-
 def test_what_was_resolved_once_is_remembered(move: Move, home: Path, tmp_path: Path) -> None:
     replay = move.to(move.release({AREA_FILE: LATER}))
     resolve(replay, home)
@@ -196,14 +185,6 @@ def test_files_that_the_release_moved_are_followed(move: Move) -> None:
     assert replay.conflicted == ()
     first, _ = taken(move.queue, "area")
     assert b"diff --git a/src/toy/shapes.py b/src/toy/shapes.py" in first.content
-
-
-def test_what_is_resolved_by_half_is_not_remembered(move: Move) -> None:
-    base = move.release({AREA_FILE: LATER})
-    (move.to(base).path / AREA_FILE).write_text("half\n")
-    assert close_replay(move.queue, "area")
-
-    assert move.to(base).conflicted == (AREA_FILE,)
 
 
 @pytest.mark.parametrize("how", ["untracked", "stash"])

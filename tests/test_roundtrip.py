@@ -201,24 +201,3 @@ def test_the_real_patch_rmsnorm(toy: Toy, tmp_path: Path, sglang_archive: Path) 
     assert contribbot(queue, "import", "back", out, *pin).code == 0
     assert load_queue(queue).patch("back").files == patch.files
     assert load_queue(queue).specs["back"].files == patch.spec.files
-    tree = tree_of(load_queue(queue), "rmsnorm", tmp_path / "scratch")
-    store = tmp_path / "cache" / "stores" / "sglang.git"
-    base = git(store, "for-each-ref", "--format=%(objectname)", "refs/pins").decode().strip()
-    folder = tmp_path / "tree"
-    git(tmp_path, "init", "-q", "-b", "main", str(folder))
-    (folder / ".git/objects/info/alternates").write_text(f"{store}/objects\n")
-    for form in ("mbox", "quilt", "stgit"):
-        git(folder, "reset", "-q", "--hard", base)
-        if form == "mbox":
-            run(folder, "git", "am", out)
-        elif form == "stgit":
-            run(folder, "stg", "init")
-            run(folder, "stg", "import", "--mbox", out)
-        else:
-            place = folder / "patches"
-            assert contribbot(queue, "export", "back", "--format", "quilt", "-o", place).code == 0
-            run(folder, "quilt", "push", "-a")
-            git(folder, "add", "-A", ".", ":!patches", ":!.pc")
-            assert git(folder, "write-tree").decode().strip() == tree
-            continue
-        assert git(folder, "rev-parse", "HEAD^{tree}").decode().strip() == tree

@@ -191,23 +191,6 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
     assert not stray.exists()
 
 
-def test_what_killed_processes_left_goes_too() -> None:
-    builds, compiled = cache_folder() / "builds", put_compile("a")
-    half, lock, new = builds / ("1" * 64), builds / f"{'2' * 64}.lock", builds / ("3" * 64)
-    part = compiled.with_name(f".{compiled.name}.x.partial")
-    for folder in (half / "tree", new):
-        folder.mkdir(parents=True)
-    for file in (lock, part):
-        file.touch()
-    age(31, half, lock, part)
-
-    a_run()
-
-    assert not any(path.exists() for path in (half, lock, part))
-    assert new.is_dir()
-    assert compiled.is_file()
-
-
 def test_links_are_let_go_and_not_followed(tmp_path: Path) -> None:
     elsewhere, builds = tmp_path / "elsewhere", cache_folder() / "builds"
     builds.mkdir(parents=True)

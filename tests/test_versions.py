@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
@@ -45,19 +44,6 @@ def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> Non
     git(changed.upstream, "checkout", "-q", "-B", "try", "v1.0")
     git(changed.upstream, "am", "-q", str(first.mbox))
     assert (changed.upstream / "src/toy/area.py").read_text() == FIXED
-
-
-def test_the_same_files_on_another_pin_are_a_version(changed: Toy) -> None:
-    git(changed.upstream, "tag", "v1.1")
-    queue_file = changed.queue / "patches/queue.toml"
-    spec_file = changed.queue / "patches/area/patch.toml"
-    before = load_queue(changed.queue).patch("area")
-    for path in (queue_file, spec_file):
-        path.write_text(path.read_text().replace('"v1.0"', '"v1.1"'))
-    queue = load_queue(changed.queue)
-    assert record(queue, before, queue.patch("area"), why="rebase") == 3
-    compared = range_diff(queue, "area", 2, 3)
-    assert re.fullmatch(r"1:  [0-9a-f]+ = 1:  [0-9a-f]+ Multiply .*\n", compared.range_diff)
 
 
 def test_a_kill_before_the_record_is_made_good_by_the_next(changed: Toy) -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import typing
 from pathlib import Path
 
@@ -100,12 +98,3 @@ def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit, find_links: Pat
     second = provide(pin, kit.upstream, kit.store, progress=Silent())
     assert (second.commit, second.fresh) == (first.commit, True)
     assert kit.files(second.tree)
-
-
-def test_nothing_heavy_is_imported_to_look_into_a_store() -> None:
-    code = (
-        "import sys, contribbot.git.sources; heavy = {'torch', 'pypi_simple', 'requests', 'git',"
-        " 'filelock', 'unidiff', 'github', 'rich'}; sys.exit(str(heavy & set(sys.modules) or ''))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert done.stderr.decode().strip() == ""

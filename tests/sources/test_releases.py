@@ -151,6 +151,9 @@ def test_a_source_archive_is_preferred_and_its_pin_provides_the_tree(
         ),
     )  # fmt: skip
     assert found == resolve(pin(), there, "v1.2")
+    assert resolve(found, there, "v1.2") is resolve(found, there, "newest") is found
+    named = resolve(pin(), upstream(tag="release-{version}"), "release-1.2")
+    assert named.tag == "release-1.2"
     assert index.downloads == 0
     provided = provide(found, there, kit.store, progress=Silent())
     assert provided.kind == "sdist"
@@ -245,29 +248,12 @@ def test_what_is_installed_comes_first_where_it_is_that_release(
     assert [source.kind for source in resolve(pin(), UPSTREAM, "v1.0").sources] == ["sdist", "git"]
 
 
-def test_the_pins_own_tag_is_the_pin(index: Index) -> None:
-    offer(index, "demo-1.0.tar.gz")
-    same = pin(tag="v1.0")
-    assert resolve(same, UPSTREAM, "v1.0") is same
-    assert index.pages == 0
-    assert resolve(same, UPSTREAM, "newest") is same
-
-
-def test_tags_are_named_as_the_upstream_names_them(index: Index) -> None:
-    offer(index, "demo-1.0.tar.gz", "demo-1.0.post2.tar.gz")
-    there = upstream(tag="release-{version}-final")
-    assert tags(releases(pin(), there)) == ["release-1.0-final", "release-1.0.post2-final"]
-    assert resolve(pin(), there, "release-1.0-final").tag == "release-1.0-final"
-    with pytest.raises(SourceError) as caught:
-        resolve(pin(), there, "release-1.0.0-final")
-    assert caught.value.hint == "write release-1.0-final"
-
-
 @pytest.mark.parametrize(
     ("tag", "hint"),
     [
         ("1.0", "write v1.0"),
         ("v1.0.0", "write v1.0"),
+        ("newest", "name one by its tag; the last is v2.0rc1"),
         ("v1.5", "name v1.0 or v2.0rc1, the nearest; "),
         ("v9", "name v2.0rc1, the nearest; "),
         ("v0.0.1", "name v1.0, the nearest; "),
@@ -279,21 +265,13 @@ def test_a_tag_without_a_release_is_named_with_the_places_and_the_next_step(
     index: Index, tag: str, hint: str
 ) -> None:
     offer(index, "demo-1.0.tar.gz", "demo-2.0rc1.tar.gz")
+    index.yanked = {"demo-1.0.tar.gz": ""} if tag == "newest" else {}
     with pytest.raises(SourceError) as caught:
         resolve(pin(), UPSTREAM, tag)
     assert caught.value.message == (
         f"demo {tag}: no such release of demo: {index.url} has 2 files"
     )  # fmt: skip
     assert caught.value.hint.startswith(hint)
-
-
-def test_a_project_with_pre_releases_alone_has_no_newest(index: Index) -> None:
-    offer(index, "demo-2.0rc1.tar.gz")
-    with pytest.raises(SourceError) as caught:
-        resolve(pin(), UPSTREAM, "newest")
-    assert "v2.0rc1" in caught.value.hint
-    assert releases(pin(), UPSTREAM) == []
-    assert resolve(pin(), UPSTREAM, "v2.0rc1").tag == "v2.0rc1"
 
 
 def test_a_project_that_no_place_has_is_named_with_the_places(

@@ -89,10 +89,6 @@ def test_settings_have_no_effect(
         patched.setenv("GIT_DIFF_OPTS", "-u9")
         patched.setenv("COLUMNS", "200")
         assert format_commits(store, toy.commit, tip) == expected
-    # The repository's own, as in a work tree that somebody edits.
-    with (store.path / "config").open("a") as config:
-        config.write(hostile)
-    assert format_commits(store, toy.commit, tip) == expected
 
 
 def test_what_no_file_can_hold_is_refused_by_name(toy: Toy, store: Store) -> None:

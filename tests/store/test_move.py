@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -311,42 +309,3 @@ def test_the_same_text_elsewhere_in_the_old_release_is_no_proof(mover: Mover) ->
     mover.add("a", {"long.txt": one.format("f", "good") + one.format("g", "good")})
     mover.release({"long.txt": "# new\n" + text})
     assert mover.move()["a"].fate is Fate.CLEAN
-
-
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
-)
-def test_a_move_is_what_cherry_pick_makes(mover: Mover, seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311  nothing secret
-    lines = [f"{draw.choice('abcdefgh')}{draw.randrange(9)}\n" for _ in range(50)]
-    mover.release({"long.txt": "".join(lines)})
-    mover.old = mover.tips[""] = mover.new
-    for number in range(6):
-        mover.add(f"p{number}", {"long.txt": "".join(edited(draw, lines))})
-    mover.release({"long.txt": "".join(edited(draw, lines))})
-    moved = mover.move()
-    for patch in mover.patches:
-        git(mover.toy.upstream, "reset", "-q", "--hard", mover.new)
-        git(mover.toy.upstream, "fetch", "-q", str(mover.store.path), patch.series.commit)
-        pick = ("cherry-pick", "--keep-redundant-commits", patch.series.commit)
-        try:
-            git(mover.toy.upstream, *pick)
-        except subprocess.CalledProcessError:
-            conflict = True
-        else:
-            conflict = False
-        fate = moved[patch.name].fate
-        assert (fate is Fate.CONFLICT) == conflict
-        if not conflict:
-            tip = moved[patch.name].commits[-1] if moved[patch.name].commits else mover.new
-            theirs = git(mover.toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
-            assert mover.store.tree_of(tip) == theirs
-        git(mover.toy.upstream, "reset", "-q", "--hard", mover.new)
-
-
-def edited(draw: random.Random, lines: list[str]) -> list[str]:
-    made = list(lines)
-    for _ in range(draw.randrange(1, 4)):
-        at = draw.randrange(len(made))
-        made[at : at + draw.randrange(3)] = [f"new {draw.random()}\n"] * draw.randrange(1, 3)
-    return made
