@@ -20,9 +20,11 @@ from contribbot.bench.verdict import (
     CaseResult,
     Ceilings,
     Claim,
-    Compared,
     Measurements,
     judge_case,
+)
+from contribbot.bench.verdict import (
+    ComparedResults as Compared,
 )
 from contribbot.hardware.compare import Row, left_out_of, rows_in, seen
 from contribbot.model.base import Model

@@ -14,12 +14,14 @@ from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import (
     FLOOD,
-    Side,
     arguments,
     case_details,
     ceiling_details,
     conclude,
     measure,
+)
+from contribbot.bench.session import (
+    BenchSide as Side,
 )
 from contribbot.bench.verdict import Claim
 from contribbot.files import write_atomically
