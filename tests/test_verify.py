@@ -81,7 +81,8 @@ def test_a_right_patch_is_proved(right: Toy, program: Program) -> None:
 @pytest.mark.usefixtures("outcome_cache")
 def test_only_what_has_changed_is_done_again(right: Toy, program: Program, tmp_path: Path) -> None:
     def repeated(*args: str, **env: str) -> set[str]:
-        ran = program("verify", "area", "--json", *args, **env)
+        program.env = env
+        ran = program("verify", "area", "--json", *args)
         assert ran.code == 0, ran.err
         return {name for name, stage in ran.stages().items() if not stage.cached}
 
@@ -215,9 +216,9 @@ def test_no_secret_reaches_a_check(toy: Toy, program: Program) -> None:
         "    assert 'GITHUB_TOKEN' not in os.environ\n    assert 'SECRET' not in repr(os.environ)\n"
         "    assert rectangle(2, 3) == 6, 'red as stated'\n"
     ), reason="red as stated")  # fmt: skip
-    secrets = dict.fromkeys(("GITHUB_TOKEN", "AWS_KEY", "CUDA_KEY"), "SECRET")
+    program.env |= dict.fromkeys(("GITHUB_TOKEN", "AWS_KEY", "CUDA_KEY"), "SECRET")
 
-    ran = program("verify", "area", **secrets)
+    ran = program("verify", "area")
 
     assert ran.code == 0, ran.out
 
