@@ -229,6 +229,7 @@ def test_a_run_is_judged_by_its_record_as_by_itself() -> None:
     assert [len(failure.message) for failure in again.failed] == [403] * 20 + [200] * 10
     odd: tuple[tuple[str, JsonValue], ...] = (
         ("executed", {}), ("seconds", -1), ("kind", "no such"), ("passed", [1]),
+        ("failed", [{"test": ONE, "when": "call", "message": "", "more": ""}]),
     )  # fmt: skip
     for name, value in odd:
         with pytest.raises(ValidationError):

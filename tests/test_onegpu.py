@@ -12,7 +12,7 @@ from contribbot.verify.check import Way, check_unit, run_one
 from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
 from contribbot.verify.stages.bench import BenchStage
 from tests.conftest import dig
-from tests.gputoy import TARGET, gpu_job, machine
+from tests.gputoy import TARGET, folders, gpu_job, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,12 +157,8 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
 
 @pytest.mark.slow
 def test_after_a_fault_the_same_gpu_is_asked_and_no_other(tmp_path: Path) -> None:
-    def folder() -> Path:
-        made = tmp_path / str(len(list(tmp_path.iterdir())))
-        made.mkdir()
-        return made
-
     cards, suspect = Cards(TARGET, TARGET), fault("hip-error", "HIP error: x")
+    folder = folders(tmp_path)
     cards.before(TARGET, machine(), folder)
     cards.after(suspect, TARGET, machine(), folder)
     # The first has fallen off the bus in all but name; the other would still do.

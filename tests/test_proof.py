@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot import process
-from contribbot.verify import check
 from tests.conftest import dig
 from tests.test_verify import PATH, put
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, git, one_check
@@ -229,26 +228,6 @@ def test_what_tests_nothing_refutes_nothing(toy: Toy, program: Program, side: st
         assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason, name
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "said"),
-    [
-        ("import no_such_anywhere", 3, "the patched tree imports what is not installed here: "),
-        ("from toy import no_such", 1, "on the patched tree: could not be collected: ImportError"),
-    ],
-)
-def test_what_the_patch_imports_in_vain_is_its_own(
-    toy: Toy, program: Program, line: str, code: int, said: str
-) -> None:
-    text = FIXED.replace("\n\n\ndef square", f"\n\n{line}\n\n\ndef square")
-    toy.put_patch(patch=toy.format_patch({PATH: text}))
-    toy.put_queue(["area"])
-    ran = program("verify", "area", "--json")
-    assert (ran.code, ran.stages()["reproduce red"].outcome) == (
-        code, "failed" if code == 1 else "unavailable"
-    )  # fmt: skip
-    assert ran.stages()["reproduce red"].reason.startswith(f"red: {said}")
-
-
 NOT_GREEN = {
     "skipped on one side": (
         "def test_it(subtests):\n"
@@ -346,15 +325,6 @@ def test_a_file_with_crlf_keeps_it(
     ran = program("verify", "area", "--json")
 
     assert ran.stages()["style"].outcome == outcome, ran.stages()["style"].reason
-
-
-def test_what_is_installed_is_part_of_what_an_outcome_depends_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = check.installed_digest.__wrapped__()
-    (tmp_path / "new-1.0.dist-info").mkdir()
-    assert check.installed_digest.__wrapped__() != before
 
 
 @pytest.mark.usefixtures("unsandboxed")

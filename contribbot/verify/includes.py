@@ -29,8 +29,8 @@ _DIRECTIVE: Final = re.compile(
 _INCLUDE: Final = re.compile(r'^\s*(?:<(?P<angle>[^>\n]+)>|"(?P<quote>[^"\n]+)")')
 _HAS_INCLUDE: Final = re.compile(r'__has_include\s*\(\s*[<"]([^>"]+)[>"]\s*\)')
 #: Parts of a condition that Python writes in another way; `!=` is no `!`.
-_TOKEN: Final = re.compile(r"\bdefined\b|&&|\|\||!(?!=)|(?<![\w.])\d[\w.']*")
-_AS_PYTHON: Final = {"defined": "", "&&": " and ", "||": " or ", "!": " not "}
+_TOKEN: Final = re.compile(r"\bdefined\b|&&|\|\||!(?!=)|[?:]|(?<![\w.])\d[\w.']*")
+_AS_PYTHON: Final = {"defined": "", "&&": " and ", "||": " or ", "!": " not ", "?": ",", ":": ","}
 
 #: A condition may hold, may not, or depend on what is not known.
 Truth = bool | None
