@@ -92,7 +92,7 @@ def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> No
     done = run(tmp_path / "run", OPERATOR.format(move=f"to('{device}')"), (name,), device)
     assert not done.trouble, done.tail
     assert len(done.passed) == 2
-    assert sum(count for one, count in done.kernels.seen.items() if name in one) == 3
+    assert sum(count for kernel, count in done.kernels.seen.items() if name in kernel) == 3
 
     found = judged(done, (name,))
     assert found.outcome is Outcome.PASSED

@@ -108,10 +108,10 @@ def test_a_check(
 
 def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
-    assert {one for one, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
+    assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
         Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH
     }  # fmt: skip
-    assert {one for one, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
+    assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
         Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.WANTS_MORE, Cause.FAILS_BASE,
         Cause.PASSES_BASE, Cause.OTHER_REASON,
     }  # fmt: skip
@@ -287,8 +287,8 @@ def test_statements_that_a_patch_adds_and_that_do_something(
         if tag in {"insert", "replace"}
         for number in range(first, last)
     ]
-    found = new_statements(before.encode(), after.encode(), added)
-    assert [one.lines.start for one in found] == lines
+    statements = new_statements(before.encode(), after.encode(), added)
+    assert [statement.lines.start for statement in statements] == lines
 
 
 IN_CHECKS = "/run/checks/test_red.py"

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 #: It counts them as HIP does: within what the variable leaves.
 CARDS = """\
 import os, sys
-sys.path = [one for one in sys.path if one not in ("", os.getcwd())]
+sys.path = [path for path in sys.path if path not in ("", os.getcwd())]
 del sys.modules["torch"]
 import torch
 
 cards = {cards}
 given = os.environ.get("HIP_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
 if given:
-    cards = [cards[int(one)] for one in given.split(",")]
+    cards = [cards[int(index)] for index in given.split(",")]
 
 
 class Properties:

@@ -62,7 +62,7 @@ def test_a_required_target_on_a_faulty_runner_is_the_machines_failure(
     # One that counts what is the runner's contradicts itself.
     document = json.loads(before)
     stages = document["predicate"]["contribbot"]["stages"]
-    next(one for one in stages if "runner_fault" in one["details"])["outcome"] = "passed"
+    next(row for row in stages if "runner_fault" in row["details"])["outcome"] = "passed"
     record.write_text(json.dumps(document))
     assert '"tampered"' in program("evidence", "check", "--json").out
 
