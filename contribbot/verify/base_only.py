@@ -36,9 +36,8 @@ from contribbot.queue.load import Queue
 from contribbot.verify.builds import Plan, build_side
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
 from contribbot.verify.job import Job, Memo, Slots, is_source, obstacle, sources_of
-from contribbot.verify.overlay import OverlayError, release_of
 from contribbot.verify.pipeline import Options, OutcomeCache, Watcher
-from contribbot.verify.placement import overlay_note, unplaceable
+from contribbot.verify.placement import OverlayError, overlay_note, release_of, unplaceable
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import with_tests

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -27,10 +27,12 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.evidence import Machine, Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.pin import HipifyRecipe
-from contribbot.verify.overlay import Overlay
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.witness import Statement, new_statements
+
+if TYPE_CHECKING:
+    from contribbot.verify.placement import Overlay
 
 
 class Slots:
