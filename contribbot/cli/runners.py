@@ -28,8 +28,8 @@ from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.collect import exit_code, gather, gather_again
 from contribbot.runners.dispatch import Selection, Sender, sending
 from contribbot.runners.job import work
-from contribbot.runners.model import Standing, Workflows
 from contribbot.runners.plan import make_plan
+from contribbot.runners.workflows import Standing, Workflows
 
 
 @command
@@ -98,12 +98,12 @@ def install(
         raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
     queue = open_queue(context)
     if check:
-        found = queue_workflows.look(queue, branch=branch)
+        these = queue_workflows.look(queue, branch=branch)
     else:
-        found = queue_workflows.install(queue, branch=branch, force=force)
-    lines = (show.checked_lines if check else show.installed_lines)(found)
-    print_report(Workflows(written=not check, workflows=found), lines, as_json=as_json)
-    return 1 if check and any(one.standing is not Standing.CURRENT for one in found) else 0
+        these = queue_workflows.install(queue, branch=branch, force=force)
+    lines = show.workflow_lines(these, written=not check)
+    print_report(Workflows(written=not check, workflows=these), lines, as_json=as_json)
+    return int(check and any(each.standing is not Standing.CURRENT for each in these))
 
 
 @app.command("run")
@@ -226,7 +226,7 @@ def _start(sender: Sender, wanted: Selection, say: Callable[[list[str]], None]) 
     run = sender.start(selection)
     say(show.started_lines(run, state))
     ended = sender.supersede(selection, run)
-    say([f"ended run {one.id}, which this one replaces" for one in ended])
+    say([f"ended run {each.id}, which this one replaces" for each in ended])
     return run.id
 
 

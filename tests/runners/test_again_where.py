@@ -6,7 +6,7 @@ import pytest
 
 from contribbot.runners.config import load_fleet
 from contribbot.runners.model import CellState
-from contribbot.runners.plan import again
+from contribbot.runners.plan import second_try
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged
@@ -94,5 +94,6 @@ def test_where_a_second_try_goes(
     plan = ranged.plan(on=on)
     job = plan.of_kind("gpu")[0]
     assert (job.runners, job.seconds > 300) == ("mi300", True)
-    (found,) = again(plan, [job.cells[0].key], load_fleet(ranged.folder).runners)
+    found = second_try(plan, job, [job.cells[0].key], load_fleet(ranged.folder).runners)
+    assert found is not None
     assert (found.runners, found.cells, found.id) == (where, job.cells, f"{job.id}-again")

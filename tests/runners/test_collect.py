@@ -12,7 +12,7 @@ from contribbot.errors import ExitCode
 from contribbot.github.waits import Waits
 from contribbot.lifecycle.status import target_states
 from contribbot.model.evidence import Outcome
-from contribbot.runners.artifacts import NO_PROGRAM, Attestation
+from contribbot.runners.artifacts import NO_PROGRAM
 from contribbot.runners.model import CellState, Collected
 from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
@@ -121,7 +121,7 @@ def test_what_a_job_left_and_what_becomes_of_its_cell(
 def test_one_artifact_is_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without gh: whether it is installed here must not decide what is printed.
     monkeypatch.setattr(
-        "contribbot.runners.artifacts.attested", lambda *_, **__: Attestation(NO_PROGRAM)
+        "contribbot.runners.artifacts.attested", lambda *_, **__: (NO_PROGRAM, False)
     )
     assert f"{NO_PROGRAM} (1 artifact)" in home.collect().out.splitlines()
 

@@ -65,7 +65,8 @@ class Forger:
         slug = Machine.model_validate(told["machine"]).slug
         files = {"job.json": json.dumps(done).encode(), f"records/area/{slug}.json": made}
         question = Question(job, source, Bases(self.ranged.load()), self.scratch)
-        return read_sent(files, question).answers["area"]
+        _, answers = read_sent(files, question)
+        return answers["area"]
 
 
 def _consistent(document: Json) -> bytes:
@@ -184,7 +185,6 @@ def test_a_record_speaks_of_what_was_asked(
     answer = forger.send(job, change, "" if job == COMPILED else "gfx942")
     assert reason in answer.refused
     assert bool(reason) is bool(answer.refused)
-    assert bool(answer.content) is not bool(reason)
 
 
 @pytest.mark.parametrize("cover", [False, True])

@@ -12,8 +12,9 @@ from contribbot.errors import ExitCode
 from contribbot.github.client import GitHub as Client
 from contribbot.github.waits import Waits
 from contribbot.model.evidence import Outcome
-from contribbot.runners import artifacts
-from contribbot.runners.model import CellState, Collected, Run
+from contribbot.runners import actions
+from contribbot.runners.actions import Run
+from contribbot.runners.model import CellState, Collected
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -65,12 +66,12 @@ def test_a_repository_that_is_gone_is_not_this_one(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub names no repository where a fork was deleted; its description does not say so."""
-    ask = artifacts.read_run
+    ask = actions.read_run
 
     def gone(github: Client, repository: str, run_id: int) -> Run:
         return ask(github, repository, run_id).model_copy(update={"head_repository": None})
 
-    monkeypatch.setattr(artifacts, "read_run", gone)
+    monkeypatch.setattr(actions, "read_run", gone)
     said = home.collect()
     assert said.code == ExitCode.USAGE
     assert "from a repository that is gone, not by this queue" in said.err

@@ -35,10 +35,11 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300 + MI300[MI300.index("[[runners.rocm]]"):], "rocm: 7.1 is there twice"),
         (MI300.replace('"self-hosted", "gfx942"', ""), "runners[0].labels: "),
         (MI300.replace('"self-hosted", "gfx942"', '"ubuntu-24.04"'), "is a label of GitHub's"),
-        (MI300 + HOSTED.replace("ubuntu-24.04", "GFX942"), "hosted.labels: mi300 has all of them"),
+        (MI300 + HOSTED.replace("ubuntu-24.04", "GFX942"),
+         "mi300 has all labels of hosted, so that a job for no GPU could land on"),
         (MI300.replace('"self-hosted", "gfx942"', '"self-hosted"')
          + HOSTED.replace('"ubuntu-24.04"', '"self-hosted", "cpu"'),
-         "hosted.labels: all labels of mi300 are among them"),
+         "hosted has all labels of mi300, so that a job for gfx942 could land on no GPU"),
         (MI300.replace('"mi300"', '"mi300_1"'), "runners[0].name: no underscore: "),
         (HOSTED.replace('"gfx90a"', '"gfx942"'), "targets: gfx942 is there twice"),
         (MI300.replace("count = 2", "count = 0"), "runners[0].count: "),
@@ -47,10 +48,10 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300.replace('"7.1"', '"7.1; echo"'), "runners[0].rocm[0].version: "),
         (MI300.replace('name = "mi300"', 'name = "hosted"'), "hosted is the set that compiles"),
         (MI300 + HOSTED.replace("ubuntu-24.04", "windows-latest"),
-         "hosted.labels: windows-latest is a label that no runner with Linux has"),
-        (MI300 + HOSTED.replace("ubuntu-24.04", "ubuntu-25.10"), "hosted.labels: ubuntu-25.10"),
+         "hosted.labels[0]: windows-latest is a label that no runner with Linux has"),
+        (MI300 + HOSTED.replace("ubuntu-24.04", "ubuntu-25.10"), "hosted.labels[0]: ubuntu-25.10"),
         (MI300.replace('"self-hosted", "gfx942"', '"self-hosted", "Windows"'),
-         "runners[0].labels: Windows is a label that no runner with Linux has"),
+         "runners[0].labels[1]: Windows is a label that no runner with Linux has"),
         (MI300 + HOSTED.replace('"ubuntu-24.04"', '"ubuntu-24.04", "Ubuntu-22.04"'),
          "hosted: labels: no runner has all of ubuntu-22.04, ubuntu-24.04"),
         ("[[runners]\n", "not TOML"),
@@ -145,7 +146,7 @@ def test_a_folder_in_its_place_is_not_called_missing(ranged: Ranged) -> None:
 def test_a_label_that_no_set_has(ranged: Ranged) -> None:
     with pytest.raises(UsageError, match=r"gfx94: no set of .*did you mean gfx942") as raised:
         ranged.plan(on=("gfx94",))
-    assert raised.value.hint == "it has mi300, hosted"
+    assert raised.value.hint == "it has hosted, mi300"
 
 
 def test_a_target_that_is_no_label_means_its_sets(ranged: Ranged) -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.runners.artifacts import RUNNERS_STEP
+from contribbot.runners.actions import RUNNERS_STEP
 from contribbot.runners.dispatch import Selection
 from tests.github.handle import GitHub
 from tests.github.server import Hook

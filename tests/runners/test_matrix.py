@@ -13,7 +13,7 @@ from contribbot.errors import ExitCode, QueueError
 from contribbot.model.evidence import Outcome
 from contribbot.runners.config import load_fleet
 from contribbot.runners.model import Plan
-from contribbot.runners.plan import again
+from contribbot.runners.plan import second_try
 from contribbot.runners.workflows import templates_folder
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 
@@ -162,7 +162,7 @@ def test_a_cell_that_is_too_long_for_the_cheapest_set_goes_to_another(ranged: Ra
     assert ranged.plan().of_kind("gpu")[0].runners == "other"
     # Where it is too long for all of them, the cheapest is named.
     ranged.record("area", seconds=4000.0, rocm="7.0.0")
-    with pytest.raises(QueueError, match=r"runners mi300: .* and minutes_limit is 5"):
+    with pytest.raises(QueueError, match=r"runners.toml: mi300: .* and minutes_limit is 5"):
         ranged.plan(on=("mi300", "other"))
 
 
@@ -213,7 +213,7 @@ def test_under_actions_the_matrices_are_outputs(ranged: Ranged, tmp_path: Path) 
 
 def test_a_row_has_what_the_workflow_takes_and_no_more(ranged: Ranged) -> None:
     text = (templates_folder() / "verify.yml").read_text(encoding="utf-8")
-    (row,) = matrix(ranged.plan(), "gpu")
+    (row,) = matrix(ranged.plan().of_kind("gpu"))
     assert set(row) == set(re.findall(r"\bmatrix\.(\w+)", text))
 
 
@@ -296,7 +296,11 @@ def test_cells_that_a_runner_failed_are_tried_again(ranged: Ranged) -> None:
     ranged.patch("second")
     plan = ranged.plan()
     runners = load_fleet(ranged.folder).runners
-    (job,) = again(plan, [RAN, "gpu/unknown/gfx942/rocm7.1"], runners)
+    compiled, ran = (plan.of_kind(kind)[0] for kind in ("compile", "gpu"))
+    cells = [RAN, "gpu/unknown/gfx942/rocm7.1"]
+    assert second_try(plan, compiled, cells, runners) is None
+    job = second_try(plan, ran, cells, runners)
+    assert job is not None
     assert (job.id, job.after) == ("gfx942-rocm7.1-1-again", ())
     assert [cell.key for cell in job.cells] == [RAN]
 

@@ -6,7 +6,7 @@ import pytest
 
 from contribbot.errors import UsageError
 from contribbot.github.auth import Server
-from contribbot.runners.config import repository_of
+from contribbot.runners.actions import repository_of
 from tests.runners.conftest import Ranged
 from tests.toy import git
 
