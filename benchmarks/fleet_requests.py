@@ -122,7 +122,7 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.supersede(selection, run)
     lines = [f"  requests to GitHub: to start the run {since(0)}"]
     begun, play.looks = len(log), 0
-    sender.watch(run.id, every=EVERY, told=lambda _: None)
+    sender.watch(run.id, every=EVERY, watcher=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
     download = from_github(sender.github, REPOSITORY, run.id, Path())

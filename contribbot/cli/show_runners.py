@@ -356,7 +356,7 @@ _OTHERS: Final = 3
 
 
 @contextlib.contextmanager
-def telling(say: Callable[[list[str]], None], *, stderr: bool) -> Iterator[Callable[[View], None]]:
+def board(say: Callable[[list[str]], None], *, stderr: bool) -> Iterator[Callable[[View], None]]:
     """Give what tells of a run: a board on a terminal, and elsewhere lines of what changed."""
     out = console(stderr=stderr)
     if not out.is_terminal or out.is_dumb_terminal:

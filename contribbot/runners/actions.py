@@ -205,7 +205,6 @@ class Artifact(Said):
     #: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
     digest: str | None = None
     created_at: Time | None = None
-    run_id: Annotated[int | None, Field(validation_alias=AliasPath("workflow_run", "id"))] = None
 
 
 def read_runs(github: GitHub, repository: str, branch: str) -> tuple[Run, ...]:
@@ -237,10 +236,8 @@ def read_artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifa
 
 def download(github: GitHub, repository: str, artifact: Artifact) -> bytes:
     """Fetch the zip of an artifact."""
-    from contribbot.github.download import fetch  # noqa: PLC0415  start-up time
-
     path = f"{github.repository(repository).url}/actions/artifacts/{artifact.id}/zip"
-    return fetch(github.requester, path, most=PACKED)
+    return github.requester.fetch(path, most=PACKED)
 
 
 def cancel_run(github: GitHub, repository: str, run_id: int) -> bool:

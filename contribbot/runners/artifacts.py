@@ -259,7 +259,7 @@ def from_github(
             notes.append(f"left alone, as it is of an earlier attempt: {artifact.name}")
             received.append(ArtifactEnd(name=artifact.name, early=True))
             continue
-        this, content = _received(artifact, run, jobs, fetch)
+        this, content = _received(artifact, jobs, fetch)
         size = sum(map(len, this.files.values()))
         if size > room:
             refused = f"with it, the run's artifacts have more than {_MOST_BYTES // MIB:,} MiB"
@@ -322,12 +322,12 @@ def _own_run(github: GitHub, repository: str, run_id: int) -> Run:
 
 
 def _received(
-    artifact: Artifact, run: Run, jobs: Mapping[str, RunJob], fetch: Callable[[Artifact], bytes]
+    artifact: Artifact, jobs: Mapping[str, RunJob], fetch: Callable[[Artifact], bytes]
 ) -> tuple[ArtifactEnd, bytes]:
     """Fetch an artifact that may be what it is called, and open it."""
     this, content = ArtifactEnd(name=artifact.name), b""
     try:
-        _check_listed(artifact, run, jobs.get(artifact.name.removeprefix(PREFIX)))
+        _check_listed(artifact, jobs.get(artifact.name.removeprefix(PREFIX)))
         content = fetch(artifact)
         this = this.model_copy(update={"sha256": hashlib.sha256(content).hexdigest()})
         _check_digest(artifact, this.sha256)
@@ -349,7 +349,7 @@ def _came_before(artifact: Artifact, time: datetime | None) -> bool:
     return bool(artifact.created_at and time and artifact.created_at < time)
 
 
-def _check_listed(artifact: Artifact, run: Run, job: RunJob | None) -> None:
+def _check_listed(artifact: Artifact, job: RunJob | None) -> None:
     """Refuse what is not even fetched: any job can add, and replace, any artifact."""
     name, size = artifact.name.removeprefix(PREFIX), artifact.size_in_bytes
     slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
@@ -358,7 +358,6 @@ def _check_listed(artifact: Artifact, run: Run, job: RunJob | None) -> None:
     came = artifact.created_at
     problems = (
         (not _NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
-        (artifact.run_id not in {None, run.id}, f"it is of run {artifact.run_id}"),
         (artifact.expired, "GitHub has let it go: it expired"),
         (size > PACKED, f"{size / MIB:,.0f} MiB; at most {PACKED // MIB}"),
         (not (artifact.digest or "").startswith("sha256:"), "GitHub tells no digest of it"),

@@ -280,17 +280,17 @@ class Sender:
             and actions.cancel_run(self.github, self.repository, each.id)
         )
 
-    def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Dispatched:
+    def watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
         """Look on until a run is over. What has not changed costs GitHub nothing."""
         self.run_id = run_id
         try:
-            return self._watch(run_id, every=every, told=told)
+            return self._watch(run_id, every=every, watcher=watcher)
         except (NotFoundError, UsageError) as error:
             self.run_id, self.request = None, ""  # there is nothing that goes on
             gone = isinstance(error, NotFoundError)
             raise (no_run(self.repository, run_id) if gone else error) from error
 
-    def _watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Dispatched:
+    def _watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
         known: tuple[DispatchedJob, ...] = ()
         plan: Plan | None = None
         asked, pause = False, every
@@ -306,7 +306,7 @@ class Sender:
             changed = tuple(job for job in jobs if (job.name, job.state, job.runner) not in before)
             known = jobs
             if changed:
-                told(View(changed, jobs, _counted(jobs, plan)))
+                watcher(View(changed, jobs, _counted(jobs, plan)))
             if run.over:
                 return Dispatched.of(self.repository, run, jobs)
             pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)

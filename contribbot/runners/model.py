@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -118,6 +118,8 @@ def _in_names_of_jobs(name: str) -> str:
 
 #: A release of ROCm, such as `7.1` or `7.1.1`.
 RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
+#: What a job shows: compiled for a target, or run on it.
+Kind = Literal["compile", "gpu"]
 #: A label of runners.
 Label = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), AfterValidator(_has_linux)
@@ -143,6 +145,7 @@ class RocmImage(Model):
 class RunnerSet(Model):
     """Runners with the same labels and the same GPU."""
 
+    kind: ClassVar[Kind] = "gpu"
     name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
     target: GfxTarget
     labels: Labels
@@ -155,11 +158,6 @@ class RunnerSet(Model):
     #: What an hour costs, in any unit; where several sets can run a cell, the cheapest gets it.
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
     rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
-
-    @property
-    def kind(self) -> Kind:
-        """What its jobs show."""
-        return "gpu"
 
     @property
     def offers(self) -> tuple[tuple[str, str], ...]:
@@ -182,6 +180,7 @@ class RunnerSet(Model):
 class HostedImage(Model):
     """A ROCm version that hosted runners compile with."""
 
+    flags: ClassVar[tuple[str, ...]] = ()
     version: RocmVersion
     image: Image
     targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
@@ -191,46 +190,22 @@ class HostedImage(Model):
         differ("targets", self.targets)
         return self
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Options of the container: none."""
-        return ()
-
 
 class Hosted(Model):
     """The runners that compile; they have no GPU."""
 
+    # As a set of runners with a GPU has them.
+    name: ClassVar[str] = HOSTED
+    kind: ClassVar[Kind] = "compile"
+    target: ClassVar[Literal[""]] = ""
+    jobs_limit: ClassVar[int] = 4
+    cost: ClassVar[float] = 0.0
     labels: Labels
     #: Jobs that run at the same time (GitHub's free plan: 20).
     count: Count = 20
     #: Minutes that one job may take (GitHub's own runners: at most 360).
     minutes_limit: Annotated[int, Field(ge=5, le=360)] = 120
     rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
-
-    @property
-    def name(self) -> str:
-        """What it is called beside the sets with a GPU."""
-        return HOSTED
-
-    @property
-    def kind(self) -> Kind:
-        """What its jobs show."""
-        return "compile"
-
-    @property
-    def target(self) -> Literal[""]:
-        """The GPU of its runners: none."""
-        return ""
-
-    @property
-    def jobs_limit(self) -> int:
-        """Jobs that one runner gets in one run."""
-        return 4
-
-    @property
-    def cost(self) -> float:
-        """What an hour costs: nothing else compiles."""
-        return 0.0
 
     @property
     def offers(self) -> tuple[tuple[str, str], ...]:
@@ -306,8 +281,6 @@ PLAN_ARTIFACT: Final = "contribbot-plan"
 PREFIX: Final = "contribbot-"
 #: A job's name: safe as a file's name and in an expression of Actions.
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
-#: What a job shows: compiled for a target, or run on it.
-Kind = Literal["compile", "gpu"]
 #: Where the time that a cell is planned with is from.
 Basis = Literal["records", "other records", "default"]
 #: Stages on targets, as `verify --require` takes them.

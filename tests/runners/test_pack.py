@@ -55,13 +55,13 @@ def test_all_pieces_in_short_jobs_that_end_near_the_bound(count: int, seed: int)
     this = pool(many(600, seed=seed), count=count)
     (jobs,) = pack([this])
     assert this.bound <= this.load(jobs).seconds <= 1.15 * this.bound
-    assert sorted(one.key for job in jobs for one in job.pieces) == sorted(
-        one.key for one in this.pieces
+    assert sorted(each.key for job in jobs for each in job.pieces) == sorted(
+        each.key for each in this.pieces
     )
     lengths = [job.seconds for job in jobs]
     assert lengths == sorted(lengths, reverse=True)
     # Of one image, and short enough to try again.
-    assert {len({one.rocm for one in job.pieces}) for job in jobs} == {1}
+    assert {len({each.rocm for each in job.pieces}) for job in jobs} == {1}
     assert lengths[0] <= 1.1 * 90 * 60
     # The order in which they come makes no difference.
     assert pack([pool(this.pieces[::-1], count=count)]) == [jobs]
@@ -76,7 +76,7 @@ def test_patches_on_one_tree_share_its_build() -> None:
     # Each tree takes as long to build as ten patches on it take: twice that is enough.
     pieces = [piece(f"p{index}", 60, tree=f"a v{index % 2}", shared=600) for index in range(40)]
     (jobs,) = pack([pool(pieces, count=2)])
-    assert [len({one.tree for one in job.pieces}) for job in jobs] == [1, 1]
+    assert [len({each.tree for each in job.pieces}) for job in jobs] == [1, 1]
 
 
 def test_all_sets_together_keep_well_within_what_actions_takes() -> None:
