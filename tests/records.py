@@ -20,7 +20,7 @@ from contribbot.model.patch import Patch, units_of
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import statement_of
 from contribbot.verify.pipeline import obstacle_of
-from contribbot.verify.restate import Told, restate
+from contribbot.verify.restate import RecordedResult, restate
 from contribbot.verify.stages.witness import WitnessStage
 
 Facts = dict[str, JsonValue]
@@ -60,7 +60,7 @@ def made_up(
         reason = f"{label}: made up" if label else "made up"
         result = StageResult(stage=stage, target=where, outcome=outcome, reason=reason,
                              seconds=seconds, details=facts)  # fmt: skip
-        result = restate(Told(result, patch, details))
+        result = restate(RecordedResult(result, patch, details))
         details = details.model_copy(update={"stages": (*details.stages, result)})
     if not watched:
         told = {"reproduce": [one for one in details.stages if one.stage == "reproduce"]}

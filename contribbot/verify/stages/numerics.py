@@ -12,12 +12,12 @@ from pydantic import Field, JsonValue
 
 from contribbot.model.base import Model
 from contribbot.model.checks import Numerics
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, Finite
 from contribbot.numerics.words import count, times
 from contribbot.verify.check import Way, check_unit
-from contribbot.verify.job import Job, Unit
+from contribbot.verify.job import Job, Stage, Unit
 from contribbot.verify.run_result import CheckRun
 from contribbot.verify.verdict import Cause, Judgement, judge_check
 
@@ -29,18 +29,14 @@ _REFERENCES: Final = "the same-precision reference's"
 Count = Annotated[int, Field(ge=0)]
 
 
-class NumericsStage:
+class NumericsStage(Stage):
     """Runs each `[[numerics]]` of a patch on both trees, as a check that also reports cells."""
 
     name = "numerics"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
         return [check_unit(job, entry, way_of(entry)) for entry in job.patch.spec.numerics]
-
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """Nothing later depends on it."""
 
 
 def way_of(entry: Numerics) -> Way:
