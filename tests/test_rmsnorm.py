@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.bench.session import Side, conclude, measure
+from contribbot.bench.session import BenchSide, conclude, measure
 from contribbot.bench.verdict import Claim
 from contribbot.model.evidence import Outcome, Verdict
 from contribbot.queue.load import load_queue
@@ -207,7 +207,7 @@ def test_the_bench_sees_copies_that_need_not_be(
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(2**40),
         }
-        sides.append(Side(name, root / "checks", process.clean_environment(env), root / "log"))
+        sides.append(BenchSide(name, root / "checks", process.clean_environment(env), root / "log"))
     claim = Claim(at_least, None, entry.rounds)
 
     result = measure(entry.file, entry.cases, claim, (sides[0], sides[1]), timeout=entry.timeout)

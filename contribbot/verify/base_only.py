@@ -36,8 +36,8 @@ from contribbot.verify.job import Finding, Job, Memo, Unit
 from contribbot.verify.overlay import OverlayError, release_of
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
 from contribbot.verify.placement import overlay_note, unplaceable
-from contribbot.verify.run_result import CheckRun
-from contribbot.verify.runner_fault import RunnerFaultError, lacked
+from contribbot.verify.pytest_run import CheckRun
+from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import series_on, with_tests
 from contribbot.verify.stages.compile import compile_side, missing_for, toolchain_details
 from contribbot.verify.stages.hipify import built_for_rocm, free_outputs, hipify_all, sources_of
@@ -491,7 +491,7 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> Ans
     """Judge one run of a fail-to-pass check on a tree without the patch."""
     answer = partial(Answer, log=run.log)
     if run.trouble:
-        says = Says.CANNOT if lacked(run) else Says.OTHER
+        says = Says.CANNOT if run.lacked else Says.OTHER
         return answer(says, run.told, transient=run.transient)
     if fault := next((failure for failure in run.failed if failure.fault), None):
         what = "ran out of memory" if fault.fault == "memory" else "lost its device"

@@ -22,7 +22,7 @@ from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import BuildRecipe
 from contribbot.verify.job import Finding, Job, Stage, Unit
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages import hipify
 
 #: What a record keeps of an output; the whole is in the log file.

@@ -20,7 +20,7 @@ from contribbot.bench.verdict import (
     CaseResult,
     Ceilings,
     Claim,
-    Compared,
+    ComparedResults,
     Measurements,
     judge_case,
 )
@@ -36,7 +36,7 @@ from contribbot.verify.includes import Left
 from contribbot.verify.job import Finding
 from contribbot.verify.pipeline import STAGES, obstacle_of, tool_digest
 from contribbot.verify.placement import overlay_note
-from contribbot.verify.run_result import CheckRun
+from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.apply import how_applied
 from contribbot.verify.stages.hipify import Hipified, judge_sides
 from contribbot.verify.stages.numerics import MOST_OUTPUTS, Totals, not_shown, summary
@@ -597,7 +597,7 @@ class _Case(Model):
         base, patched = (side.measured(len(self.pairs)) for side in (self.base, self.patched))
         case = CaseResult(info, base, patched)
         if self.results is not None:
-            case.results = Compared(finding=Comparison(self.results), text="")
+            case.results = ComparedResults(finding=Comparison(self.results), text="")
         if self.results not in {Comparison.SAME, Comparison.WITHIN} and not self.not_compared:
             raise ValueError("its results were not compared, or differ")
         judge_case(case, claim)

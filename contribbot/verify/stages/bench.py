@@ -14,7 +14,7 @@ from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import (
     FLOOD,
     BenchResult,
-    Side,
+    BenchSide,
     arguments,
     case_details,
     ceiling_details,
@@ -28,8 +28,7 @@ from contribbot.verify.check import missing_here, place_inputs
 from contribbot.verify.job import Finding, Job, Stage, Unit
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
-from contribbot.verify.pytest_run import child_environment, lay_out
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
 
 #: What a record keeps of an output; the whole is in the log file.
@@ -164,9 +163,9 @@ class _Spot:
         )
         self.scrub = Scrub(where.tree, folder, *where.python)
 
-    def side(self, name: str) -> Side:
+    def side(self, name: str) -> BenchSide:
         """Return what the child of this side is started with."""
-        return Side(name, self._checks, self._env, self._log)
+        return BenchSide(name, self._checks, self._env, self._log)
 
     def output(self) -> str:
         """Return what this side has written, without this machine's folders."""

@@ -16,7 +16,7 @@ from contribbot.hardware.triton import TritonSource, compile_triton, triton_miss
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from contribbot.verify.job import Finding, Job, Stage, Unit
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import fault
 from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
 

@@ -21,7 +21,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
 from contribbot.verify.job import Finding, Job, Stage, Unit
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
