@@ -137,17 +137,6 @@ def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store, tmp_path
     assert (changed.path, changed.hunk, changed.found) == (odd, 1, ("three",))
 
 
-def test_a_mail_that_is_encoded_for_the_way(toy: Toy, store: Store, tmp_path: Path) -> None:
-    plain = toy.format_patch({"src/toy/area.py": FIXED})
-    head, _, body = plain.partition(b"\n\n")
-    way = b"\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: quoted-printable"
-    encoded = head + way + b"\n\n" + body.replace(b"=", b"=3D")
-
-    assert apply(store, toy.commit, tmp_path, encoded).applied[0].tree == (
-        apply(store, toy.commit, tmp_path, plain).applied[0].tree
-    )
-
-
 def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
     toy: Toy, store: Store, tmp_path: Path
 ) -> None:

@@ -242,7 +242,7 @@ def test_what_this_machine_lacks_decides_nothing(toy: Toy) -> None:
     ],
 )
 def test_superseded_is_what_every_entry_passes_without(said: set[Says], verdict: Need) -> None:
-    entries = tuple(Entry(label=str(one), target="cpu", says=one, reason="") for one in said)
+    entries = tuple(Entry(label=str(each), target="cpu", says=each, reason="") for each in said)
     assert Behaviour(patch="area", pin="v2", entries=entries).verdict is verdict
 
 

@@ -41,7 +41,7 @@ _, _, project, _, output, *sources = sys.argv
 shutil.copytree(project, output)
 hipify(
     project_directory=project, output_directory=output, includes=["*"],
-    extra_files=[os.path.abspath(one) for one in sources], show_detailed=True,
+    extra_files=[os.path.abspath(source) for source in sources], show_detailed=True,
     header_include_dirs=[], is_pytorch_extension=True, hipify_extra_files_only=True,
 )
 """
@@ -49,10 +49,10 @@ hipify(
 MENDED = (
     REAL.replace("header_include_dirs=[]", "header_include_dirs=['.']")
     + """\
-for one in sources:
-    wanted = one.replace(".cu", ".hip")
+for source in sources:
+    wanted = source.replace(".cu", ".hip")
     if not os.path.exists(wanted):
-        shutil.copy2(one, wanted)
+        shutil.copy2(source, wanted)
 """
 )
 #: Quick, without torch: for tests of everything around it.
@@ -63,9 +63,9 @@ import sys
 
 _, _, project, _, output, *sources = sys.argv
 shutil.copytree(project, output)
-for one in sources:
-    text = pathlib.Path(one).read_text().replace("cuda_runtime.h", "hip/hip_runtime.h")
-    pathlib.Path(one).with_suffix(".hip").write_text(text)
+for source in sources:
+    text = pathlib.Path(source).read_text().replace("cuda_runtime.h", "hip/hip_runtime.h")
+    pathlib.Path(source).with_suffix(".hip").write_text(text)
 """
 RECIPE = """
 [hipify]
@@ -168,8 +168,8 @@ SCRIPT, COMMON = "tools/hipify.py", "csrc/common.h"
 K = 'sources = ["csrc/k.cu"]'
 TOUCHED = {COMMON: "\n" + GUARDED}
 IN_TREE = (
-    QUICK.replace("pathlib.Path(one)", "(pathlib.Path(output).parent / one)")
-    + "assert all((pathlib.Path(project).parent / one).samefile(one) for one in sources)\n"
+    QUICK.replace("pathlib.Path(source)", "(pathlib.Path(output).parent / source)")
+    + "assert all((pathlib.Path(project).parent / source).samefile(source) for source in sources)\n"
 )
 #: What the release has beside or instead of BASE (None: not at all), what the patch changes, its
 #: table, the outcome, a pattern of the reason, and what the recipe says more.

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -240,8 +239,8 @@ def digests(inputs: str = "a", references: str = "b", seed: int = 0) -> Digests:
 
 def run(*cells: CellRecord) -> CheckRun:
     """Return a run in which all tests passed but those of the cells that failed."""
-    bad = [Failure(one.test, "call", f"E: {one.failed}") for one in cells if one.failed]
-    passed = [one.test for one in cells if not one.failed]
+    bad = [Failure(cell.test, "call", f"E: {cell.failed}") for cell in cells if cell.failed]
+    passed = [cell.test for cell in cells if not cell.failed]
     return CheckRun(passed=passed, failed=bad, cells=list(cells), status=bool(bad))
 
 
@@ -251,9 +250,9 @@ def judged(base: CheckRun, patched: CheckRun) -> tuple[Outcome, str]:
     return judgement.outcome, sentence(judgement)
 
 
-def altered(one: CellRecord, **changes: object) -> CellRecord:
+def altered(record: CellRecord, **changes: object) -> CellRecord:
     """Return a cell with other fields."""
-    return one.model_copy(update=changes)
+    return record.model_copy(update=changes)
 
 
 GOOD, BAD = cell(1), cell(1, 9.0, "too far")
@@ -358,7 +357,7 @@ def test_the_base_is_told_as_it_is() -> None:
 def test_a_record_keeps_the_worst_of_each_group_of_many_cells() -> None:
     many = [cell(number, 1 + number / 10_000) for number in range(1500)]
     kept = numerics._kept(many)
-    names = {str(dig(one, "cell")) for one in kept}
+    names = {str(dig(record, "cell")) for record in kept}
     assert len(kept) == MOST_CELLS // 7 * 7
     assert {f"float16 n={number}" for number in range(1500 - 7 * 9, 1500)} == names
     assert len(numerics._kept(many[:MOST_CELLS])) == MOST_CELLS
@@ -366,9 +365,9 @@ def test_a_record_keeps_the_worst_of_each_group_of_many_cells() -> None:
 
 
 def test_a_record_keeps_the_worst_results_of_a_cell_that_has_many() -> None:
-    one = cell(1)
+    record = cell(1)
     many = [cell(1, ratio, name=f"y{ratio}").outputs[0] for ratio in range(200)]
-    (kept,) = numerics._kept([one.model_copy(update={"outputs": tuple(many)})])
+    (kept,) = numerics._kept([record.model_copy(update={"outputs": tuple(many)})])
     outputs = dig(kept, "outputs")
     assert isinstance(outputs, list)
     assert [dig(output, "name") for output in outputs] == [
@@ -383,7 +382,7 @@ def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
         cell(3, kind="exact", ratio=None),
         cell(4, 0.5, name="\x1b]0;y", max_rel=0.25),
     )
-    details = {"cells": {"patched": [one.model_dump(mode="json") for one in (odd, *rest)]}}
+    details = {"cells": {"patched": [record.model_dump(mode="json") for record in (odd, *rest)]}}
     result = StageResult(
         stage="numerics", target="cpu", outcome=Outcome.FAILED, reason="-", seconds=0,
         details=json.loads(json.dumps(details)),
@@ -402,78 +401,64 @@ def test_lines_for_a_terminal_say_what_is_undefined_and_obey_nobody() -> None:
 # --- plain pytest, without contribbot's plugin
 
 
-def plain(tmp_path: Path, check: str, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run a check file as a person does, beside a patch.toml that states its limits."""
-    (tmp_path / "checks").mkdir()
-    (tmp_path / "patch.toml").write_text(entry())
-    (tmp_path / "checks/test_grid.py").write_text(check)
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy/__init__.py").touch()
-    (tmp_path / "toy/area.py").write_text(AREA)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    return subprocess.run(
+#: All seeds run and the worst is named; a test that judges nothing, or twice, fails.
+MORE = """
+SEEN = []
+
+@pytest.fixture
+def by():
+    return {0: 0.0, 1: 5.0, 2: 2.0}
+
+@Grid({"dtype": [torch.float32]}, seeds=3).each_cell
+@pytest.mark.parametrize("sign", [1, -1])
+def test_worst(draw: Draw, by, sign, request) -> None:
+    SEEN.append((draw.seed, sign, request.node.name))
+    plain = draw.uniform(4)
+    wrong = plain + sign * by[draw.seed]
+    draw.judge("fine", plain.clone(), reference=plain.double(), same_precision=plain)
+    draw.judge("sum", wrong, reference=plain.double(), same_precision=plain)
+
+def test_all_have_run():
+    assert [(seed, sign) for seed, sign, _ in SEEN] == [
+        (seed, sign) for sign in (1, -1) for seed in range(3)
+    ]
+    assert SEEN[0][2] == "test_worst[1-float32]"
+
+@Grid({"dtype": [torch.float32]}).each_cell
+def test_nothing(draw: Draw) -> None:
+    pass
+
+@Grid({"dtype": [torch.float32]}).each_cell
+def test_twice(draw: Draw) -> None:
+    x = draw.normal(3)
+    for _ in "ab":
+        draw.judge_exact("x", x.clone(), x)
+"""
+
+
+def test_a_check_asserts_under_plain_pytest(tmp_path: Path) -> None:
+    # As a person runs it, beside a patch.toml that states its limits.
+    for name, text in {
+        "patch.toml": entry(), "checks/test_grid.py": JUDGED + MORE, "toy/__init__.py": "",
+        "toy/area.py": AREA, "pytest.ini": "[pytest]\n",
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini",
-         "--color=no", *args, "checks/test_grid.py"],
+         "--color=no", "checks/test_grid.py"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
         text=True, timeout=120, check=False,
     )  # fmt: skip
 
-
-def test_a_check_asserts_under_plain_pytest(tmp_path: Path) -> None:
-    done = plain(tmp_path, JUDGED)
     assert done.returncode == 1
-    assert "FAILED checks/test_grid.py::test_area[float32 5] - AssertionError: f" in done.stdout
-    assert "4 failed" in done.stdout
-
-
-@pytest.mark.slow
-def test_all_seeds_run_and_the_worst_is_named(tmp_path: Path) -> None:
-    check = HEAD + textwrap.dedent(
-        """
-        SEEN = []
-
-        @pytest.fixture
-        def by():
-            return {0: 0.0, 1: 5.0, 2: 2.0}
-
-        @Grid({"dtype": [torch.float32]}, seeds=3).each_cell
-        @pytest.mark.parametrize("sign", [1, -1])
-        def test_worst(draw: Draw, by, sign, request) -> None:
-            SEEN.append((draw.seed, sign, request.node.name))
-            one = draw.uniform(4)
-            wrong = one + sign * by[draw.seed]
-            draw.judge("fine", one.clone(), reference=one.double(), same_precision=one)
-            draw.judge("sum", wrong, reference=one.double(), same_precision=one)
-
-        def test_all_have_run():
-            assert [(seed, sign) for seed, sign, _ in SEEN] == [
-                (seed, sign) for sign in (1, -1) for seed in range(3)
-            ]
-            assert SEEN[0][2] == "test_worst[1-float32]"
-        """
-    )
-    done = plain(tmp_path, check, "--deselect", "checks/test_grid.py::test_area")
-    assert "2 failed, 1 passed" in done.stdout, done.stdout
-    assert "AssertionError: float32 seed 1: sum: max abs error 5 at (" in done.stdout
+    assert "8 failed, 1 passed" in done.stdout
+    for line in (
+        "FAILED checks/test_grid.py::test_area[float32 5] - AssertionError: f",
+        "AssertionError: float32 seed 1: sum: max abs error 5 at (",
+        "AssertionError: float32: nothing was judged",
+        "ValueError: x: judged twice with seed 0; give each result its name",
+    ):
+        assert line in done.stdout
     assert "seed 2: sum" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("pass", "AssertionError: float32: nothing was judged"),
-        pytest.param(
-            "x = draw.normal(3)\n    for _ in 'ab':\n        draw.judge_exact('x', x.clone(), x)",
-            "ValueError: x: judged twice with seed 0; give each result its name",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_a_test_that_judges_nothing_or_twice_fails(tmp_path: Path, body: str, words: str) -> None:
-    check = HEAD + (
-        '@Grid({"dtype": [torch.float32]}).each_cell\n'
-        f"def test_it(draw: Draw) -> None:\n    {body}\n"
-    )
-    done = plain(tmp_path, check)
-    assert done.returncode == 1
-    assert words in done.stdout

@@ -346,11 +346,18 @@ def _lost(bare: BareTree, paths: Sequence[str]) -> Answer | None:
     return None
 
 
-def _stated(entry: Stated, problem: str, log: str = "") -> Answer:
-    """Judge the one thing that is wrong with a tree."""
-    if re.search(entry.reason, problem):
-        return Answer(Says.FAILS, problem, log=log)
-    return Answer(Says.OTHER, f"fails for another reason than stated: {problem}", log=log)
+def _answer(
+    entry: Stated, problems: Sequence[str], *, good: str, lacking: str, crash: str, log: str = ""
+) -> Answer:
+    """Judge a tree by what this machine lacked, how a program crashed, and what is wrong."""
+    if lacking or crash:
+        says = Says.CANNOT if lacking else Says.OTHER
+        return Answer(says, lacking or crash, transient=True, log=log)
+    for problem in problems:
+        if not re.search(entry.reason, problem):
+            reason = f"fails for another reason than stated: {problem}"
+            return Answer(Says.OTHER, reason, log=log)
+    return Answer(*((Says.FAILS, problems[0]) if problems else (Says.PASSES, good)), log=log)
 
 
 def _ask_hipify(bare: BareTree) -> Answer:
@@ -365,18 +372,15 @@ def _ask_hipify(bare: BareTree) -> Answer:
     if missing := hipify_obstacle(job):
         return Answer(Says.CANNOT, missing)
     made = job.children.submit(hipify_all, job, bare.tree).result()
-    if made.broken or made.transient:
+    lacking = made.trouble if made.broken else ""
+    crash = made.trouble if made.transient and not made.broken else ""
+    if made.transient:
         # Whoever asks again shall not be told what was seen this time.
         job.hipified = Memo()
-        says = Says.CANNOT if made.broken else Says.OTHER
-        return Answer(says, made.trouble, transient=True, log=made.log)
-    answers = [_stated(spec, problem, made.log) for problem in made.problems]
-    if answers:
-        return next((answer for answer in answers if answer.says is not Says.FAILS), answers[0])
     # A source that is gone can show the fault no more.
     gone = ", ".join(path for path in spec.sources if path in bare.gone)
     good = free_outputs(len(made.outputs)) + (f"; not there: {gone}" if gone else "")
-    return Answer(Says.PASSES, good, log=made.log)
+    return _answer(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
 
 
 def _ask_compile(number: int, target: str, bare: BareTree) -> Answer:
@@ -389,14 +393,12 @@ def _ask_compile(number: int, target: str, bare: BareTree) -> Answer:
     if missing := missing_for(job, entry, using):
         return Answer(Says.CANNOT, missing)
     done = job.children.submit(compile_side, job, entry, target, using, bare.tree).result()
-    if done.crashed:
-        return Answer(Says.OTHER, done.crashed, transient=True)
-    if done.missing:
-        return Answer(Says.CANNOT, done.missing, transient=True)
-    if problem := done.error or unmet(entry, target, done.listing):
-        return _stated(entry, problem)
+    problem = done.error or unmet(entry, target, done.listing)
     held = ", ".join(entry.instructions.get(target, ()))
-    return Answer(Says.PASSES, "it compiles" + (f", with {held} in the kernels" if held else ""))
+    good = "it compiles" + (f", with {held} in the kernels" if held else "")
+    lacking = "" if done.crashed else done.missing
+    problems = [problem] if problem else []
+    return _answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
 def _ask_build(number: int, target: str, bare: BareTree) -> Answer:
@@ -419,12 +421,11 @@ def _build(bare: BareTree, build: Build, target: str) -> Answer:
         return Answer(Says.CANNOT, missing, transient=True)
     plan = Plan.of(job, build, target, bare.tree)
     side = job.children.submit(build_side, job, plan, find_launcher()).result()
-    if side.lacking:
-        return Answer(Says.CANNOT, side.lacking, transient=True, log=side.log)
-    if side.error and _is_red(build):
-        return _stated(build, side.error, side.log)
-    if wrong := side.crash or side.wrong:
-        return Answer(Says.OTHER, wrong, transient=bool(side.crash), log=side.log)
+    if side.absent or (side.error and not _is_red(build)):
+        return Answer(Says.OTHER, side.wrong, log=side.log)
+    if side.product is None:
+        problems, crash = [side.error] if side.error else [], side.crash
+        return _answer(build, problems, good="", lacking=side.lacking, crash=crash, log=side.log)
     summary = side.summary(build.name)
     result = StageResult(
         stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,

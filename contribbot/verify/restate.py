@@ -169,7 +169,7 @@ def _entries(stage: str, patch: Patch, details: Details) -> Iterator[tuple[str, 
             for result in details.stages
             if result.stage in {"reproduce", "numerics"} and result.outcome is Outcome.PASSED
         ]
-        for target in dict.fromkeys(one.target for one in ran if "witness" in one.details):
+        for target in dict.fromkeys(result.target for result in ran if "witness" in result.details):
             yield "", target
         for result in ran:
             if "kernels" in result.details:
