@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -34,9 +34,6 @@ _SILENT: Final = {
 }  # fmt: skip
 #: A credential helper may ask a key ring or a server; it must not hang.
 _PATIENCE: Final = 20.0
-#: GitHub's tokens are shorter; a header with more would be refused on the way.
-_LONGEST: Final = 1024
-_PLAIN: Final = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
@@ -75,39 +72,29 @@ class Token:
 
 def find_server(environment: Mapping[str, str] | None = None) -> Server:
     """Return the server to speak to."""
-    said = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
-    if not said:
+    url = (os.environ if environment is None else environment).get(_VARIABLE, "").strip()
+    if not url:
         return Server()
     try:
-        parts = urlsplit(said)
-        port = parts.port
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port  # a port that is no number raises
     except ValueError as error:
         raise UsageError(f"{_VARIABLE}: not a URL: {error}", hint=_HINT) from None
-    host, why = parts.hostname or "", ""
     # Without query and fragment: some put a token there.
-    shown = parts._replace(query="", fragment="").geturl()
+    shown, why = parts._replace(query="", fragment="").geturl(), ""
     if "@" in parts.netloc:
         why = ": a name or password in it would be sent and logged"
-    elif not host or parts.query or parts.fragment or not said.isprintable() or " " in said:
+    elif not host or parts.query or parts.fragment or not url.isprintable() or " " in url:
         why = f": not the URL of an API: {shown!r}"
     elif parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         why = f"={shown}: without https everybody on the way could read the token"
     if why:
         raise UsageError(f"{_VARIABLE}{why}", hint=_HINT)
-    api = f"{parts.scheme}://{_place(host, port)}{parts.path.rstrip('/')}"
-    return Server(api=api, web=_web(parts, host, port))
-
-
-def _web(parts: SplitResult, host: str, port: int | None) -> str:
-    """Return where the pages are: `api.HOST` at GitHub's own, the same host elsewhere."""
-    if host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com")):
-        host = host.removeprefix("api.")
-    return f"{parts.scheme}://{_place(host, port)}"
-
-
-def _place(host: str, port: int | None) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return name if port is None else f"{name}:{port}"
+    # The pages of GitHub's own servers are beside `api.`, elsewhere on the same host.
+    own = host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com"))
+    pages = parts.netloc.removeprefix("api.") if own else parts.netloc
+    root = f"{parts.scheme}://"
+    return Server(f"{root}{parts.netloc}{parts.path.rstrip('/')}", f"{root}{pages}")
 
 
 def is_loopback(host: str) -> bool:
@@ -127,20 +114,26 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
     for name in _TOKENS:
         if variables.get(name):
             return Token(_checked(variables[name], name), name)
-    passed_over = []
     # What keeps tokens is the person's own: it needs their configuration and key ring.
-    env = {**variables, **_SILENT}
-    for source, find in (("gh auth token", _ask_gh), ("git credential fill", _ask_git)):
+    env, passed_over = {**variables, **_SILENT}, []
+    web = urlsplit(server.web)
+    description = f"protocol={web.scheme}\nhost={web.netloc}\n\n".encode()
+    for source, options, stdin, key in (
+        ("gh auth token", ["--hostname", server.host], b"", ""),
+        ("git credential fill", [], description, "password="),
+    ):
         try:
-            text = find(server, env)
+            done = process.run([*source.split(), *options], env=env, stdin=stdin, timeout=_PATIENCE)
         except CommandTimeoutError:
             passed_over.append(f"`{source}` did not answer in {_PATIENCE:g} s")
         except CommandError:
-            # It has none. What it wrote is not shown: it may quote what it was asked about.
-            continue
+            continue  # It has none. What it wrote is not shown: it may quote what it was asked.
         except MachineError:
             process.check_stopping()  # else the program is not installed
         else:
+            # Only the line end goes: other white space makes it no token.
+            lines = done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+            text = next((line.removeprefix(key) for line in lines if line.startswith(key)), "")
             if text:
                 return Token(_checked(text, f"`{source}`"), f"`{source}`")
     aside = f" ({'; '.join(passed_over)})" if passed_over else ""
@@ -153,31 +146,11 @@ def find_token(server: Server, environment: Mapping[str, str] | None = None) -> 
 
 def _checked(text: str, source: str) -> Secret:
     """Refuse what can be no token, without showing it."""
-    if not _PLAIN.fullmatch(text) or len(text) > _LONGEST:
-        odd = "has white space, control characters or letters that are not ASCII in it"
-        kind = "is too long" if len(text) > _LONGEST else odd
+    # GitHub's tokens are shorter; a header with more would be refused on the way.
+    if not re.fullmatch("[!-~]{1,1024}", text):
         raise TokenError(
-            f"what {source} gives can be no token: it {kind}",
+            f"what {source} gives can be no token: it is too long, or has white space, control"
+            " characters or letters that are not ASCII in it",
             hint="set it again, without quotes and line ends",
         )
     return Secret(text)
-
-
-def _ask_gh(server: Server, env: Mapping[str, str]) -> str:
-    return _lines(["gh", "auth", "token", "--hostname", server.host], env, b"")[0]
-
-
-def _ask_git(server: Server, env: Mapping[str, str]) -> str:
-    parts = urlsplit(server.web)
-    asked = f"protocol={parts.scheme}\nhost={parts.netloc}\n\n".encode()
-    for line in _lines(["git", "credential", "fill"], env, asked):
-        key, _, value = line.partition("=")
-        if key == "password":
-            return value
-    return ""
-
-
-def _lines(argv: Sequence[str], env: Mapping[str, str], stdin: bytes) -> list[str]:
-    done = process.run(argv, env=env, stdin=stdin, timeout=_PATIENCE)
-    # Only the line end goes: other white space is part of what was said.
-    return done.stdout.decode("utf-8", "replace").replace("\r\n", "\n").split("\n") or [""]

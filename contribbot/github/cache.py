@@ -20,14 +20,11 @@ from contribbot.github.auth import Secret
 
 log: Final = logging.getLogger(__name__)
 
-_ENDING: Final = ".answer"
 #: Bytes of a body that is worth keeping; larger ones are fetched anew.
 _LARGEST: Final = 4 * 1024 * 1024
 #: Files, and bytes of them in all, that are kept; the longest unused go first.
 _FILES: Final = 2000
 _BYTES: Final = 64 * 1024 * 1024
-#: New answers between two looks at how much there is.
-_LOOK_AFTER: Final = 200
 
 
 @dataclass(frozen=True)
@@ -43,64 +40,50 @@ class Cache:
     """The answers that one token got: another token never gets to see them."""
 
     def __init__(self, folder: Path | None, secret: Secret) -> None:
-        self._folder, self._secret, self._written = folder, secret, 0
+        self._folder, self._secret = folder, secret
         if folder is not None:
             make_private(folder)
+            with contextlib.suppress(OSError):
+                self._prune(folder)
 
     def find(self, url: str) -> Kept | None:
         """Return what was kept of a URL, or None: also where the file is damaged."""
-        path = self._path(url)
-        if path is None:
+        if (path := self._path(url)) is None:
             return None
         try:
-            line, _, body = path.read_bytes().partition(b"\n")
-            known, etag, link, sha256 = map(str, json.loads(line))
+            head, _, body = path.read_bytes().partition(b"\n")
+            etag, link, digest = json.loads(head)
+            os.utime(path)
         except (OSError, ValueError, TypeError):
             return None
-        if (known, sha256) != (url, hashlib.sha256(body).hexdigest()):
-            return None
-        if not etag.isprintable() or not etag.isascii():
-            return None  # it becomes a header
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return Kept(etag, link, body)
+        return Kept(etag, link, body) if digest == hashlib.sha256(body).hexdigest() else None
 
     def keep(self, url: str, answer: Kept) -> None:
         """Keep an answer that has an ETag; that it cannot be written is no error."""
         path = self._path(url)
         if path is None or not answer.etag or len(answer.body) > _LARGEST:
             return
-        head = [url, answer.etag, answer.link, hashlib.sha256(answer.body).hexdigest()]
+        head = json.dumps([answer.etag, answer.link, hashlib.sha256(answer.body).hexdigest()])
         try:
-            if path.is_symlink():
-                path.unlink()  # nothing is written elsewhere
-            files.write_atomically(path, json.dumps(head).encode() + b"\n" + answer.body)
+            files.write_atomically(path, head.encode() + b"\n" + answer.body)
         except OSError as error:
             log.debug("an answer cannot be kept: %s", error)
-            return
-        if self._written % _LOOK_AFTER == 0:
-            self._prune(path.parent)
-        self._written += 1
 
     def _path(self, url: str) -> Path | None:
-        if self._folder is None:
-            return None
         # A token is too long to be guessed from a digest that it is a part of.
         name = hashlib.sha256(f"{self._secret.get_secret_value()}\0{url}".encode()).hexdigest()
-        return self._folder / f"{name}{_ENDING}"
+        return self._folder / f"{name}.answer" if self._folder is not None else None
 
     def _prune(self, folder: Path) -> None:
         """Remove the longest unused, down to what may be kept."""
-        found = []
-        for path in folder.glob(f"*{_ENDING}"):
-            with contextlib.suppress(OSError):
-                found.append((path.stat().st_mtime, path.stat().st_size, path))
+        kept = [(path.lstat(), path) for path in folder.glob("*.answer")]
         total = 0
-        for number, (_, size, path) in enumerate(sorted(found, reverse=True), start=1):
-            total += size
+        for number, (stat, path) in enumerate(
+            sorted(kept, key=lambda entry: entry[0].st_mtime, reverse=True), start=1
+        ):
+            total += stat.st_size
             if number > _FILES or total > _BYTES:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                path.unlink()
 
 
 def make_private(folder: Path) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,16 +96,13 @@ class GitHub:
 
     def repository(self, name: str) -> Repository:
         """Return a handle; `full_name` is what it was asked for, until it is completed."""
-        return Repository(
-            self.requester, {}, {"url": slug(name), "full_name": name}, completed=False
-        )
+        return self._handle(Repository, slug(name), full_name=name)
 
     def pull(self, repository: str, number: int) -> PullRequest:
         """Return a handle."""
-        return self._handle(
-            PullRequest, f"{slug(repository)}/pulls/{number:d}",
-            issue_url=f"{slug(repository)}/issues/{number:d}",
-        )  # fmt: skip
+        place = slug(repository)
+        issue = f"{place}/issues/{number:d}"
+        return self._handle(PullRequest, f"{place}/pulls/{number:d}", issue_url=issue)
 
     def issue(self, repository: str, number: int) -> Issue:
         """Return a handle of an issue or pull request."""
@@ -128,39 +123,36 @@ class GitHub:
     def run(self, repository: str, run_id: int) -> WorkflowRun:
         """Return a handle."""
         url = f"{slug(repository)}/actions/runs/{run_id:d}"
-        return self._handle(
-            WorkflowRun, url, jobs_url=f"{url}/jobs", artifacts_url=f"{url}/artifacts",
-            cancel_url=f"{url}/cancel",
-        )  # fmt: skip
+        parts = {f"{part}_url": f"{url}/{part}" for part in ("jobs", "artifacts", "cancel")}
+        return self._handle(WorkflowRun, url, **parts)
+
+    def _handle(self, kind: type[K], url: str, **attributes: str) -> K:
+        return kind(self.requester, {}, {"url": url, **attributes}, completed=False)
 
     def pulls_from(self, repository: str, owner: str, branch: str) -> tuple[PullRequest, ...]:
         """Return the pull requests from somebody's branch, in any state, newest first."""
-
-        def mine(pull: PullRequest) -> bool:
+        pulls = []
+        pages = self.repository(repository).get_pulls(state="all", head=f"{owner}:{branch}")
+        for pull in whole(pages):
             # Without a match for `head`, GitHub lists all; of a fork that is gone, perhaps.
-            where = name_of(pull.head.repo)
-            here = where is None or where.partition("/")[0].lower() == owner.lower()
-            return here and pull.head.ref == branch
-
-        listed = self.repository(repository).get_pulls(state="all", head=f"{owner}:{branch}")
-        return tuple(sorted(filter(mine, whole(listed)), key=lambda one: one.number, reverse=True))
+            login = (name_of(pull.head.repo) or owner).partition("/")[0]
+            if pull.head.ref == branch and login.lower() == owner.lower():
+                pulls.append(pull)
+        return tuple(sorted(pulls, key=lambda pull: pull.number, reverse=True))
 
     def recent_pulls(
         self, repository: str, *, state: str, pages: int, since: datetime | None = None
     ) -> tuple[PullRequest, ...]:
         """Return pull requests, the last changed first, down to a time or so many pages of 100."""
-        listed = self.repository(repository).get_pulls(
-            state=state, sort="updated", direction="desc"
-        )
+        pulls = self.repository(repository).get_pulls(state, sort="updated", direction="desc")
         oldest = since or datetime.min.replace(tzinfo=UTC)
-        recent = itertools.takewhile(lambda one: (one.updated_at or oldest) >= oldest, listed)
+        recent = itertools.takewhile(lambda pull: (pull.updated_at or oldest) >= oldest, pulls)
         return whole(itertools.islice(recent, 100 * pages))
 
     def diff(self, repository: str, number: int, *, commits: bool = False) -> bytes:
         """Return the diff of a pull request, or its commits as `git format-patch` writes them."""
-        url, accept = f"{slug(repository)}/pulls/{number:d}", _PATCH if commits else _DIFF
-        text = self.requester.requestJson("GET", url, None, {"Accept": accept})[2]
-        return text.encode("utf-8", "surrogateescape")
+        url = f"{slug(repository)}/pulls/{number:d}"
+        return self.requester.send("GET", url, _PATCH if commits else _DIFF).body
 
     def statuses(self, repository: str, sha: str) -> tuple[CommitStatus, ...]:
         """Return the statuses of a commit, of each context the latest."""
@@ -169,30 +161,36 @@ class GitHub:
 
     def search(self, query: str, limit: int = 30) -> Search:
         """Return issues and pull requests that a search finds, best first."""
-        asked = {"q": query, "per_page": limit}
-        found = PaginatedList(IssueSearchResult, self.requester, "/search/issues", asked)
-        items = whole(itertools.islice(found, limit))
-        return Search(found.totalCount, bool(found.incomplete_results), items)
+        parameters = {"q": query, "per_page": limit}
+        pages = PaginatedList(IssueSearchResult, self.requester, "/search/issues", parameters)
+        items = whole(itertools.islice(pages, limit))
+        return Search(pages.totalCount, bool(pages.incomplete_results), items)
 
     def review_threads(self, repository: str, number: int) -> tuple[ReviewThread, ...] | None:
         """Return which threads are resolved or outdated, or None where GraphQL is refused."""
         owner, _, name = repository.partition("/")
-        found: list[ReviewThread] = []
-        asked: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
+        threads: list[ReviewThread] = []
+        variables: dict[str, JsonValue] = {"owner": owner, "name": name, "number": number}
         for _ in range(_THREAD_PAGES):
-            page: object = self.requester.graphql(THREADS, asked)
+            page: object = self.requester.graphql(THREADS, variables)
             for key in ("repository", "pullRequest", "reviewThreads"):
                 page = page.get(key) if isinstance(page, dict) else None
             if not isinstance(page, dict):
                 return None
             try:
-                found += map(_thread, page["nodes"])
+                for node in page["nodes"]:
+                    # Its numbers have 64 bits, and come as text.
+                    first = next((it["fullDatabaseId"] for it in node["comments"]["nodes"]), None)
+                    threads.append(ReviewThread(
+                        bool(node["isResolved"]), bool(node["isOutdated"]),
+                        int(first) if first is not None else None,
+                    ))  # fmt: skip
                 if not page["pageInfo"]["hasNextPage"]:
                     break
-                asked["after"] = page["pageInfo"]["endCursor"]
+                variables["after"] = page["pageInfo"]["endCursor"]
             except (KeyError, TypeError, ValueError):
                 raise odd_answer("POST /graphql", "reviewThreads") from None
-        return tuple(found)
+        return tuple(threads)
 
     def move_ref(self, repository_id: str, branch: str, *, old: str, new: str) -> None:
         """Move a branch, forced, if it still has the commit that it is thought to have.
@@ -200,12 +198,11 @@ class GitHub:
         Whether it moved is not said: GitHub may refuse it (only GraphQL can ask for it), or
         the branch has another commit by now. Look with `head_of`.
         """
-        update = {
-            "name": f"refs/heads/{branch}", "beforeOid": old, "afterOid": new, "force": True,
-        }  # fmt: skip
-        asked = {"repositoryId": repository_id, "refUpdates": [update]}
+        ref = f"refs/heads/{branch}"
+        update = {"name": ref, "beforeOid": old, "afterOid": new, "force": True}
+        variables = {"repositoryId": repository_id, "refUpdates": [update]}
         with contextlib.suppress(*REFUSED):
-            self.requester.graphql_named_mutation("updateRefs", asked, "clientMutationId")
+            self.requester.graphql_named_mutation("updateRefs", variables, "clientMutationId")
 
     def mark_ready(self, pull: PullRequest) -> bool:
         """Mark a draft ready for review; return whether it is, as GraphQL may be refused."""
@@ -213,27 +210,12 @@ class GitHub:
             pull.mark_ready_for_review()
         return not pull.draft
 
-    def _handle(self, kind: type[K], url: str, **attributes: str) -> K:
-        return kind(self.requester, {}, {"url": url, **attributes}, completed=False)
-
-
-def _thread(said: Mapping[str, JsonValue]) -> ReviewThread:
-    # Its numbers have 64 bits, and come as text.
-    first = re.findall(r'"fullDatabaseId": "?(\d+)', json.dumps(said["comments"]))
-    return ReviewThread(
-        bool(said["isResolved"]), bool(said["isOutdated"]), int(first[0]) if first else None
-    )
-
 
 @contextlib.contextmanager
 def connect(
-    cache: Path | None = None,
-    *,
-    server: Server | None = None,
-    token: Token | None = None,
-    waits: Waits | None = None,
-    dry_run: bool = False,
-) -> Iterator[GitHub]:
+    cache: Path | None = None, *, server: Server | None = None, token: Token | None = None,
+    waits: Waits | None = None, dry_run: bool = False,
+) -> Iterator[GitHub]:  # fmt: skip
     """Give GitHub; nothing is sent before it is asked for something."""
     from contribbot.github.dry_run import DryRun  # noqa: PLC0415  it imports this module
 

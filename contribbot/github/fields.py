@@ -34,9 +34,9 @@ def may_push(repository: Repository) -> bool:
     return bool((repository.raw_data.get("permissions") or {}).get("push"))
 
 
-def whole(listed: Iterable[K]) -> tuple[K, ...]:
+def whole(objects: Iterable[K]) -> tuple[K, ...]:
     """Return the objects of a list; PyGithub would ask for each again that lacks a key."""
-    found = tuple(listed)
-    for one in found:
-        one._set_complete()  # noqa: SLF001  there is no public way to say it
-    return found
+    items = tuple(objects)
+    for item in items:
+        item._set_complete()  # noqa: SLF001  there is no public way to say it
+    return items

@@ -29,14 +29,14 @@ _EMPTY: Final = 409
 def head_of(repository: Repository, branch: str) -> str | None:
     """Return the commit of a branch, or None where there is no such branch (yet)."""
     try:
-        found = repository.get_git_ref(f"heads/{branch}")
+        ref = repository.get_git_ref(f"heads/{branch}")
     except NotFoundError:
         return None
     except RefusedError as error:
         if error.status != _EMPTY:
             raise
         return None
-    return found.object.sha if found.ref == f"refs/heads/{branch}" else None
+    return ref.object.sha if ref.ref == f"refs/heads/{branch}" else None
 
 
 def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict[str, Entry]:
@@ -47,9 +47,24 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
     if not paths:
         return {}
     listing = repository.get_git_tree(tree, recursive=True)
-    if listing.truncated:
-        return _by_folder(repository, tree, paths)
-    return {one.path: one for one in _entries(listing, paths)}
+    if not listing.truncated:
+        return {entry.path: entry for entry in _entries(listing, paths)}
+    return _by_folder(repository, tree, paths)
+
+
+def _by_folder(
+    repository: Repository, tree: str, paths: Collection[str], above: str = ""
+) -> dict[str, Entry]:
+    """Look into the folders on the way to the paths, one request each."""
+    entries: dict[str, Entry] = {}
+    for entry in read_folder(repository, tree):
+        path, folder = f"{above}{entry.path}", f"{entry.path}/"
+        if entry.path in paths:
+            entries[path] = Entry(path, entry.mode, entry.sha)
+        inside = [path.removeprefix(folder) for path in paths if path.startswith(folder)]
+        if inside and entry.mode == FOLDER:
+            entries |= _by_folder(repository, entry.sha, inside, f"{path}/")
+    return entries
 
 
 def read_folder(repository: Repository, tree: str) -> tuple[Entry, ...]:
@@ -61,33 +76,13 @@ def read_folder(repository: Repository, tree: str) -> tuple[Entry, ...]:
 
 
 def _entries(listing: GitTree, paths: Collection[str] | None) -> Iterable[Entry]:
-    for one in listing.tree:
-        if paths is not None and one.path not in paths:
+    for element in listing.tree:
+        if paths is not None and element.path not in paths:
             continue  # judged only where it is asked for: old trees have odd modes
-        if one.mode not in _MODES:
-            path, mode = clean_line(one.path, 200), clean_line(one.mode, 20)
+        if element.mode not in _MODES:
+            path, mode = clean_line(element.path, 200), clean_line(element.mode, 20)
             raise GitHubError(f"tree {listing.sha[:12]}: {path} has the odd mode {mode}")
-        yield Entry(one.path, one.mode, one.sha)
-
-
-def _by_folder(
-    repository: Repository, tree: str, paths: Collection[str], above: str = ""
-) -> dict[str, Entry]:
-    """Look into the folders on the way to the paths, one request each."""
-    found: dict[str, Entry] = {}
-    here = {one.path: one for one in read_folder(repository, tree)}
-    below: dict[str, set[str]] = {}
-    for path in paths:
-        name, slash, _ = path.removeprefix(above).partition("/")
-        if name not in here:
-            continue
-        if not slash:
-            found[path] = Entry(path, here[name].mode, here[name].sha)
-        elif here[name].mode == FOLDER:
-            below.setdefault(name, set()).add(path)
-    for name, inside in sorted(below.items()):
-        found |= _by_folder(repository, here[name].sha, inside, f"{above}{name}/")
-    return found
+        yield Entry(element.path, element.mode, element.sha)
 
 
 def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str, bytes]:
@@ -97,42 +92,21 @@ def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str,
     GraphQL is refused); no request for no ids.
     """
     wanted = sorted(set(ids))
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
+    owner, _, name = repository.partition("/")
     for start in range(0, len(wanted), _TOGETHER):
-        found |= _texts(github, repository, wanted[start : start + _TOGETHER])
+        some = wanted[start : start + _TOGETHER]
+        answer = github.requester.graphql(texts_query(some), {"owner": owner, "name": name})
+        data = (answer or {}).get("repository")
+        for number, sha in enumerate(some):
+            blob = data.get(f"b{number}") if isinstance(data, dict) else None
+            if isinstance(blob, dict) and not blob.get("isTruncated"):
+                # What is no UTF-8 comes with other characters in its place.
+                content = str(blob.get("text")).encode("utf-8", "replace")
+                if blob_id(content) == sha:
+                    contents[sha] = content
     place = github.repository(repository)
-    return found | {sha: read_blob(place, sha) for sha in wanted if sha not in found}
-
-
-def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | None:
-    """Return a file at a branch or commit, or None where there is no such file."""
-    place = github.repository(repository)
-    try:
-        found = place.get_contents(path, ref) if ref else place.get_contents(path)
-    except NotFoundError:
-        return None
-    if isinstance(found, list):
-        return None  # a folder
-    # A large file comes without its content.
-    return _content(found) if found.encoding == "base64" else read_blob(place, found.sha)
-
-
-def read_blob(repository: Repository, sha: str) -> bytes:
-    """Return the content of a blob."""
-    return _content(repository.get_git_blob(sha))
-
-
-def _content(said: GitBlob | ContentFile) -> bytes:
-    """Return what an answer holds, checked against the id that it is asked for by."""
-    try:
-        content = base64.b64decode("".join(said.content.split()), validate=True)
-    except (binascii.Error, ValueError):
-        content = b""
-    if said.encoding == "utf-8":
-        content = said.content.encode()
-    if blob_id(content) != said.sha:
-        raise GitHubError(f"the content of a blob is not what was asked for ({said.sha[:12]})")
-    return content
+    return contents | {sha: read_blob(place, sha) for sha in wanted if sha not in contents}
 
 
 def texts_query(ids: Collection[str]) -> str:
@@ -147,17 +121,32 @@ def texts_query(ids: Collection[str]) -> str:
     )
 
 
-def _texts(github: GitHub, repository: str, ids: Collection[str]) -> dict[str, bytes]:
-    """Return the blobs that GraphQL gives whole, and as they are."""
-    owner, _, name = repository.partition("/")
-    said = github.requester.graphql(texts_query(ids), {"owner": owner, "name": name})
-    data = (said or {}).get("repository")
-    found: dict[str, bytes] = {}
-    for number, sha in enumerate(ids):
-        blob = data.get(f"b{number}") if isinstance(data, dict) else None
-        if isinstance(blob, dict) and not blob.get("isTruncated"):
-            # What is no UTF-8 comes with other characters in its place.
-            content = str(blob.get("text")).encode("utf-8", "replace")
-            if blob_id(content) == sha:
-                found[sha] = content
-    return found
+def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | None:
+    """Return a file at a branch or commit, or None where there is no such file."""
+    place = github.repository(repository)
+    try:
+        file = place.get_contents(path, ref) if ref else place.get_contents(path)
+    except NotFoundError:
+        return None
+    if isinstance(file, list):
+        return None  # a folder
+    # A large file comes without its content.
+    return _content(file) if file.encoding == "base64" else read_blob(place, file.sha)
+
+
+def read_blob(repository: Repository, sha: str) -> bytes:
+    """Return the content of a blob."""
+    return _content(repository.get_git_blob(sha))
+
+
+def _content(blob: GitBlob | ContentFile) -> bytes:
+    """Return what an answer holds, checked against the id that it is asked for by."""
+    try:
+        content = base64.b64decode("".join(blob.content.split()), validate=True)
+    except (binascii.Error, ValueError):
+        content = b""
+    if blob.encoding == "utf-8":
+        content = blob.content.encode()
+    if blob_id(content) != blob.sha:
+        raise GitHubError(f"the content of a blob is not what was asked for ({blob.sha[:12]})")
+    return content

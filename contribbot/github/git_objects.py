@@ -37,11 +37,6 @@ class Author:
     email: str
     date: datetime
 
-    @property
-    def signature(self) -> str:
-        """It, as a commit has it."""
-        return f"{self.name} <{self.email}> {int(self.date.timestamp())} {self.date:%z}"
-
 
 def object_id(kind: str, content: bytes) -> str:
     """Return the id of an object."""
@@ -56,26 +51,19 @@ def blob_id(content: bytes) -> str:
 
 def tree_id(entries: Iterable[Entry]) -> str:
     """Return the id of one folder's tree; `path` is the plain name of each entry."""
-
-    def order(entry: Entry) -> bytes:
-        # git sorts folders as if their names ended with a slash.
-        return entry.path.encode() + (b"/" if entry.mode == FOLDER else b"")
-
-    content = b"".join(
+    # git sorts folders as if their names ended with a slash.
+    rows = sorted(
+        ((entry.path + "/" * (entry.mode == FOLDER)).encode(), entry) for entry in entries
+    )  # no two have the same name
+    return object_id("tree", b"".join(
         f"{entry.mode.lstrip('0')} {entry.path}\0".encode() + bytes.fromhex(entry.sha)
-        for entry in sorted(entries, key=order)
-    )
-    return object_id("tree", content)
+        for _, entry in rows
+    ))  # fmt: skip
 
 
 def commit_id(message: str, tree: str, parents: Sequence[str], author: Author) -> str:
     """Return the id of a commit that its author makes."""
-    lines = [
-        f"tree {tree}",
-        *(f"parent {parent}" for parent in parents),
-        f"author {author.signature}",
-        f"committer {author.signature}",
-        "",
-        message,
-    ]
+    who = f"{author.name} <{author.email}> {int(author.date.timestamp())} {author.date:%z}"
+    above = [f"parent {parent}" for parent in parents]
+    lines = [f"tree {tree}", *above, f"author {who}", f"committer {who}", "", message]
     return object_id("commit", "\n".join(lines).encode())

@@ -14,24 +14,18 @@ _LONGEST: Final = 300
 #: Scopes that let a classic token write to public repositories.
 _WRITING: Final = frozenset({"public_repo", "repo"})
 #: What a fine-grained token, or one of an app, is told.
-_FINE_GRAINED: Final = re.compile(
-    r"not accessible by (personal access token|integration|fine-grained)", re.IGNORECASE
-)
+_FINE_GRAINED: Final = r"not accessible by (personal access token|integration|fine-grained)"
 #: What a classic one is told where its kind is not taken, or for too long.
-_FORBIDDEN_KIND: Final = re.compile(
-    r"forbids access via a (fine-grained )?personal access token", re.IGNORECASE
-)
-_WORKFLOW: Final = re.compile(r"without [`'\"]?workflows?[`'\"]? (scope|permission)", re.IGNORECASE)
-_OPENING: Final = re.compile(r"POST /repos/[^/]+/[^/]+/pulls")
+_FORBIDDEN_KIND: Final = r"forbids access via a (fine-grained )?personal access token"
+_WORKFLOW: Final = r"without [`'\"]?workflows?[`'\"]? (scope|permission)"
 _HANDOFF: Final = (
     "a fine-grained token cannot open pull requests in repositories of others: use a classic "
     "token with the scope public_repo, or `contribbot open-pr --handoff`"
 )
 _PERMISSION: Final = (
-    "give the token the permission that is named; in repositories of others a fine-grained one "
+    "give the token the permission that {}; in repositories of others a fine-grained one "
     "gets none, and a classic one with the scope public_repo may write"
 )
-_ANY_PERMISSION: Final = _PERMISSION.replace("that is named", "that this needs")
 _OTHER_KIND: Final = (
     "make one of the kind that it takes, at https://github.com/settings/tokens; or, to open a pull"
     " request there, `contribbot open-pr --handoff`"
@@ -52,16 +46,16 @@ def refusal(
     what: str, status: int, headers: Mapping[str, str], body: str, source: str
 ) -> GitHubError:
     """Return the error for an answer (header names in lower case) that is not a success."""
-    said = words_of(body)
-    words = said or f"HTTP {status}"
+    reason = words_of(body)
+    words = reason or f"HTTP {status}"
     if status == HTTPStatus.UNAUTHORIZED:
         return TokenError(
             f"GitHub does not accept the token from {source}: {words}",
             hint="it may have expired: make a new one, or log in again with `gh auth login`",
         )
-    for holds, why, hint in _causes(what, status, headers, said):
-        if holds and status in {403, 404, 422}:
-            return TokenError(f"{what}: the token from {source} {why}", hint=hint)
+    cause = _cause(what, status, headers, reason) if status in {403, 404, 422} else None
+    if cause is not None:
+        return TokenError(f"{what}: the token from {source} {cause[0]}", hint=cause[1])
     if status == HTTPStatus.NOT_FOUND:
         return NotFoundError(
             f"{what}: {words}", hint="check the name; what is private or gone looks the same"
@@ -69,80 +63,69 @@ def refusal(
     return RefusedError(f"{what}: {words}", status=status, hint=_HINTS.get(status, ""))
 
 
-def _causes(
-    what: str, status: int, headers: Mapping[str, str], said: str
-) -> tuple[tuple[bool, str, str], ...]:
-    """Return whether each thing that a token may lack is why, in words, with what to do."""
-    forbidden, lacking = status == HTTPStatus.FORBIDDEN, _lacking_scope(what, status, headers)
-    scopes = clean_line(", ".join(sorted(_scopes(headers, "x-oauth-scopes"))), 100) or "none"
-    wanted = clean_line(headers.get("x-accepted-github-permissions", ""), 100)
-    needs = f" (it would need {wanted})" if wanted else ""
-    permission = _PERMISSION if wanted else _ANY_PERMISSION
-    return (
-        (bool(_WORKFLOW.search(said)), f"lacks the scope workflow: {said}", WORKFLOW_HINT),
-        (
-            forbidden and bool(_FORBIDDEN_KIND.search(said)),
-            f"is of a kind that the organisation does not take: {said}",
-            _OTHER_KIND,
-        ),
-        (
-            forbidden and headers.get("x-github-sso", "").startswith("required"),
-            "is not authorised for that organisation (single sign-on)",
-            "authorise it at https://github.com/settings/tokens, under Configure SSO",
-        ),
-        (
-            bool(lacking),
-            f"lacks the scope {lacking} (it has {scopes})",
-            f"add {lacking} with `gh auth refresh --scopes {lacking}`, or on GitHub's page",
-        ),
-        (
-            forbidden and bool(_FINE_GRAINED.search(said)),
-            f"may not do that there{needs}: {said}",
-            _HANDOFF if _OPENING.fullmatch(what) else permission,
-        ),
-    )
+def _cause(
+    what: str, status: int, headers: Mapping[str, str], reason: str
+) -> tuple[str, str] | None:
+    """Return what the token lacks, and what to do about it; None where it is not the token."""
+    why = hint = ""
+    if re.search(_WORKFLOW, reason, re.IGNORECASE):
+        why, hint = f"lacks the scope workflow: {reason}", WORKFLOW_HINT
+    elif status == HTTPStatus.FORBIDDEN and re.search(_FORBIDDEN_KIND, reason, re.IGNORECASE):
+        why = f"is of a kind that the organisation does not take: {reason}"
+        hint = _OTHER_KIND
+    elif status == HTTPStatus.FORBIDDEN and headers.get("x-github-sso", "").startswith("required"):
+        why = "is not authorised for that organisation (single sign-on)"
+        hint = "authorise it at https://github.com/settings/tokens, under Configure SSO"
+    elif scope := _lacking_scope(what, status, headers):
+        scopes = ", ".join(sorted(_scopes(headers, "x-oauth-scopes")))
+        why = f"lacks the scope {scope} (it has {clean_line(scopes, 100) or 'none'})"
+        hint = f"add {scope} with `gh auth refresh --scopes {scope}`, or on GitHub's page"
+    elif status == HTTPStatus.FORBIDDEN and re.search(_FINE_GRAINED, reason, re.IGNORECASE):
+        needed = clean_line(headers.get("x-accepted-github-permissions", ""), 100)
+        needs = f" (it would need {needed})" if needed else ""
+        why = f"may not do that there{needs}: {reason}"
+        opening = re.fullmatch(r"POST /repos/[^/]+/[^/]+/pulls", what)
+        named = "is named" if needed else "this needs"
+        hint = _HANDOFF if opening else _PERMISSION.format(named)
+    return (why, hint) if why else None
 
 
-def _lacking_scope(what: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the scope that a classic token lacks, or nothing.
+def _lacking_scope(what: str, status: int, headers: Mapping[str, str]) -> str | None:
+    """Return the scope that a classic token lacks.
 
     GitHub hides behind a 404 what a token may not write. But a 404 also says that an object
     is not there, so it is put down to the token only where no public write could succeed.
     """
-    if "x-oauth-scopes" not in headers:
-        return ""  # a fine-grained token
     has, accepted = _scopes(headers, "x-oauth-scopes"), _scopes(headers, "x-accepted-oauth-scopes")
-    if not accepted or has & accepted or ("repo" in has and "public_repo" in accepted):
-        return ""
+    fine_grained = "x-oauth-scopes" not in headers
+    enough = has & accepted or ("repo" in has and "public_repo" in accepted)
+    if fine_grained or not accepted or enough:
+        return None
     hidden = not has & _WRITING and accepted & _WRITING and not what.startswith("GET ")
     if status == HTTPStatus.FORBIDDEN or (status == HTTPStatus.NOT_FOUND and hidden):
         return "public_repo" if "public_repo" in accepted else clean_line(min(accepted), 50)
-    return ""
+    return None
 
 
 def _scopes(headers: Mapping[str, str], name: str) -> set[str]:
-    return {one.strip() for one in headers.get(name, "").split(",") if one.strip()}
+    return {scope.strip() for scope in headers.get(name, "").split(",") if scope.strip()}
 
 
 def words_of(body: str) -> str:
     """Return GitHub's words for a refusal, in one clean line; may be empty."""
     try:
-        told = json.loads(body)
+        answer = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    if not isinstance(told, dict):
+    if not isinstance(answer, dict):
         return ""
-    parts = [told["message"]] if isinstance(told.get("message"), str) else []
-    errors = told.get("errors")
+    errors = answer.get("errors")
+    parts = [answer.get("message")]
     for error in errors[:5] if isinstance(errors, list) else []:
-        if isinstance(error, str):
-            parts.append(error)
-        elif isinstance(error, dict) and isinstance(error.get("message"), str):
-            parts.append(error["message"])
-        elif isinstance(error, dict):
-            parts.append(" ".join(str(error[key]) for key in ("resource", "field", "code")
-                                  if key in error))  # fmt: skip
-    return clean_line(": ".join(part for part in parts if part))
+        known = error if isinstance(error, dict) else {"message": error}
+        codes = (str(known[key]) for key in ("resource", "field", "code") if key in known)
+        parts.append(known["message"] if "message" in known else " ".join(codes))
+    return clean_line(": ".join(part for part in parts if part and isinstance(part, str)))
 
 
 def clean_line(text: str, longest: int = _LONGEST) -> str:

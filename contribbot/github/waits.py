@@ -35,15 +35,11 @@ def sleep(seconds: float) -> None:
         time.sleep(min(rest, 0.5))
 
 
-def _say(line: str) -> None:
-    log.warning("%s", line)
-
-
 @dataclass
 class Waits:
     """Waits, and says so: the bounds, and what tests replace."""
 
-    say: Callable[[str], None] = _say
+    say: Callable[[str], None] = log.warning
     sleep: Callable[[float], None] = sleep
     #: Seconds that are waited for limits in one request, in all.
     longest: float = 900.0
@@ -74,18 +70,16 @@ class Waits:
         """Wait until GitHub takes requests again; said once for all threads that wait."""
         end = time.time() + min(seconds, 1e9)
         clock = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        short = seconds < 2 * MINUTE
+        span = f"{seconds:.0f} s" if short else f"{min(seconds, 1e9) / 60:.0f} min"
         if spent + seconds > self.longest:
             raise RateLimitError(
-                f"{what}: GitHub's rate limit is used up until {clock} ({_span(seconds)})",
+                f"{what}: GitHub's rate limit is used up until {clock} ({span})",
                 hint="run it again then; what is done stays done",
             )
         with self._lock:
             news = end > self._until + 1
             self._until = max(end, self._until)
         if news:
-            self.say(f"GitHub's rate limit: waiting {_span(seconds)}, until {clock}")
+            self.say(f"GitHub's rate limit: waiting {span}, until {clock}")
         self.sleep(seconds)
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 2 * MINUTE else f"{min(seconds, 1e9) / 60:.0f} min"

@@ -146,10 +146,8 @@ def read_artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifa
 
 def download(github: GitHub, repository: str, artifact: Artifact) -> bytes:
     """Fetch the zip of an artifact."""
-    from contribbot.github.download import fetch  # noqa: PLC0415  start-up time
-
     path = f"{github.repository(repository).url}/actions/artifacts/{artifact.id}/zip"
-    return fetch(github.requester, path, most=PACKED)
+    return github.requester.fetch(path, most=PACKED)
 
 
 def cancel_run(github: GitHub, repository: str, run_id: int) -> bool:

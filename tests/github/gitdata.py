@@ -3,16 +3,14 @@
 The repositories of a fork network have one folder of objects: each one's `objects` is a link to
 that of the network, so that a commit pushed to a fork opens in its upstream too. A lagging fork
 has objects of its own; its network borrows from it by alternates, and not the other way round.
-What every request asks for is read without starting git: refs, and objects that are loose.
+Refs and objects are files of their own, which are read without starting git.
 """
 
 from __future__ import annotations
 
-import atexit
 import datetime as dt
 import hashlib
 import re
-import shutil
 import subprocess
 import tempfile
 import zlib
@@ -23,27 +21,25 @@ from typing import ClassVar, Final
 
 from contribbot.git.repository import git_environment
 
-#: What a commit is fetched by here: any that exists, as on GitHub.
+#: A commit is fetched by its id here, as on GitHub, and no objects are packed.
 _CONFIG: Final = """\
 [core]
 	repositoryformatversion = 0
 	bare = true
 [gc]
 	auto = 0
+[fetch]
+	unpackLimit = 1000000
 [uploadpack]
 	allowAnySHA1InWant = true
 """
-_HEX: Final = re.compile(r"[0-9a-f]{40}")
 #: Commands whose answer about objects stays the same, and what names nothing but objects.
-_LASTING: Final = frozenset({"diff", "ls-tree", "merge-base", "rev-list"})
-_OBJECTS: Final = re.compile(r"-.*|blob|commit|\^?[0-9a-f]{40}")
-_PLAIN: Final = re.compile(r"refs/(heads|pull)(/[a-z0-9-]+)+")
-_DIFF: Final = ("--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/")
+_LASTING: Final = frozenset({"diff", "ls-tree", "merge-base", "rev-list", "rev-parse"})
+_OBJECTS: Final = re.compile(r"-.*|\^?[0-9a-f]{40}(:.*)?")
+_DIFF: Final = ("--no-color", "--no-ext-diff", "--src-prefix=a/", "--dst-prefix=b/", "-M")
 _STATUS: Final = {"A": "added", "D": "removed", "M": "modified", "R": "renamed", "T": "changed"}
 #: What git itself removes around a name or an address.
 _CRUD: Final = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
-#: The objects below tips, for all tests of a process that begin with them.
-_KEPT: Final[dict[tuple[str, ...], Path]] = {}
 
 
 class GitRefusedError(Exception):
@@ -151,69 +147,41 @@ class BareRepository:
         done = self.run(*args)
         return done.stdout.decode().partition("\n")[0] if done.returncode == 0 else None
 
+    def fetch(self, source: Path, *refs: str) -> None:
+        """Bring refs, or what they are at, from another repository."""
+        flags = ("--quiet", "--no-auto-gc", "--no-write-fetch-head", "--no-tags")
+        self.git("fetch", *flags, str(source), *refs)
+
     # Refs:
 
     def refs(self, prefix: str) -> dict[str, str]:
         """Return the refs whose full name starts so, by name."""
-        found = self._packed()
-        for path in (self.path / "refs").rglob("*"):
-            name = path.relative_to(self.path).as_posix()
-            if not name.endswith(".lock") and (sha := self._loose(name)):
-                found[name] = sha
-        return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
+        names = (path.relative_to(self.path).as_posix() for path in (self.path / "refs").rglob("*"))
+        known = {name: self.ref(name) for name in sorted(names) if name.startswith(prefix)}
+        return {name: sha for name, sha in known.items() if sha}
 
     def ref(self, name: str) -> str | None:
         """Return what a full ref name points at, or None."""
-        if not name.startswith("refs/") or ".." in name:
+        if not name.startswith("refs/") or ".." in name or name.endswith(".lock"):
             return None
-        return self._loose(name) or self._packed().get(name)
-
-    def _loose(self, name: str) -> str | None:
         try:
             return (self.path / name).read_text().strip()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
 
-    def _packed(self) -> dict[str, str]:
-        try:
-            lines = (self.path / "packed-refs").read_text().splitlines()
-        except FileNotFoundError:
-            return {}
-        pairs = (line.split(" ", 1) for line in lines if _HEX.match(line))
-        return {name: sha for sha, name in pairs}
-
     def set_ref(self, name: str, sha: str) -> None:
-        """Point a ref at an object; where there is nothing to refuse, without starting git."""
-        near = any(f"{other}/".startswith(f"{name}/") or f"{name}/".startswith(f"{other}/")
-                   for other in self.refs("refs/") if other != name)  # fmt: skip
-        path = self.path / name
-        if near or path.is_dir() or not _PLAIN.fullmatch(name) or self._object(sha) is None:
-            self.git("update-ref", name, sha)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.lock")
-        new.write_text(f"{sha}\n")
-        new.replace(path)
-
-    def take_refs(self, refs: Mapping[str, str]) -> None:
-        """Have refs to objects that are here already; see gitrepository-layout(5)."""
-        rows = "".join(f"{sha} {name}\n" for name, sha in sorted(refs.items()))
-        (self.path / "packed-refs").write_text(f"# pack-refs with: sorted\n{rows}")
+        """Point a ref at an object."""
+        self.git("update-ref", name, sha)
 
     def import_from(self, source: Path) -> None:
         """Take over the branches and tags of another repository."""
-        folder = source / ".git" if (source / ".git").is_dir() else source
-        refs = BareRepository(folder).refs("refs/")
-        wanted = {name: sha for name, sha in refs.items() if re.match("refs/(heads|tags)/", name)}
-        objects = _objects(folder, list(wanted.values()))
-        shutil.copytree(objects, self.path / "objects", dirs_exist_ok=True)
-        self.take_refs(wanted)
+        self.fetch(source, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 
     # Objects:
 
     def kind(self, sha: str) -> str | None:
         """Return what an object is (blob, tree, commit, tag), or None."""
-        if not _HEX.fullmatch(sha):
+        if not re.fullmatch(r"[0-9a-f]{40}", sha):
             return None
         loose = self._object(sha)
         return loose[0] if loose else self._said("cat-file", "-t", sha)
@@ -315,7 +283,7 @@ class BareRepository:
 
     def diff(self, old: str, new: str) -> bytes:
         """Return the text of the difference."""
-        return self.git("diff", *_DIFF, "-M", old, new)
+        return self.git("diff", *_DIFF, old, new)
 
     def series(self, base: str, head: str) -> bytes:
         """Return the commits that head has and base has not, as mails."""
@@ -355,21 +323,6 @@ class BareRepository:
                 return None
             tip = self.add_commit(tree, [tip], commit.author, committer, commit.message)
         return tip
-
-
-def _objects(source: Path, tips: Sequence[str]) -> Path:
-    """Return a folder with the objects below some tips of a repository, and no others."""
-    key = tuple(sorted(tips))
-    if key not in _KEPT:
-        place = Path(tempfile.mkdtemp(prefix="objects-"))
-        atexit.register(shutil.rmtree, place, ignore_errors=True)
-        made = BareRepository.create(place / "git", None, "main")
-        pack = BareRepository(source).git(
-            "pack-objects", "--quiet", "--revs", "--stdout", stdin="\n".join(key).encode()
-        )
-        made.git("unpack-objects", "-q", stdin=pack)
-        _KEPT[key] = made.path / "objects"
-    return _KEPT[key]
 
 
 def git_time(text: str) -> str:

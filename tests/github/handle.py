@@ -84,7 +84,9 @@ class GitHub:
         owner_login, _, name = full_name.partition("/")
         with self.state.lock:
             owner = self.state.user(owner_login) or self.add_user(owner_login, kind="Organization")
-            made = pulling.add_repository(self.state, owner, name, source, default_branch)
+            made = pulling.add_repository(self.state, owner, name, default_branch)
+            if source is not None:
+                made.git.import_from(source)
             made.private, made.members = private, dict(members or {})
             return made
 

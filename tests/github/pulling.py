@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -22,49 +21,36 @@ class NotMergeableError(Exception):
 
 
 def add_repository(
-    state: State, owner: User, name: str, source: Path | None, default_branch: str
+    state: State, owner: User, name: str, default_branch: str, *, objects: Path | None = None
 ) -> Repository:
-    """Keep a repository with the branches and tags of a real one, or an empty one."""
-    git = BareRepository.create(_folder(state, owner, name), None, default_branch)
-    if source is not None:
-        git.import_from(source)
-    return _keep(state, owner, name, git, default_branch)
-
-
-def fork(
-    state: State, upstream: Repository, owner: User, name: str | None = None, *, branch: str = ""
-) -> Repository:
-    """Fork all branches or one, or return the fork that this user has; a name may be in use."""
-    root, path = upstream.root, upstream.git.path
-    for known in state.network(root):
-        if known.owner is owner and known is not root:
-            return known
-    names = (f"{name or upstream.name}{f'-{number}' if number else ''}"
-             for number in itertools.count())  # fmt: skip
-    free = next(it for it in names if state.repository(f"{owner.login}/{it}") is None)
-    objects = None if state.lagging_forks else (root.git.path / "objects").resolve()
-    git = BareRepository.create(_folder(state, owner, free), objects, upstream.default_branch)
-    refs = upstream.git.refs(f"refs/heads/{branch}")
-    if objects is not None:
-        git.take_refs(refs)
-    else:
-        specs = [f"+{ref}:{ref}" for ref in refs]
-        git.git("fetch", "--quiet", "--no-auto-gc", "--no-write-fetch-head", str(path), *specs)
-        with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
-            file.write(f"{git.path / 'objects'}\n")
-    made = _keep(state, owner, free, git, upstream.default_branch)
-    made.parent, made.private = upstream, upstream.private
-    made.polls_until_ready = state.forks_ready_after
+    """Keep an empty repository, with objects of its own or those of its network."""
+    folder = state.root / owner.login / f"{name}.git"
+    git = BareRepository.create(folder, objects, default_branch)
+    made = Repository(state.next_id(), owner, name, git, default_branch, state.clock.now())
+    state.repositories[made.full_name.lower()] = made
     return made
 
 
-def _folder(state: State, owner: User, name: str) -> Path:
-    return state.root / owner.login / f"{name}.git"
-
-
-def _keep(state: State, owner: User, name: str, git: BareRepository, branch: str) -> Repository:
-    made = Repository(state.next_id(), owner, name, git, branch, state.clock.now())
-    state.repositories[made.full_name.lower()] = made
+def fork(
+    state: State, upstream: Repository, owner: User, name: str | None = None, *, branch: str = "*"
+) -> Repository:
+    """Fork all branches or one, or return the fork that this user has; a name may be in use."""
+    root = upstream.root
+    for known in state.network(root):
+        if known.owner is owner and known is not root:
+            return known
+    numbers = ("", *(f"-{number}" for number in range(1, 10)))
+    free = next(it for number in numbers
+                if state.repository(f"{owner.login}/{(it := f'{name or upstream.name}{number}')}")
+                is None)  # fmt: skip
+    objects = None if state.lagging_forks else (root.git.path / "objects").resolve()
+    made = add_repository(state, owner, free, upstream.default_branch, objects=objects)
+    made.git.fetch(upstream.git.path, f"+refs/heads/{branch}:refs/heads/{branch}")
+    if objects is None:
+        with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
+            file.write(f"{made.git.path / 'objects'}\n")
+    made.parent, made.private = upstream, upstream.private
+    made.polls_until_ready = state.forks_ready_after
     return made
 
 
@@ -183,8 +169,7 @@ def merge(state: State, pull: Pull, who: User, how: How = "merge") -> str:
         words = f"Merge pull request #{issue.number} from {pull.head_owner.login}/{pull.head_ref}"
         sha = git.add_commit(tree, [base, head], person, person, f"{words}\n\n{issue.title}")
     elif how == "rebase":
-        part = git.merge_base(base, head) or base
-        sha = git.replay(git.between(part, head), base, person)
+        sha = git.replay(git.between(pull.part, head), base, person)
     else:
         first = git.commit(git.between(base, head)[0])
         body = first.message.rstrip("\n").partition("\n\n")[2]

@@ -17,9 +17,7 @@ from tests.github.wire import (
     GitHubFault,
     Request,
     UnmodelledError,
-    answer,
     not_found,
-    page,
     route,
 )
 
@@ -29,30 +27,28 @@ _COMMIT: Final = f"{REPO}/commits/{{ref}}"
 _LARGE: Final = 1024 * 1024
 
 
-@route("GET", "/user")
-def get_me(request: Request) -> Answer:
-    return answer("PublicUser", render.user(request.who))
+@route("GET", "/user", "PublicUser")
+def get_me(request: Request) -> Json:
+    return render.user(request.who)
 
 
-@route("GET", REPO)
-def get_repository(request: Request) -> Answer:
-    known = render.full_repository(request.state, request.repository(), request.user)
-    return answer("FullRepository", known)
+@route("GET", REPO, "FullRepository")
+def get_repository(request: Request) -> Json:
+    return render.full_repository(request.state, request.repository(), request.user)
 
 
-@route("POST", f"{REPO}/forks", permission="administration")
-def fork(request: Request) -> Answer:
+@route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
+def fork(request: Request) -> Json:
     upstream, body = request.repository(), request.json("name", "default_branch_only")
     if upstream.owner is request.who:
         raise UnmodelledError("forking one's own repository")
-    branch = upstream.default_branch if body.get("default_branch_only") else ""
+    branch = upstream.default_branch if body.get("default_branch_only") else "*"
     made = pulling.fork(request.state, upstream, request.who, branch=branch)
-    known = render.full_repository(request.state, made, request.user)
-    return answer("FullRepository", known, 202)
+    return render.full_repository(request.state, made, request.user)
 
 
-@route("POST", f"{REPO}/merge-upstream")
-def merge_upstream(request: Request) -> Answer:
+@route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
+def merge_upstream(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, branch, upstream = repository.git, str(request.json("branch")["branch"]), repository.parent
     name = f"refs/heads/{branch}"
@@ -61,8 +57,7 @@ def merge_upstream(request: Request) -> Answer:
     theirs, ours = upstream.git.ref(name), git.ref(name)
     if theirs is None or ours is None:
         raise not_found("Branch not found")
-    git.git("fetch", "--quiet", "--no-auto-gc", "--no-write-fetch-head",
-            str(upstream.git.path), name)  # fmt: skip
+    git.fetch(upstream.git.path, name)
     label, kind = f"{upstream.owner.login}:{branch}", "fast-forward"
     if git.is_ancestor(theirs, ours):
         kind = "none"
@@ -75,38 +70,35 @@ def merge_upstream(request: Request) -> Answer:
         who = Person(request.who.name, request.who.noreply, git_time(request.state.clock.now()))
         git.set_ref(name, git.add_commit(tree, [ours, theirs], who, who, f"Merge branch '{label}'"))
     pulling.settle(request.state, repository)
-    return answer("MergedUpstream", {"merge_type": kind, "base_branch": label})
+    return {"merge_type": kind, "base_branch": label}
 
 
-@route("GET", f"{REPO}/branches/{{branch}}")
-def get_branch(request: Request) -> Answer:
+@route("GET", f"{REPO}/branches/{{branch}}", "BranchWithProtection")
+def get_branch(request: Request) -> Json:
     repository, name = request.repository(), request.parameters["branch"]
     sha = repository.git.ref(f"refs/heads/{name}")
     if sha is None:
         raise not_found("Branch not found")
-    commit = render.full_commit(request.state, repository, sha)
-    return answer("BranchWithProtection", {"name": name, "commit": commit})
+    return {"name": name, "commit": render.full_commit(request.state, repository, sha)}
 
 
-@route("GET", f"{REPO}/compare/{{basehead}}", paged=True)
-def compare(request: Request) -> Answer:
+@route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
+def compare(request: Request) -> Json:
     repository = request.repository(filled=True)
     git, names = repository.git, request.parameters["basehead"].split("...")
-    shas = [_revision(request, repository, name) for name in names]
-    part = git.merge_base(*shas) if len(shas) == 2 else None  # type: ignore[arg-type]  # checked
-    if part is None or None in shas:
+    base, head = (_revision(request, repository, name) for name in names)
+    part = git.merge_base(base, head) if base and head else None
+    if base is None or head is None or part is None:
         raise not_found(f"No common ancestor between {' and '.join(names)}.")
-    base, head = (str(sha) for sha in shas)
     ahead, behind = len(git.between(base, head)), len(git.between(head, base))
-    words = {(True, True): "diverged", (True, False): "ahead", (False, True): "behind",
-             (False, False): "identical"}  # fmt: skip
-    return answer("CommitComparison", {
+    apart = "ahead" if ahead else "behind" if behind else "identical"
+    return {
         "base_commit": render.full_commit(request.state, repository, base),
         "merge_base_commit": render.full_commit(request.state, repository, part),
-        "status": words[bool(ahead), bool(behind)], "ahead_by": ahead, "behind_by": behind,
-        "total_commits": ahead,
+        "status": "diverged" if ahead and behind else apart, "ahead_by": ahead,
+        "behind_by": behind, "total_commits": ahead,
         "files": [render.file_change(change) for change in git.changes(part, head)],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _revision(request: Request, repository: Repository, name: str) -> str | None:
@@ -120,24 +112,20 @@ def _revision(request: Request, repository: Repository, name: str) -> str | None
     return None
 
 
-@route("GET", f"{REPO}/contents/{{path}}", query=("ref",))
-def get_contents(request: Request) -> Answer:
+@route("GET", f"{REPO}/contents/{{path}}", "ContentFile", query=("ref",))
+def get_contents(request: Request) -> Answer | Json:
     repository = request.repository(filled=True)
     git, ref = repository.git, request.query.get("ref") or repository.default_branch
     commit, path = git.resolve(ref), request.parameters["path"]
     sha = git.parse(f"{commit}:{path}") if commit else None
     if sha is None:
         raise not_found()
-    name = path.rpartition("/")[2]
+    known: Json = {"name": path.rpartition("/")[2], "path": path, "sha": sha}
     if git.kind(sha) == "tree":
-        folder: Json = {"type": "dir", "name": name, "path": path, "sha": sha}
-        return Answer(json=[folder])
+        return Answer(json=[{"type": "dir", **known}])
     content = git.blob(sha)
-    large = len(content) > _LARGE
-    return answer("ContentFile", {
-        "type": "file", "name": name, "path": path, "sha": sha, "size": len(content),
-        "content": "" if large else _wrapped(content), "encoding": "none" if large else "base64",
-    })  # fmt: skip
+    text, encoding = (_wrapped(content), "base64") if len(content) <= _LARGE else ("", "none")
+    return {**known, "type": "file", "size": len(content), "content": text, "encoding": encoding}
 
 
 def _wrapped(content: bytes) -> str:
@@ -145,42 +133,42 @@ def _wrapped(content: bytes) -> str:
     return re.sub(r"(.{1,60})", r"\1\n", base64.b64encode(content).decode())
 
 
-def _commit(request: Request, where: Repository) -> str:
+def _commit(request: Request) -> tuple[Repository, str]:
+    where = request.repository()
     sha = where.git.resolve(request.parameters["ref"])
     if sha is None:
         raise not_found()
-    return sha
+    return where, sha
 
 
-@route("GET", f"{_COMMIT}/check-runs", query=("filter",), paged=True)
-def list_check_runs(request: Request) -> Answer:
+@route("GET", f"{_COMMIT}/check-runs", rows="CheckRun", inside="check_runs", query=("filter",))
+def list_check_runs(request: Request) -> list[Json]:
     """List the check runs of a commit: the newest of each name."""
-    where = request.repository()
-    sha = _commit(request, where)
+    where, sha = _commit(request)
     if request.query.get("filter") != "latest":
         raise UnmodelledError("check runs that are not the latest")
     runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
-    return page(
-        request, [*runs.values()][::-1], "CheckRun",
-        lambda run: render.check_run(request.state, where, run), {"check_runs": []},
-    )  # fmt: skip
+    return [render.check_run(request.state, where, run) for run in [*runs.values()][::-1]]
 
 
-@route("GET", f"{_COMMIT}/status", paged=True)
-def combined_status(request: Request) -> Answer:
+@route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
+def combined_status(request: Request) -> list[Json]:
     """Give the newest status of each context."""
-    where = request.repository()
-    sha = _commit(request, where)
-    newest = {known.context: known for known in where.statuses if known.sha == sha}
-    return page(
-        request, [*newest.values()], "SimpleCommitStatus",
-        lambda known: render.status(request.state, where, known),
-        {"sha": sha, "statuses": []},
-    )  # fmt: skip
+    where, sha = _commit(request)
+    newest = {status.context: status for status in where.statuses if status.sha == sha}
+    return [render.status(request.state, where, status) for status in newest.values()]
 
 
-@route("POST", f"{_GIT}/blobs")
-def add_blob(request: Request) -> Answer:
+def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
+    """Return the repository, and the object of the path, which is of a kind."""
+    repository, sha = request.repository(filled=True), request.parameters[key]
+    if repository.git.kind(sha) != kind:
+        raise not_found()
+    return repository, sha
+
+
+@route("POST", f"{_GIT}/blobs", "ShortBlob")
+def add_blob(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     body = request.json("content", "encoding")
     if body.get("encoding") != "base64":
@@ -189,16 +177,13 @@ def add_blob(request: Request) -> Answer:
         content = base64.b64decode(str(body["content"]))
     except binascii.Error:
         raise GitHubFault(422, "Content is not valid Base64") from None
-    return answer("ShortBlob", {"sha": repository.git.add_blob(content)}, 201)
+    return {"sha": repository.git.add_blob(content)}
 
 
-@route("GET", f"{_GIT}/blobs/{{file_sha}}")
-def get_blob(request: Request) -> Answer:
-    git, sha = request.repository(filled=True).git, request.parameters["file_sha"]
-    if git.kind(sha) != "blob":
-        raise not_found()
-    content = _wrapped(git.blob(sha))
-    return answer("Blob", {"sha": sha, "content": content, "encoding": "base64"})
+@route("GET", f"{_GIT}/blobs/{{file_sha}}", "Blob")
+def get_blob(request: Request) -> Json:
+    repository, sha = _object(request, "blob", "file_sha")
+    return {"sha": sha, "content": _wrapped(repository.git.blob(sha)), "encoding": "base64"}
 
 
 def _tree(repository: Repository, sha: str, *, recursive: bool) -> Json:
@@ -210,24 +195,19 @@ def _tree(repository: Repository, sha: str, *, recursive: bool) -> Json:
     ]}  # fmt: skip
 
 
-@route("GET", f"{_GIT}/trees/{{tree_sha}}", query=("recursive",))
-def get_tree(request: Request) -> Answer:
-    repository, sha = request.repository(filled=True), request.parameters["tree_sha"]
-    if repository.git.kind(sha) != "tree":
-        raise not_found()
-    return answer("GitTree", _tree(repository, sha, recursive="recursive" in request.query))
+@route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree", query=("recursive",))
+def get_tree(request: Request) -> Json:
+    return _tree(*_object(request, "tree", "tree_sha"), recursive="recursive" in request.query)
 
 
-@route("POST", f"{_GIT}/trees")
-def add_tree(request: Request) -> Answer:
+@route("POST", f"{_GIT}/trees", "GitTree")
+def add_tree(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("tree", "base_tree")
     base, rows = body.get("base_tree"), []
     if base is not None and git.kind(str(base)) != "tree":
         raise GitHubFault(422, "base_tree is not a valid tree oid")
-    assert isinstance(body["tree"], list)
-    for row in body["tree"]:
-        assert isinstance(row, dict)
+    for row in cast("list[Json]", body["tree"]):
         sha = str(row["sha"]) if row.get("sha") else None
         if "content" in row or row["type"] != "blob":
             raise UnmodelledError(f"a row of a tree with {row}")
@@ -238,60 +218,44 @@ def add_tree(request: Request) -> Answer:
         made = git.add_tree(str(base) if base else None, rows)
     except GitRefusedError:
         raise GitHubFault(422, "GitRPC::BadObjectState") from None
-    return answer("GitTree", _tree(repository, made, recursive=False), 201)
+    return _tree(repository, made, recursive=False)
 
 
-@route("GET", f"{_GIT}/commits/{{commit_sha}}")
-def get_commit(request: Request) -> Answer:
-    repository, sha = request.repository(filled=True), request.parameters["commit_sha"]
-    if repository.git.kind(sha) != "commit":
-        raise not_found()
-    known = render.git_commit(request.state, repository, repository.git.commit(sha))
-    return answer("GitCommit", known)
+@route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
+def get_commit(request: Request) -> Json:
+    repository, sha = _object(request, "commit", "commit_sha")
+    return render.git_commit(request.state, repository, repository.git.commit(sha))
 
 
-@route("POST", f"{_GIT}/commits")
-def add_commit(request: Request) -> Answer:
+@route("POST", f"{_GIT}/commits", "GitCommit")
+def add_commit(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("message", "tree", "parents", "author", "committer")
-    tree, parents = str(body["tree"]), body["parents"]
-    assert isinstance(parents, list)
+    tree, parents = str(body["tree"]), cast("list[str]", body["parents"])
     if git.kind(tree) != "tree":
         raise GitHubFault(422, "Tree SHA does not exist")
-    if any(git.kind(str(parent)) != "commit" for parent in parents):
+    if any(git.kind(parent) != "commit" for parent in parents):
         raise GitHubFault(422, "Parent SHA does not exist or is not a commit object")
-    author, committer = (
-        Person(who["name"], who["email"], git_time(who["date"]))
-        for who in (cast("dict[str, str]", body[role]) for role in ("author", "committer"))
-    )
-    above = [str(parent) for parent in parents]
-    sha = git.add_commit(tree, above, author, committer, str(body["message"]))
-    known = render.git_commit(request.state, repository, git.commit(sha))
-    return answer("GitCommit", known, 201)
+    people = (cast("dict[str, str]", body[role]) for role in ("author", "committer"))
+    author, committer = (Person(it["name"], it["email"], git_time(it["date"])) for it in people)
+    sha = git.add_commit(tree, parents, author, committer, str(body["message"]))
+    return render.git_commit(request.state, repository, git.commit(sha))
 
 
-def _ref(repository: Repository, name: str, sha: str, status: int = 200) -> Answer:
-    kind = repository.git.kind(sha) or "commit"
-    return answer("GitRef", {"ref": name, "object": {"sha": sha, "type": kind}}, status)
-
-
-@route("GET", f"{_GIT}/ref/{{ref}}")
-def get_ref(request: Request) -> Answer:
+@route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")
+def get_ref(request: Request) -> Json:
     repository = request.repository(filled=True)
     name = f"refs/{request.parameters['ref']}"
-    sha = repository.git.ref(name)
-    if sha is None:
+    if (sha := repository.git.ref(name)) is None:
         raise not_found()
-    return _ref(repository, name, sha)
+    return {"ref": name, "object": {"sha": sha, "type": repository.git.kind(sha)}}
 
 
-@route("POST", f"{_GIT}/refs")
-def add_ref(request: Request) -> Answer:
+@route("POST", f"{_GIT}/refs", "GitRef")
+def add_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("ref", "sha")
     name, sha = str(body["ref"]), str(body["sha"])
-    if git.run("check-ref-format", name).returncode:
-        raise GitHubFault(422, f"{name} is not a valid ref name.")
     if git.ref(name) is not None:
         raise GitHubFault(422, "Reference already exists")
     if git.kind(sha) != "commit":
@@ -299,10 +263,10 @@ def add_ref(request: Request) -> Answer:
     _guard_workflows(request, repository, sha)
     try:
         git.set_ref(name, sha)
-    except GitRefusedError:  # a/b where a is a branch
+    except GitRefusedError:  # no name of a ref, or a/b where a is a branch
         raise GitHubFault(422, "Reference update failed") from None
     pulling.settle(request.state, repository)
-    return _ref(repository, name, sha, 201)
+    return {"ref": name, "object": {"sha": sha, "type": "commit"}}
 
 
 def _guard_workflows(request: Request, repository: Repository, sha: str) -> None:
@@ -315,8 +279,8 @@ def _guard_workflows(request: Request, repository: Repository, sha: str) -> None
         raise not_found()
 
 
-@route("PATCH", f"{_GIT}/refs/{{ref}}")
-def move_ref(request: Request) -> Answer:
+@route("PATCH", f"{_GIT}/refs/{{ref}}", "GitRef")
+def move_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("sha", "force")
     name, sha = f"refs/{request.parameters['ref']}", str(body["sha"])
@@ -327,4 +291,4 @@ def move_ref(request: Request) -> Answer:
         raise GitHubFault(422, "Update is not a fast forward")
     git.set_ref(name, sha)
     pulling.settle(request.state, repository)
-    return _ref(repository, name, sha)
+    return {"ref": name, "object": {"sha": sha, "type": "commit"}}

@@ -181,6 +181,11 @@ class Pull:
         """The number, shared with issues."""
         return self.issue.number
 
+    @property
+    def part(self) -> str:
+        """Where it left its base."""
+        return self.base.git.merge_base(self.base_sha, self.head_sha) or self.base_sha
+
 
 @dataclass(eq=False)
 class Repository:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import unquote, urlencode
 
 from pydantic import JsonValue
@@ -16,8 +15,8 @@ from pydantic import JsonValue
 from tests.github.models import Json, body_model, check, described
 from tests.github.state import PUSHERS, Permission, Repository, State, Token, User
 
-Thing = TypeVar("Thing")
-Handler = Callable[["Request"], "Answer"]
+#: A handler answers with what is known of the route's model, a list with all its rows.
+Handler = Callable[["Request"], "Answer | Json | list[Json]"]
 
 ROUTES: Final[list[Route]] = []
 REPO: Final = "/repos/{owner}/{repo}"
@@ -40,15 +39,10 @@ class GitHubFault(Exception):  # noqa: N818  an answer of GitHub's, and no error
         self, status: int, message: str, errors: Sequence[JsonValue] = (), **headers: str
     ) -> None:
         super().__init__(f"{status} {message}")
-        self.status, self.message, self.errors = status, message, list(errors)
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-    def answer(self) -> Answer:
-        """Return it as the answer that the client gets."""
-        body: Json = {"message": self.message, "status": str(self.status)}
-        body["documentation_url"] = "https://docs.github.com/rest"
-        return Answer(self.status, body | ({"errors": self.errors} if self.errors else {}),
-                      dict(self.headers))  # fmt: skip
+        body: Json = {"message": message, "status": str(status),
+                      "documentation_url": "https://docs.github.com/rest"}  # fmt: skip
+        said = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answer = Answer(status, body | ({"errors": [*errors]} if errors else {}), said)
 
 
 def not_found(message: str = "Not Found") -> GitHubFault:
@@ -59,9 +53,8 @@ def not_found(message: str = "Not Found") -> GitHubFault:
 def invalid(resource: str, key: str, code: str, message: str | None = None) -> GitHubFault:
     """Return GitHub's `Validation Failed`."""
     error: Json = {"resource": resource, "field": key, "code": code}
-    return GitHubFault(
-        422, "Validation Failed", [error | ({"message": message} if message else {})]
-    )
+    words: Json = {"message": message} if message else {}
+    return GitHubFault(422, "Validation Failed", [error | words])
 
 
 @dataclass
@@ -76,42 +69,49 @@ class Answer:
 
     def body(self) -> bytes:
         """Return the bytes of the whole body."""
-        if self.raw is not None:
-            return self.raw
-        if self.json is None and self.status in {204, 304}:
+        if self.raw is None and self.json is None and self.status in {204, 304}:
             return b""
-        return json.dumps(self.json, ensure_ascii=False).encode()
+        return json.dumps(self.json, ensure_ascii=False).encode() if self.raw is None else self.raw
 
 
 @dataclass(frozen=True)
 class Route:
-    """One row of the table."""
+    """One row of the table: what it answers with, what it models, what a token needs for it."""
 
     method: str
     template: str
     pattern: re.Pattern[str]
     handler: Handler
+    #: GitHub's model of the answer, or of each row of a list.
+    model: str
+    status: int
+    #: The key of the rows, where a list has something around it.
+    inside: str
     query: frozenset[str]
     scopes: tuple[str, ...]
     permission: str
+    #: Whose limit counts.
     resource: str
 
 
 def route(
-    method: str, template: str, *, query: Sequence[str] = (), paged: bool = False,
-    scopes: Sequence[str] = (), permission: str = "contents", resource: str = "core",
+    method: str, template: str, model: str = "", *, rows: str = "", inside: str = "",
+    status: int = 0, query: Sequence[str] = (), scopes: Sequence[str] = (),
+    permission: str = "contents", resource: str = "core",
 ) -> Callable[[Handler], Handler]:  # fmt: skip
-    """Register a handler: the query that it models, what a token needs, whose limit counts."""
+    """Register a handler that answers with a model of GitHub's, or with a page of `rows`."""
     pattern = "".join(
         f"(?P<{part}>{'.+' if part in _PATHS else '[^/]+'})" if at % 2 else re.escape(part)
         for at, part in enumerate(re.split(r"\{(\w+)\}", template))
     )
-    needed = tuple(scopes) or (() if method == "GET" else ("public_repo", "repo"))
-    known = frozenset([*query, *(("per_page", "page") if paged else ())])
 
     def register(handler: Handler) -> Handler:
         ROUTES.append(Route(
-            method, template, re.compile(pattern), handler, known, needed, permission, resource
+            method, template, re.compile(pattern), handler, model or rows,
+            status or (201 if method == "POST" else 200), inside,
+            frozenset([*query, *(("per_page", "page") if rows else ())]),
+            tuple(scopes) or (() if method == "GET" else ("public_repo", "repo")),
+            permission, resource,
         ))  # fmt: skip
         return handler
 
@@ -120,11 +120,11 @@ def route(
 
 def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
     """Find the route of a path, still percent-encoded: of several, that with the longest text."""
-    found = [(row, match) for row in ROUTES
-             if row.method == method and (match := row.pattern.fullmatch(path))]  # fmt: skip
-    if not found:
+    fitting = [(row, match) for row in ROUTES
+               if row.method == method and (match := row.pattern.fullmatch(path))]  # fmt: skip
+    if not fitting:
         return None
-    best, match = max(found, key=lambda pair: len(re.sub(r"\{\w+\}", "", pair[0].template)))
+    best, match = max(fitting, key=lambda pair: len(re.sub(r"\{\w+\}", "", pair[0].template)))
     return best, {key: unquote(value) for key, value in match.groupdict().items()}
 
 
@@ -212,18 +212,42 @@ class Request:
         return headers
 
     def run(self) -> Answer:
-        """Let the handler answer, under the lock where it may change something."""
+        """Let the handler answer, alone."""
         headers: dict[str, str] = {}
         try:
             headers = self.screen()
             assert self.route is not None
-            alone = self.method != "GET" and not self.path.endswith("/git/blobs")
-            with self.state.lock if alone else contextlib.nullcontext():
-                answer = self.route.handler(self)
+            with self.state.lock:
+                result = self.route.handler(self)
+            if isinstance(result, list):
+                answer = self._page(self.route, result)
+            elif isinstance(result, dict):
+                answer = Answer(self.route.status, described(self.route.model, result))
+            else:
+                answer = result
         except GitHubFault as fault:
-            answer = fault.answer()
+            answer = fault.answer
         answer.headers = {**headers, **answer.headers}
         return answer
+
+    def _page(self, row: Route, things: Sequence[Json]) -> Answer:
+        """Answer with one page of a list and links to the others."""
+        here = f"{self.base}{self.path}"
+        size = min(max(int(self.query.get("per_page", "30")), 1), 100)
+        number, last = int(self.query.get("page", "1")), max(-(-len(things) // size), 1)
+        targets = {"prev": number - 1, "next": number + 1, "last": last}
+        links = [
+            f'<{here}?{urlencode({**self.query, "page": str(target)})}>; rel="{rel}"'
+            for rel, target in targets.items()
+            if 1 <= target <= last and not (rel == "last" and number == last)
+        ]
+        rows: list[JsonValue] = [
+            described(row.model, thing) for thing in things[(number - 1) * size : number * size]
+        ]
+        whole: JsonValue = rows
+        if row.inside:
+            whole = {"total_count": len(things), row.inside: rows}
+        return Answer(200, whole, {"Link": ", ".join(links)} if links else {})
 
     # What handlers ask for:
 
@@ -256,33 +280,3 @@ class Request:
         if writes and repository.archived:
             raise GitHubFault(403, "Repository was archived so is read-only.")
         return repository
-
-
-def answer(name: str, known: Json, status: int = 200) -> Answer:
-    """Answer with a model of GitHub's, of which this is known."""
-    return Answer(status, described(name, known))
-
-
-def page(
-    request: Request, things: Sequence[Thing], name: str, show: Callable[[Thing], Json],
-    inside: Json | None = None,
-) -> Answer:  # fmt: skip
-    """Answer with one page of a list and links to the others; `inside` is what is around it."""
-    size = min(max(int(request.query.get("per_page", "30")), 1), 100)
-    number, last = int(request.query.get("page", "1")), max(-(-len(things) // size), 1)
-    links = [
-        f'<{request.base}{request.path}?{urlencode({**request.query, "page": str(target)})}>;'
-        f' rel="{rel}"'
-        for rel, target, useful in (
-            ("prev", number - 1, number > 1), ("next", number + 1, number < last),
-            ("last", last, number < last),
-        ) if useful
-    ]  # fmt: skip
-    rows: list[JsonValue] = [
-        described(name, show(thing)) for thing in things[(number - 1) * size : number * size]
-    ]
-    whole: JsonValue = rows
-    if inside is not None:
-        key = next(key for key, value in inside.items() if value == [])
-        whole = {"total_count": len(things), **inside, key: rows}
-    return Answer(200, whole, {"Link": ", ".join(links)} if links else {})
