@@ -188,7 +188,9 @@ class BareRepository:
 
     def parse(self, expression: str) -> str | None:
         """Return the object that git calls so (`main:folder/file`), or None."""
-        return self._said("rev-parse", "--verify", "--quiet", expression)
+        return self._said(
+            "rev-parse", "--verify", "--quiet", expression.replace("\0", "\N{BULLET}")
+        )
 
     def resolve(self, name: str) -> str | None:
         """Return the commit of a branch or commit id."""

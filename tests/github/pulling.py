@@ -49,8 +49,7 @@ def fork(
     if objects is None:
         with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
             file.write(f"{made.git.path / 'objects'}\n")
-    made.parent, made.private = upstream, upstream.private
-    made.polls_until_ready = state.forks_ready_after
+    made.parent, made.polls_until_ready = upstream, state.forks_ready_after
     return made
 
 

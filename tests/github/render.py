@@ -72,10 +72,9 @@ def minimal(state: State, where: Repository) -> Json:
 
 def repository(state: State, where: Repository, asked_by: User | None) -> Json:
     """Write a repository as it stands inside other answers."""
-    level = where.permission(asked_by)
-    reached = _LEVELS.index(level) if level else -1
+    reached = _LEVELS.index(where.permission(asked_by))
     return _repository(state, where, "Repository") | {
-        "visibility": "private" if where.private else "public",
+        "visibility": "public",
         "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()},
     }
 

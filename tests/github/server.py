@@ -1,7 +1,5 @@
 """The HTTP side of the local GitHub: threads, hooks, the log, ETags.
 
-    server = LocalServer(State(folder)); server.start(); ...; server.stop()
-
 Whatever no handler models gets a 501 that names it and is kept in `server.broken`; the fixture
 fails the test then. Hooks are called in their order, outside of any lock, in the connection's
 thread; `HangUpError` out of one resets the connection.

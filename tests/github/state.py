@@ -17,6 +17,7 @@ from typing import Final, Literal
 from tests.github.gitdata import BareRepository
 
 Permission = Literal["read", "write", "admin"]
+Kind = Literal["User", "Bot", "Organization"]
 Side = Literal["LEFT", "RIGHT"]
 Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
 Mood = Literal["error", "failure", "pending", "success"]
@@ -42,7 +43,7 @@ class User:
     login: str
     name: str
     email: str
-    kind: Literal["User", "Bot", "Organization"] = "User"
+    kind: Kind = "User"
     tokens: list[Token] = field(default_factory=list)
     used: dict[str, int] = field(default_factory=dict)  # requests by rate limit resource
 
@@ -198,7 +199,6 @@ class Repository:
     default_branch: str
     created_at: str
     parent: Repository | None = None
-    private: bool = False
     archived: bool = False
     has_pull_requests: bool = True
     pull_request_creation_policy: str = "all"  # or "collaborators_only"
@@ -220,13 +220,10 @@ class Repository:
         """What it is a fork of in the end, or itself."""
         return self.parent.root if self.parent else self
 
-    def permission(self, user: User | None) -> Permission | None:
-        """Say what a user may do here; None: not even see it."""
-        if user is self.owner:
-            return "admin"
-        if user is not None and user.login in self.members:
-            return self.members[user.login]
-        return None if self.private else "read"
+    def permission(self, user: User | None) -> Permission:
+        """Say what a user may do here."""
+        known = self.members.get(user.login, "read") if user else "read"
+        return "admin" if user is self.owner else known
 
     def pulls(self) -> list[Pull]:
         """Return the pull requests, oldest first."""

@@ -142,9 +142,8 @@ def end_job(state: State, job: RunJob, conclusion: str, *, seconds: int = 60) ->
 
 def upload(state: State, run: Run, name: str, content: bytes) -> Artifact:
     """Add an artifact, as a job's last step does."""
-    one = Artifact(state.next_id(), name, content, state.clock.now(), run_id=run.id)
-    run.artifacts.append(one)
-    return one
+    run.artifacts.append(Artifact(state.next_id(), name, content, state.clock.now(), run_id=run.id))
+    return run.artifacts[-1]
 
 
 class Storage:

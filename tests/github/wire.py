@@ -261,7 +261,7 @@ class Request:
 
     def allow(self, repository: Repository | None, need: Permission) -> Repository:
         """Check what the user may do with a repository: 404 for what may not be seen or written."""
-        if repository is None or (level := repository.permission(self.user)) is None:
+        if repository is None:
             raise not_found()
         if repository.polls_until_ready > 0 and re.search("/(git|compare|branches)/", self.path):
             repository.polls_until_ready -= 1
@@ -269,13 +269,11 @@ class Request:
         writes = self.method != "GET"
         if self.token is not None and self.token.fine_grained and self.route is not None:
             named = repository.full_name in self.token.repositories
-            if repository.private and not named:
-                raise not_found()
             if writes and not (named and self.route.permission in self.token.permissions):
                 words = "Resource not accessible by personal access token"
                 wanted = {"X_Accepted_GitHub_Permissions": f"{self.route.permission}=write"}
                 raise GitHubFault(403, words, **wanted)
-        if need == "write" and level not in PUSHERS:
+        if need == "write" and repository.permission(self.user) not in PUSHERS:
             raise not_found()
         if writes and repository.archived:
             raise GitHubFault(403, "Repository was archived so is read-only.")
