@@ -84,7 +84,6 @@ class Faults(Hook):
             self._armed.append(meet)
 
     def clear(self) -> None:
-        """Let nothing more happen."""
         with self._lock:
             self._armed.clear()
 
@@ -147,12 +146,10 @@ def _exists(_faults: Faults, request: Request) -> Answer:
 
 
 def _page(status: int) -> Answer:
-    """Return the page that GitHub's front sends when nobody behind it answers."""
     return Answer(status, raw=_PAGE, headers={"Content-Type": "text/html; charset=utf-8"})
 
 
 def _truncate(_faults: Faults, answer: Answer) -> Answer:
-    """Announce the whole body and send half of it."""
     answer.cut = len(answer.body()) // 2
     return answer
 

@@ -57,7 +57,6 @@ class GitHub(LocalServer):
             return made
 
     def fork(self, upstream: Repository, user: User, name: str | None = None) -> Repository:
-        """Fork it for a user."""
         with self.state.lock:
             return pulling.fork(self.state, upstream, user, name)
 
@@ -66,7 +65,6 @@ class GitHub(LocalServer):
         body: str | None = None, user: User | None = None, base_branch: str | None = None,
         draft: bool = False,
     ) -> Pull:  # fmt: skip
-        """Open a pull request from a branch that exists."""
         with self.state.lock:
             return pulling.make_pull(
                 self.state, user or head.owner, (base, base_branch or base.default_branch),
@@ -91,7 +89,6 @@ class GitHub(LocalServer):
             return pulling.push(self.state, repository, branch, files, message=message, who=who)
 
     def count(self, method: str | None = None, path: str = "") -> int:
-        """Count the requests of a method whose path contains this."""
         return sum(method in {None, it.method} and path in it.path for it in self.requests)
 
 

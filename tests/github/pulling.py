@@ -196,6 +196,5 @@ def _mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
 
 
 def close(state: State, issue: Issue, who: User, *, closed: bool) -> None:
-    """Close an issue or a pull request, or open it again."""
     if closed != (issue.state == "closed"):
         add_event(state, issue, who, "closed" if closed else "reopened")

@@ -110,7 +110,6 @@ def test_files(ours: Client, path: str, ref: str, content: bytes | None) -> None
 
 
 def carried() -> Carried:
-    """Return commits with what a patch may hold."""
     contents = {blob_id(it): it for it in (b"new\n", b"\x00\xff", b"#!/bin/sh\n")}
     text, data, script = contents
     changes = (

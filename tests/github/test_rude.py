@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from contribbot.errors import GitHubError
-from contribbot.github import connection
+from contribbot.github import requester
 from contribbot.github.git_data import read_blobs
 from contribbot.github.git_objects import blob_id
 from tests.github import faults as f
@@ -70,7 +70,7 @@ NAMED = "Location: http://example.org/user"
 RUDE: list[tuple[str, Callable[[socket.socket], None], str]] = [
     ("reset", _reset, "the connection broke, 2 times"),
     ("drip", _drip, "no answer in time, 2 times"),
-    ("endless", _endless, "an answer of more than 1 MiB"),
+    ("endless", _endless, "more than 1048576 bytes came"),
     ("no http", lambda it: it.sendall(b"SSH-2.0-OpenSSH\r\n\r\n"), "the connection broke"),
     ("html", reply("200 OK", b"<html>"), "an answer of another shape: no JSON"),
     ("type", reply("200 OK", b'{"login": 3}'), "another shape: login"),
@@ -92,8 +92,8 @@ RUDE: list[tuple[str, Callable[[socket.socket], None], str]] = [
 def test_rude_servers_give_errors_of_ours(
     speak: Callable[[socket.socket], None], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST", 1 << 20)
-    monkeypatch.setattr(connection, "DEADLINE", 0.5)
+    monkeypatch.setattr(requester, "MOST", 1 << 20)
+    monkeypatch.setattr(requester, "DEADLINE", 0.5)
     waits = Patience().waits(longest=10, attempts=2)
     with (
         rude(speak) as base,
