@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from contribbot import process
-from contribbot.bench.session import BenchResult, Side, conclude, measure
+from contribbot.bench.session import BenchResult, BenchSide, conclude, measure
 from contribbot.bench.verdict import Claim, Spread, spread
 from contribbot.verify.stages.bench import STEADY
 
@@ -66,7 +66,7 @@ def run(
             env = {"PYTHONPATH": str(root / "tree"), "HOME": str(root / "home")}
             env |= {**STEADY, "OMP_NUM_THREADS": "1"}
             checks, log = root / "checks", root / "log"
-            sides.append(Side(name, checks, process.clean_environment(env), log))
+            sides.append(BenchSide(name, checks, process.clean_environment(env), log))
         claim = Claim(at_least, None, rounds)
         result = measure("bench_it.py", "", claim, (sides[0], sides[1]), timeout=600)
         return result, conclude(result, claim)[1]

@@ -18,13 +18,13 @@ import pytest
 from contribbot import process
 from contribbot.bench.session import (
     BenchResult,
-    Side,
+    BenchSide,
     case_details,
     ceiling_details,
     conclude,
     measure,
 )
-from contribbot.bench.verdict import CaseResult, Claim, Verdict
+from contribbot.bench.verdict import CaseResult, CaseVerdict, Claim
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
 
@@ -71,9 +71,9 @@ class Sides:
     def log(self, name: str) -> str:
         return (self.root / name / "log").read_text()
 
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[BenchSide, BenchSide]:
         base, patched = (
-            Side(
+            BenchSide(
                 title,
                 self.root / name / "checks",
                 process.clean_environment(
@@ -153,7 +153,7 @@ def test_more_work_breaks_a_claim_not_to_be_slower(sides: Sides) -> None:
     assert (outcome, lasting) == (Outcome.FAILED, True), reason
     assert reason.startswith("work: 0.0")
     assert reason.endswith(" the base's speed, and at least 0.5 is claimed")
-    assert only(result).verdict is Verdict.FAILED
+    assert only(result).verdict is CaseVerdict.FAILED
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_every_case_counts(sides: Sides) -> None:
 
     assert outcome is Outcome.FAILED
     assert reason.startswith("more: ")
-    assert [case.verdict for case in result.cases] == [Verdict.PASSED, Verdict.FAILED]
+    assert [case.verdict for case in result.cases] == [CaseVerdict.PASSED, CaseVerdict.FAILED]
     # … unless they are not asked for.
     assert sides.measure(0.2, cases="^sa")[1] is Outcome.PASSED
 
@@ -238,7 +238,7 @@ def test_a_spread_that_exceeds_the_claim_is_no_verdict(sides: Sides) -> None:
         r"after 18 pairs of processes; run it again with nothing else running here",
         reason,
     ), reason
-    assert only(result).verdict is Verdict.UNDECIDED
+    assert only(result).verdict is CaseVerdict.UNDECIDED
     assert len(only(result).base.seconds) == len(only(result).patched.seconds) == 18
 
 
@@ -272,7 +272,7 @@ def test_a_crash_fails_and_names_case_and_side(sides: Sides) -> None:
     assert (outcome, lasting) == (Outcome.FAILED, False)
     assert reason == "crashing: on the patched tree: crashed: SIGSEGV (2 cases not measured)"
     assert [case.verdict for case in result.cases] == [
-        Verdict.UNAVAILABLE, Verdict.FAILED, Verdict.UNAVAILABLE,
+        CaseVerdict.UNAVAILABLE, CaseVerdict.FAILED, CaseVerdict.UNAVAILABLE,
     ]  # fmt: skip
     # What was measured before stands in the record.
     assert len(result.cases[0].ratios) == 2

@@ -14,7 +14,7 @@ import pytest
 
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.session import BenchResult, Side, case_details, conclude, measure
+from contribbot.bench.session import BenchResult, BenchSide, case_details, conclude, measure
 from contribbot.bench.verdict import Claim
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
@@ -108,7 +108,7 @@ def run(
             DEVICE_VARIABLE: "cuda",
             "HOME": str(root / "home"),
         }
-        sides.append(Side(name, root / "checks", process.clean_environment(env), root / "log"))
+        sides.append(BenchSide(name, root / "checks", process.clean_environment(env), root / "log"))
     claim = Claim(at_least, memory, 6)
     result = measure("bench_it.py", cases, claim, (sides[0], sides[1]), timeout=300)
     outcome, reason, _ = conclude(result, claim)

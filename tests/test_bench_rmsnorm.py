@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.bench.session import Side, conclude, measure
+from contribbot.bench.session import BenchSide, conclude, measure
 from contribbot.bench.verdict import Claim
 from contribbot.model.evidence import Outcome
 from contribbot.queue.load import load_queue
@@ -62,7 +62,7 @@ def compare(base: Path, tree: Path, at_least: float, folder: Path) -> tuple[Outc
             "MALLOC_MMAP_MAX_": "0",
             "MALLOC_TRIM_THRESHOLD_": str(2**40),
         }
-        sides.append(Side(name, root / "checks", process.clean_environment(env), root / "log"))
+        sides.append(BenchSide(name, root / "checks", process.clean_environment(env), root / "log"))
     claim = Claim(at_least, None, entry.rounds)
     result = measure(entry.file, entry.cases, claim, (sides[0], sides[1]), timeout=entry.timeout)
     outcome, reason, _ = conclude(result, claim)

@@ -12,10 +12,10 @@ from contribbot.bench.child import kind_of
 from contribbot.bench.verdict import (
     CaseInfo,
     CaseResult,
+    CaseVerdict,
     Claim,
     Measurements,
     Spread,
-    Verdict,
     judge_case,
     spread,
 )
@@ -74,10 +74,10 @@ def judged(
 
 def test_a_claim_is_judged_by_the_interval() -> None:
     ratios = [0.93, 0.95, 0.97, 0.98, 0.99, 1.0, 1.01, 1.05, 1.3]
-    assert judged(ratios, 0.95).verdict is Verdict.PASSED
-    assert judged(ratios, 0.951).verdict is Verdict.UNDECIDED
-    assert judged(ratios, 1.05).verdict is Verdict.UNDECIDED
-    assert judged(ratios, 1.06).verdict is Verdict.FAILED
+    assert judged(ratios, 0.95).verdict is CaseVerdict.PASSED
+    assert judged(ratios, 0.951).verdict is CaseVerdict.UNDECIDED
+    assert judged(ratios, 1.05).verdict is CaseVerdict.UNDECIDED
+    assert judged(ratios, 1.06).verdict is CaseVerdict.FAILED
     assert judged(ratios, 0.98).text.startswith(
         "too noisy to tell: 0.950 to 1.050 against a claim of 0.98 after 9 pairs of processes;"
     )
@@ -87,12 +87,12 @@ def test_a_claim_is_judged_by_the_interval() -> None:
 
 def test_peak_memory_is_judged_too() -> None:
     ones = [1.0] * 9
-    assert judged(ones, 0.9, memory=(100, 200), at_most=2.0).verdict is Verdict.PASSED
+    assert judged(ones, 0.9, memory=(100, 200), at_most=2.0).verdict is CaseVerdict.PASSED
     more = judged(ones, 0.9, memory=(100, 201), at_most=2.0)
-    assert more.verdict is Verdict.FAILED
+    assert more.verdict is CaseVerdict.FAILED
     assert more.text == "2.010 times the base's peak memory, and at most 2 is claimed"
-    assert judged(ones, 0.9, memory=(0, 0), at_most=1.0).verdict is Verdict.PASSED
-    assert judged(ones, 0.9, memory=(0, 1), at_most=9.0).verdict is Verdict.FAILED
+    assert judged(ones, 0.9, memory=(0, 0), at_most=1.0).verdict is CaseVerdict.PASSED
+    assert judged(ones, 0.9, memory=(0, 1), at_most=9.0).verdict is CaseVerdict.FAILED
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ import pytest
 from contribbot import process
 from contribbot.hardware.machine import is_full
 from contribbot.verify.job import Slots
-from contribbot.verify.pytest_run import read_report
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub, read_report
 from contribbot.verify.runner_fault import fault_of
 from tests.conftest import Program, dig
 from tests.gputoy import HEAD
@@ -23,7 +22,7 @@ from tests.test_supervise import group  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
 
 if TYPE_CHECKING:
-    from contribbot.verify.run_result import CheckRun
+    from contribbot.verify.pytest_run import CheckRun
 
 NO_MEMORY = "bytearray(2**62)"
 NO_TORCH_MEMORY = "__import__('torch').empty(2**50)"

@@ -13,8 +13,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
-from contribbot.verify.placement import Place
-from contribbot.verify.pytest_run import run_check
+from contribbot.verify.pytest_run import Place, run_check
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.test_witness import Witnessed, witnessed  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from contribbot.verify.job import Finding
-    from contribbot.verify.run_result import CheckRun
+    from contribbot.verify.pytest_run import CheckRun
     from tests.conftest import Program
 
 OPERATOR = """\

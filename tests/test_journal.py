@@ -201,7 +201,7 @@ def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
 
 def test_reading_needs_no_right_to_write(toy: Toy, program: Program) -> None:
     append(toy.queue, "area", opened())
-    (toy.queue / ".contribbot" / "history.lock").unlink()
+    (toy.queue / ".contribbot" / "queue.lock").unlink()
     (toy.queue / ".contribbot").rmdir()
     assert program("log", "area").code == 0
     assert not (toy.queue / ".contribbot").exists()

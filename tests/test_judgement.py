@@ -9,9 +9,9 @@ import pytest
 
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
-from contribbot.verify.broken import Broken, why_broken
 from contribbot.verify.builds import Side, judge_build
-from contribbot.verify.run_result import CheckRun, Failure, Trouble
+from contribbot.verify.pytest_plugin import why_broken
+from contribbot.verify.pytest_run import Broken, CheckRun, Failure, Trouble
 from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
 from contribbot.verify.witness import new_statements
 from tests.test_faults import reported

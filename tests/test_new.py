@@ -10,16 +10,13 @@ import pytest
 from contribbot.errors import QueueError, UsageError
 from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import load_queue
-from contribbot.queue.new import create
+from contribbot.queue.new import Wish, create
 from tests.lifetoy import contribbot, snapshot
 from tests.toy import Toy
 
 
 def new(toy: Toy, name: str, *, depends_on: tuple[str, ...] = (), after: str | None = None) -> None:
-    create(
-        load_queue(toy.queue), name, title="A title", upstream=None, pin=None,
-        depends_on=depends_on, after=after,
-    )  # fmt: skip
+    create(load_queue(toy.queue), Wish(name, "A title", depends_on=depends_on, after=after))
 
 
 def test_it_makes_a_patch_that_loads(toy: Toy) -> None:
@@ -136,7 +133,7 @@ def test_which_of_several_pins(toy: Toy) -> None:
     )
     with pytest.raises(UsageError, match=r"which pin does area stand on\? toy v1.0, toy v2.0"):
         new(toy, "area")
-    create(load_queue(toy.queue), "area", title="T", upstream=None, pin="v2.0")
+    create(load_queue(toy.queue), Wish("area", "T", pin="v2.0"))
     new(toy, "upper", depends_on=("area",))
     assert load_queue(toy.queue).specs["upper"].pin == "v2.0"
 
@@ -147,7 +144,7 @@ def test_two_at_once_both_succeed(toy: Toy) -> None:
 
     def make(name: str) -> None:
         try:
-            create(queue, name, title="T", upstream=None, pin=None)
+            create(queue, Wish(name, "T"))
         except BaseException as error:  # noqa: BLE001  the main thread looks at it
             failed.append(error)
 
@@ -166,5 +163,5 @@ def test_an_invalid_queue_stays_as_it_is(toy: Toy) -> None:
     toy.put_queue(["gone"])
     before = snapshot(toy.queue)
     with pytest.raises(QueueError, match="order names gone"):
-        create(queue, "area", title="T", upstream=None, pin=None)
+        create(queue, Wish("area", "T"))
     assert snapshot(toy.queue) == before

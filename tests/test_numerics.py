@@ -15,14 +15,12 @@ import pytest
 import torch
 
 from contribbot.numerics import treewatch
-from contribbot.numerics.cell import Cell
-from contribbot.numerics.compare import Comparison, compare, compare_exact
-from contribbot.numerics.draw import Draw
+from contribbot.numerics.compare import compare, compare_exact
+from contribbot.numerics.draw import Cell, Draw, Findings
 from contribbot.numerics.grid import Grid
-from contribbot.numerics.layouts import LAYOUTS, lay_out
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
-from contribbot.numerics.merge import Findings
-from contribbot.numerics.tensors import blocks, digest
+from contribbot.numerics.records import OutputRecord
+from contribbot.numerics.tensors import LAYOUTS, blocks, digest, lay_out
 from contribbot.numerics.treewatch import TreeWatch
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)
@@ -41,7 +39,7 @@ def softmaxes(dtype: torch.dtype, scale: float = 1.0) -> tuple[torch.Tensor, tor
     return torch.softmax(x, dim=-1), torch.softmax(x.double(), dim=-1)
 
 
-def judged(actual: object, usual: torch.Tensor, exact: torch.Tensor) -> Comparison:
+def judged(actual: object, usual: torch.Tensor, exact: torch.Tensor) -> OutputRecord:
     """Judge with the limits of this file, on the CPU."""
     device = torch.device("cpu")
     return compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=device)
@@ -196,7 +194,7 @@ def test_a_result_that_zeros_would_pass_shows_nothing(
         limits = Limits(2.0, floor)
         actual = usual + wrong
         seen = compare(actual, reference=usual.double(), same_precision=usual, limits=limits)
-    assert seen.vacuous is vacuous
+    assert bool(seen.vacuous) is vacuous
 
 
 @pytest.mark.parametrize("limits", [Limits(1e300, 1e300), Limits(2.0, 1.7e308)])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import compare, compare_exact
-from contribbot.numerics.draw import Draw
+from contribbot.numerics.draw import Cell, Draw, Findings
 from contribbot.numerics.grid import Grid
-from contribbot.numerics.layouts import LAYOUTS, lay_out
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.merge import Findings
+from contribbot.numerics.tensors import LAYOUTS, lay_out
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 

@@ -15,7 +15,7 @@ from contribbot.cli.output import worst_lines
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.numerics.records import CellRecord, Digests, OutputRecord
-from contribbot.verify.run_result import CheckRun, Failure
+from contribbot.verify.pytest_run import CheckRun, Failure
 from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
 from contribbot.verify.verdict import Cause, sentence
 from tests.conftest import Program, Ran, dig

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contribbot.bench.session import BenchResult
-from contribbot.bench.verdict import CaseInfo, CaseResult
-from contribbot.bench.verdict import Verdict as CaseVerdict
+from contribbot.bench.verdict import CaseInfo, CaseResult, CaseVerdict
 from contribbot.cli.output import verdict_line
 from contribbot.model.evidence import (
     Outcome,

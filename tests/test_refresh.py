@@ -384,8 +384,9 @@ def test_what_git_does_not_follow_is_said(program: Program, queue: Path) -> None
     assert snapshot(queue) == before
 
 
+@pytest.mark.parametrize("style", ["diff3", "merge"])
 def test_marks_that_git_left_in_a_conflict_are_refused(
-    program: Program, queue: Path, home: Path
+    program: Program, queue: Path, home: Path, style: str
 ) -> None:
     tree = opened(program)
     git(tree, "switch", "-qc", "side", "HEAD~1")
@@ -393,6 +394,7 @@ def test_marks_that_git_left_in_a_conflict_are_refused(
     git(tree, "commit", "-qam", "Side")
     git(tree, "switch", "-q", "contribbot/area")
     person(tree, "cherry-pick", "side", home=home, code=1)
+    git(tree, "checkout", f"--conflict={style}", AREA_FILE)
     git(tree, "commit", "-qam", "Pick")
     before = snapshot(queue)
 
@@ -410,9 +412,6 @@ def test_marks_that_git_left_in_a_conflict_are_refused(
 def test_lines_that_look_like_marks_are_taken(program: Program, toy: Toy, queue: Path) -> None:
     tree = opened(program)
     (tree / "README").write_text("Areas\n=======\n<<<<<<< is no link\n>>>>>>> nor this\n")
-    (tree / "test_marks.py").write_text(
-        'TEXT = """\\\n<<<<<<< ours\na\n=======\nb\n>>>>>>> theirs\n"""\n'
-    )
     git(tree, "add", "-A")
     git(tree, "commit", "-qm", "Tell of marks")
 
@@ -609,7 +608,7 @@ def test_a_tree_below_which_a_dependency_changed_is_taken_only_by_force(
 def test_killed_before_the_queue_was_written_it_is_done_again(
     toy: Toy, queue: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree = open_tree(load_queue(queue), "area").path
+    tree = Path(str(open_tree(load_queue(queue), "area").path))
     git(tree, "commit", "-q", "--amend", "-m", "Other words")
     before = snapshot(queue)
 

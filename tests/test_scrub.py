@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 
 
 @pytest.mark.parametrize(

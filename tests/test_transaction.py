@@ -15,7 +15,7 @@ from contribbot.errors import MachineError, NoSpaceError, QueueError
 from contribbot.queue import load
 from contribbot.queue import transaction as module
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.new import create
+from contribbot.queue.new import Wish, create
 from contribbot.queue.transaction import transaction
 from tests import smalldisk
 from tests.toy import Toy
@@ -63,7 +63,7 @@ def write_all(queue: Path, files: dict[str, bytes]) -> None:
 def assert_nothing_is_left(queue: Path) -> None:
     assert not list(queue.rglob("*.partial"))
     assert {one.name for one in (queue / ".contribbot").iterdir()} <= {
-        "queue.lock", "queue.log", "history.lock",
+        "queue.lock", "queue.log",
     }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_changes_of_a_patch_and_of_the_queue_take_effect_together(queue: Path) -
         changes.write("patches/queue.toml", b"new order\n")
         changes.write("patches/one/0002-more.patch", b"more\n")
         changes.write("patches/three/checks/run.sh", b"#!\n")
-        changes.append("history/one/journal.jsonl", b"{}\n")
+        changes.write("history/one/journal.jsonl", b"{}\n")
         changes.delete("patches/one/0001-change.patch")
         assert changes.read("patches/queue.toml") == b"new order\n"
         assert changes.read("patches/one/notes.txt") == b"mine\n"
@@ -335,7 +335,7 @@ def test_a_change_that_was_cut_short_is_finished_by_whoever_reads(
     with monkeypatch.context() as patch:
         patch.setattr(module, "_put", killed)
         try:
-            create(load_queue(toy.queue), "second", upstream=None, pin=None, title="Second")
+            create(load_queue(toy.queue), Wish("second", "Second"))
         except KilledError:
             assert steps < 3
     # It is seen as if nothing had happened, by a command that only reads.
@@ -368,7 +368,7 @@ def test_a_reader_beside_a_writer_never_sees_half_of_a_change(
         if names:
             with monkeypatch.context() as patch:
                 patch.setattr(load, "_check_listed", check)
-                create(queue, names.pop(), upstream=None, pin=None, title="X")
+                create(queue, Wish(names.pop(), "X"))
         check(found, file)
 
     monkeypatch.setattr(load, "_check_listed", listed)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.queue.history import history_folder, read, versions
+from contribbot.queue.history import journal_file, read, versions
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.range_diff import range_diff, read_range
 from tests.conftest import Program
@@ -199,7 +199,7 @@ def test_a_version_whose_release_left_the_queue_can_be_compared(
     compared = range_diff(queue, "area", 1)
     assert "-+    area = width * height" in compared.range_diff
     assert versions(changed.queue, "area")[0].event.base.commit == old
-    assert history_folder(changed.queue, "area").is_dir()
+    assert journal_file(changed.queue, "area").is_file()
     assert not list(tmp_path.rglob("cache/runs/*/*"))
 
 

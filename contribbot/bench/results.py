@@ -7,12 +7,10 @@ A child imports this: no pydantic, which takes longer than all else.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import enum
 import json
 import math
-import mmap
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,8 +27,6 @@ _STEPS: Final = {1: 1, 2: 4}
 _STEPS_BEYOND: Final = 64
 #: Elements from which a tensor's usual magnitude is taken.
 _SAMPLE: Final = 2**18
-#: Bytes that a tensor in a file begins at a multiple of.
-_ALIGNED: Final = 16
 #: Words before a difference, by the set of inputs.
 _SETS: Final = ("", "with other inputs, ")
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
@@ -98,11 +94,11 @@ def _leaves(result: object, where: str) -> Iterator[Leaf]:
     elif isinstance(result, list | tuple):
         parts = [(f"[{number}]", part) for number, part in enumerate(result)]
     elif isinstance(result, dict):
-        parts = sorted(
-            ((f"[{key!r}]", part) for key, part in result.items()), key=lambda one: one[0]
-        )
+        named = [(f"[{key!r}]", part) for key, part in result.items()]
+        parts = sorted(named, key=lambda pair: pair[0])
     elif dataclasses.is_dataclass(result) and not isinstance(result, type):
-        parts = [(f".{one.name}", getattr(result, one.name)) for one in dataclasses.fields(result)]
+        names = [field.name for field in dataclasses.fields(result)]
+        parts = [(f".{name}", getattr(result, name)) for name in names]
     if parts is not None:
         for name, part in parts:
             yield from _leaves(part, f"{where}{name}")
@@ -111,7 +107,7 @@ def _leaves(result: object, where: str) -> Iterator[Leaf]:
         plain = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
         plain = plain.dequantize() if plain.is_quantized else plain
         copied = plain.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous()
-        yield Leaf(where, f"{_name(copied)}{device}", tensor=copied)
+        yield Leaf(where, f"{str(copied.dtype).removeprefix('torch.')}{device}", tensor=copied)
     elif type(result) in _PLAIN:
         yield Leaf(where, type(result).__name__, repr(result))
     else:
@@ -137,56 +133,39 @@ def _tensor(result: object) -> torch.Tensor | None:
 def write(results: Sequence[Leaves], path: Path) -> None:
     """Write results into a file: a line of JSON, then the bytes of the tensors."""
     rows = [
-        [
-            [
-                leaf.where,
-                leaf.kind,
-                leaf.value,
-                None if leaf.tensor is None else [*leaf.tensor.shape],
-            ]
-            for leaf in leaves
-        ]
+        [(leaf.where, leaf.kind, leaf.value, None if leaf.tensor is None else [*leaf.tensor.shape])
+         for leaf in leaves]
         for leaves in results
-    ]
+    ]  # fmt: skip
     with path.open("wb") as file:
         file.write(json.dumps(rows).encode() + b"\n")
         for tensor in (leaf.tensor for leaves in results for leaf in leaves):
-            if tensor is not None and tensor.numel():
-                file.write(bytes(-file.tell() % _ALIGNED))
-                held = ctypes.c_char * (tensor.numel() * tensor.element_size())
-                file.write(held.from_address(tensor.data_ptr()))
+            if tensor is not None:
+                file.write(_bytes(tensor).numpy().data)
 
 
 def read(path: Path) -> list[Leaves]:
     """Read results from a file; nothing in it is run."""
-    with path.open("rb") as file:
-        rows = json.loads(file.readline())
-        offset = file.tell()
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     results = []
-    for leaves in rows:
-        found = []
-        for where, kind, value, shape in leaves:
-            tensor = None
-            if shape is not None:
-                tensor, offset = _mapped(mapped, kind.partition(" ")[0], shape, offset)
-            found.append(Leaf(where, kind, value, tensor))
-        results.append(found)
+    with path.open("rb") as file:
+        for rows in json.loads(file.readline()):
+            leaves = []
+            for where, kind, value, shape in rows:
+                tensor = None
+                if shape is not None:
+                    import torch  # noqa: PLC0415  see _tensor
+
+                    tensor = torch.empty(shape, dtype=getattr(torch, kind.partition(" ")[0]))
+                    file.readinto(_bytes(tensor).numpy().data)
+                leaves.append(Leaf(where, kind, value, tensor))
+            results.append(leaves)
     return results
 
 
-def _mapped(
-    mapped: mmap.mmap, dtype: str, shape: list[int], offset: int
-) -> tuple[torch.Tensor, int]:
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     import torch  # noqa: PLC0415  see _tensor
 
-    empty = torch.empty(shape, dtype=getattr(torch, dtype))
-    if not empty.numel():
-        return empty, offset
-    offset += -offset % _ALIGNED
-    size = empty.numel() * empty.element_size()
-    raw = torch.frombuffer(mapped, dtype=torch.uint8, count=size, offset=offset)
-    return raw.view(empty.dtype).reshape(shape), offset + size
+    return tensor.reshape(-1).view(torch.uint8)
 
 
 def compare(ours: Sequence[Leaves], theirs: Sequence[Leaves], case: Case) -> tuple[Finding, str]:
@@ -240,8 +219,8 @@ def _near(our: Leaf, their: Leaf, case: Case) -> bool:
 def _compare_tensors(
     our: Leaf, their: Leaf, left: torch.Tensor, right: torch.Tensor, case: Case
 ) -> tuple[bool, str]:
-    from contribbot.numerics.tensors import blocks, differing, index_of  # noqa: PLC0415  torch  # noqa: PLC0415  with it
-    from contribbot.numerics.words import count, place_of  # noqa: PLC0415  torch  # noqa: PLC0415  with it
+    from contribbot.numerics.tensors import blocks, differing, index_of  # noqa: PLC0415  torch
+    from contribbot.numerics.words import count, place_of  # noqa: PLC0415  with it
 
     shape = tuple(left.shape)
     if not any(bool(differing(left[block], right[block]).any()) for block in blocks(shape)):
@@ -298,7 +277,3 @@ def _wide(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     from contribbot.numerics.tensors import blocks, widened  # noqa: PLC0415  imports torch
 
     return (widened(tensor[block]) for block in blocks(tuple(tensor.shape)))
-
-
-def _name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""Judging what was measured against what a patch claims."""
+"""What a child answers, what was measured, and how it is judged against what a patch claims."""
 
 from __future__ import annotations
 
@@ -15,24 +15,20 @@ from contribbot.bench.results import Finding
 from contribbot.model.base import Line, Model
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
-Count = Annotated[int, Field(ge=0)]
 #: A number of bytes or operations; any that can be divided.
 Amount = Annotated[int, Field(gt=0, lt=2**63)]
-#: Below 1: what is 0 lies within 1 of everything.
-Relative = Annotated[float, Field(ge=0, lt=1, strict=False)]
-Absolute = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
 
 #: Why a child could not do what it was asked.
 #: `error`: the file or the tree's code raised. `memory`: there is not enough memory.
 #: `fault`: the tree's code broke the GPU's context. `lost`: the GPU went away.
 #: `missing`: the machine lacks something. `uncomparable`: the result cannot be compared.
-Kind = Literal["error", "memory", "fault", "lost", "missing", "uncomparable"]
+RefusalKind = Literal["error", "memory", "fault", "lost", "missing", "uncomparable"]
 
 
-class Refused(Model):
+class Refusal(Model):
     """The child could not do what it was asked; `error` is `ExceptionType: message`."""
 
-    kind: Kind
+    kind: RefusalKind
     error: str
 
 
@@ -44,48 +40,49 @@ class CaseInfo(Model):
     bytes_moved: Amount | None
     flops: Amount | None
     matmul: Literal["float16", "bfloat16", "float32", "float64"] | None
-    rtol: Relative | None = None
-    atol: Absolute | None = None
+    #: Below 1: what is 0 lies within 1 of everything.
+    rtol: Annotated[float, Field(ge=0, lt=1, strict=False)] | None = None
+    atol: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] | None = None
     not_compared: Annotated[Line, Field(max_length=200)] | Literal[""] = ""
 
 
-class Loaded(Model):
+class ListedCases(Model):
     """The file is imported: its cases, in its order."""
 
     cases: Annotated[tuple[CaseInfo, ...], Field(strict=False)]
 
 
-class Prepared(Model):
+class PreparedCase(Model):
     """A case has its inputs (so many sets, which take turns) and has run once.
 
     `memory` is the peak of a run in bytes on the device, without the inputs.
     """
 
-    memory: Count | None
+    memory: Annotated[int, Field(ge=0)] | None
     sets: Annotated[int, Field(ge=1)]
 
 
-class Measured(Model):
+class MeasuredRound(Model):
     """One round of one case: the median time of a call, over so many samples."""
 
     seconds: Positive
     samples: Annotated[int, Field(ge=1)]
 
 
-class Computed(Model):
+class ComputedCase(Model):
     """A case has computed its results; `unlike` says how they differ when it does so again."""
 
     unlike: str
 
 
-class Compared(Model):
+class ComparedResults(Model):
     """The base's side has compared its results with the patched tree's."""
 
     finding: Annotated[Finding, Field(strict=False)]
     text: str
 
 
-class Done(Model):
+class Acknowledged(Model):
     """It is done, and there is nothing to say about it."""
 
 
@@ -108,9 +105,11 @@ CONFIDENCE: Final = 0.95
 LOOKS: Final = (3, 6, 12, 18)
 #: Student's t at that confidence, by the number of values.
 _STUDENT: Final = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+#: Digits of a measured number that are kept; none is good to more.
+_DIGITS: Final = 6
 
 
-class Verdict(enum.StrEnum):
+class CaseVerdict(enum.StrEnum):
     """What the measurements of one case say of the claim."""
 
     PASSED = "passed"
@@ -130,6 +129,15 @@ class Spread:
     high: float
     confidence: float
 
+    @property
+    def is_noise(self) -> bool:
+        """Whether a ratio's difference from 1 lies inside its own spread."""
+        return self.low <= 1 <= self.high
+
+    def __str__(self) -> str:
+        noise = ", noise" if self.is_noise else ""
+        return f"{number(self.median)}x ({number(self.low)} to {number(self.high)}{noise})"
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -147,15 +155,13 @@ class Claim:
 
 @dataclass
 class Measurements:
-    """What was measured of one case on one side.
+    """What was measured of one case on one side."""
 
-    `seconds` holds the median time of a call, of each round of each process; `samples` is
-    over how many samples a round's median goes, `memory` the peak of a call in bytes without
-    its inputs, `sets` the sets of inputs that took turns.
-    """
-
+    #: The median time of a call, of each round of each process.
     seconds: list[list[float]] = field(default_factory=list)
+    #: Over how many samples a round's median goes.
     samples: int = 0
+    #: The peak of a call in bytes, without its inputs, of which so many sets took turns.
     memory: int | None = None
     sets: int = 1
 
@@ -167,17 +173,15 @@ class Measurements:
 
 @dataclass
 class CaseResult:
-    """One case: what was measured, what it says of the claim and why.
-
-    `lasting` says whether the same again would say the same.
-    """
+    """One case: what was measured, what it says of the claim and why."""
 
     info: CaseInfo
     base: Measurements = field(default_factory=Measurements)
     patched: Measurements = field(default_factory=Measurements)
-    results: Compared | None = None
-    verdict: Verdict = Verdict.UNDECIDED
+    results: ComparedResults | None = None
+    verdict: CaseVerdict = CaseVerdict.UNDECIDED
     text: str = ""
+    #: Whether the same again would say the same.
     lasting: bool = True
 
     @property
@@ -203,18 +207,19 @@ class CaseResult:
             return 1.0 if patched == 0 else math.inf
         return short(patched / base)
 
-    def settle(self, verdict: Verdict, text: str, *, lasting: bool = True) -> None:
+    def settle(self, verdict: CaseVerdict, text: str, *, lasting: bool = True) -> None:
         """Set the verdict and why."""
         self.verdict, self.text, self.lasting = verdict, text, lasting
-
-
-#: Digits of a measured number that are kept; none is good to more.
-_DIGITS: Final = 6
 
 
 def short(value: float) -> float:
     """Return a number as a record keeps it: what follows from it can be computed again."""
     return float(f"{value:.{_DIGITS}g}")
+
+
+def number(value: float) -> str:
+    """Return a ratio with three digits or more, so that 0.979 does not read 0.98."""
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"  # noqa: PLR2004  where two digits stand before the point
 
 
 def spread(values: Sequence[float]) -> Spread:
@@ -234,95 +239,69 @@ def spread(values: Sequence[float]) -> Spread:
         logarithms = [math.log(value) for value in ordered]
         middle = math.exp(statistics.mean(logarithms))
         wide = math.exp(_STUDENT[count] * statistics.stdev(logarithms) / math.sqrt(count))
-        return _spread(middle, middle / wide, middle * wide, CONFIDENCE)
-    depth, missed = 1, _missed(count, 1)
+        return Spread(*map(short, (middle, middle / wide, middle * wide, CONFIDENCE)))
+    depth = 1
     while depth < (count + 1) // 2 and _missed(count, depth + 1) <= 1 - CONFIDENCE:
         depth += 1
-        missed = _missed(count, depth)
-    return _spread(statistics.median(ordered), ordered[depth - 1], ordered[-depth], 1 - missed)
-
-
-def _spread(*numbers: float) -> Spread:
-    return Spread(*map(short, numbers))
+    confidence = 1 - _missed(count, depth)
+    median, low, high = statistics.median(ordered), ordered[depth - 1], ordered[-depth]
+    return Spread(*map(short, (median, low, high, confidence)))
 
 
 def _missed(count: int, depth: int) -> float:
     """Return how often the interval between the depth-th values of both ends misses."""
-    below: int = sum(math.comb(count, number) for number in range(depth))
+    below: int = sum(math.comb(count, k) for k in range(depth))
     return min(1.0, 2 * below / math.ldexp(1, count))
 
 
-def judge_results(case: CaseResult, unlike: tuple[str, str], compared: Compared) -> None:
+def judge_results(case: CaseResult, unlike: tuple[str, str], compared: ComparedResults) -> None:
     """Judge what both sides computed; `unlike` says how each differs from its own first run.
 
     What is neither different nor useless stays to be measured.
     """
     case.results = compared
-    advice = "state `rtol`, `atol` or `not_compared`"
     if unlike[0]:
         case.settle(
-            Verdict.UNAVAILABLE,
+            CaseVerdict.UNAVAILABLE,
             "run computes something else when it is called again on the base (it changes its"
             f" inputs, or draws random numbers of its own): {unlike[0]}",
         )
     elif compared.finding is Finding.VACUOUS:
         case.settle(
-            Verdict.UNAVAILABLE,
+            CaseVerdict.UNAVAILABLE,
             "run returns nothing that can be compared (None, or only 0 and NaN): return what it"
             " computes, or state `not_compared`",
         )
     elif text := (unlike[1] and f"called again, {unlike[1]}") or compared.text:
+        advice = "if meant, state `rtol`, `atol` or `not_compared`"
         case.settle(
-            Verdict.FAILED, f"the patched tree computes something else: {text}; if meant, {advice}"
+            CaseVerdict.FAILED, f"the patched tree computes something else: {text}; {advice}"
         )
 
 
 def judge_case(case: CaseResult, claim: Claim) -> None:
     """Judge a case that was measured by at least one pair of processes."""
-    ratio = case.ratio
+    ratio, at_least, at_most = case.ratio, claim.at_least, claim.memory_at_most
     assert ratio is not None  # noqa: S101  the caller has measured
-    case.settle(*_speed(ratio, len(case.ratios), claim.at_least))
-    if claim.memory_at_most is not None:
-        memory, text = _memory(case.memory_ratio, claim.memory_at_most)
-        if memory is Verdict.FAILED:
-            case.settle(memory, text)
-        else:
-            case.text += f"; {text}"
-
-
-def _speed(ratio: Spread, pairs: int, at_least: float) -> tuple[Verdict, str]:
-    shown = ratio_text(ratio)
     if ratio.low >= at_least:
-        return Verdict.PASSED, shown
-    if ratio.high < at_least:
-        return Verdict.FAILED, f"{shown} the base's speed, and at least {at_least:g} is claimed"
-    return Verdict.UNDECIDED, (
-        f"too noisy to tell: {number(ratio.low)} to {number(ratio.high)} against a claim of "
-        f"{at_least:g} after {pairs} pairs of processes; "
-        "run it again with nothing else running here, or raise `rounds`"
-    )
-
-
-def _memory(ratio: float | None, at_most: float) -> tuple[Verdict, str]:
-    if ratio is None:
-        return Verdict.FAILED, "memory_at_most: memory is measured on a GPU only"
-    shown = f"{number(ratio)} times the base's peak memory"
-    if ratio <= at_most:
-        return Verdict.PASSED, shown
-    return Verdict.FAILED, f"{shown}, and at most {at_most:g} is claimed"
-
-
-def is_noise(ratio: Spread) -> bool:
-    """Say whether a difference lies inside its own spread."""
-    return ratio.low <= 1 <= ratio.high
-
-
-def ratio_text(ratio: Spread) -> str:
-    """Return a ratio with its interval as text, such as `1.39x (1.38 to 1.40)`."""
-    noise = ", noise" if is_noise(ratio) else ""
-    return f"{number(ratio.median)}x ({number(ratio.low)} to {number(ratio.high)}{noise})"
-
-
-def number(value: float) -> str:
-    """Return a ratio with three digits or more, so that 0.979 does not read 0.98."""
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"  # noqa: PLR2004  where two digits stand before the point
+        case.settle(CaseVerdict.PASSED, str(ratio))
+    elif ratio.high < at_least:
+        claimed = f"and at least {at_least:g} is claimed"
+        case.settle(CaseVerdict.FAILED, f"{ratio} the base's speed, {claimed}")
+    else:
+        case.settle(
+            CaseVerdict.UNDECIDED,
+            f"too noisy to tell: {number(ratio.low)} to {number(ratio.high)} against a claim of "
+            f"{at_least:g} after {len(case.ratios)} pairs of processes; "
+            "run it again with nothing else running here, or raise `rounds`",
+        )
+    if at_most is None:
+        return
+    if case.memory_ratio is None:
+        case.settle(CaseVerdict.FAILED, "memory_at_most: memory is measured on a GPU only")
+        return
+    peak = f"{number(case.memory_ratio)} times the base's peak memory"
+    if case.memory_ratio > at_most:
+        case.settle(CaseVerdict.FAILED, f"{peak}, and at most {at_most:g} is claimed")
+    else:
+        case.text += f"; {peak}"

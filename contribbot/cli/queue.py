@@ -1,4 +1,4 @@
-"""`contribbot list`."""
+"""The commands that look at the queue's patches and change them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,45 +14,50 @@ from contribbot.cli.options import (
     JsonOption,
     PatchArgument,
     command,
+    live_lines,
     open_queue,
     print_json,
     print_notes,
     print_report,
     settings_of,
 )
+from contribbot.cli.show_queue import (
+    PatchHistory,
+    PatchList,
+    PatchView,
+    conflict_text,
+    diff_lines,
+    edit_lines,
+    export_lines,
+    import_lines,
+    new_lines,
+    refresh_lines,
+)
 from contribbot.errors import UsageError
-
-if TYPE_CHECKING:
-    from contribbot.queue.load import Queue
+from contribbot.queue import history, worktree
+from contribbot.queue.export import export_bytes, write_export
+from contribbot.queue.import_ import Given, import_sources
+from contribbot.queue.load import load_queue, patch_name, select
+from contribbot.queue.new import Wish, create
+from contribbot.queue.range_diff import range_diff, read_range
+from contribbot.queue.refresh import refresh as take_back
 
 
 @command
-def list_patches(
-    context: typer.Context,
-    as_json: JsonOption = False,
-) -> int:
+def list_patches(context: typer.Context, as_json: JsonOption = False) -> int:
     """List the patches of the queue, in its order."""
-    from contribbot.cli.show_queue import PatchList, list_lines  # noqa: PLC0415  start-up time
-
     listed = PatchList.of(open_queue(context))
-    print_report(listed, list_lines(listed), as_json=as_json)
+    print_report(listed, listed.lines(), as_json=as_json)
     return 0
 
 
 @command
-def show(
-    context: typer.Context,
-    patch: PatchArgument,
-    as_json: JsonOption = False,
-) -> int:
+def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what a patch is for, what it touches and what proves it."""
-    from contribbot.cli.show_queue import PatchView, show_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
     view = PatchView.of(queue.patch(select(queue, [patch])[0]))
     width = max(20, min(100, shutil.get_terminal_size().columns))
-    print_report(view, show_lines(view, width=width), as_json=as_json)
+    print_report(view, view.lines(width=width), as_json=as_json)
     return 0
 
 
@@ -86,19 +91,9 @@ def new(
     after: AfterOption = None,
 ) -> int:
     """Begin a patch: its folder, a patch.toml to fill in, its place in the order."""
-    from contribbot.cli.show_queue import new_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.new import create  # noqa: PLC0415  start-up time
-
-    draft = create(
-        open_queue(context),
-        name,
-        upstream=upstream,
-        pin=pin,
-        title=title,
-        depends_on=depends_on or (),
-        after=after,
-    )
-    for line in new_lines(draft):
+    wish = Wish(name, title, upstream, pin, tuple(depends_on or ()), after)
+    print_lines = new_lines(create(open_queue(context), wish))
+    for line in print_lines:
         typer.echo(line)
     return 0
 
@@ -127,33 +122,19 @@ def export(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="The file, or quilt's folder.",
+            "--output", "-o", metavar="PATH", help="The file, or quilt's folder.",
             show_default="standard output",
         ),
     ] = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="Leave out the patches that they depend on.")
     ] = False,
-) -> int:
+) -> int:  # fmt: skip
     """Write patches for other programs: git am, stg import, quilt, git apply."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_queue import conflict_text, export_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.export import export_bytes, write_export  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, *(patches or ()))
-    lines = Lines(console(stderr=True))
-    with lines.shown():
-        done, files = export_bytes(
-            queue,
-            select(queue, patches or (), everything=not patches),
-            form.value,
-            alone=alone,
-            progress=lines.download(),
-        )
+    names = select(queue, patches or (), everything=not patches)
+    with live_lines(stderr=True) as lines:
+        done, files = export_bytes(queue, names, form.value, alone=alone, progress=lines.download())
     if done.conflicts:
         print_notes(conflict_text([conflict.side for conflict in done.conflicts]))
         return 1
@@ -181,50 +162,29 @@ def edit(
     as_json: JsonOption = False,
 ) -> int:  # fmt: skip
     """Open a patch as commits in a git work tree of its own; `refresh` takes them back."""
-    from contribbot.errors import UsageError  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import patch_name  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
     name = patch_name(queue, patch)
     if abort and at is not None:
         raise UsageError("--abort and --at do not go together", hint="leave --at out")
     if force and not abort:
         raise UsageError("--force is for --abort", hint="leave it out")
-    if abort:
-        return _abort(queue, name, force=force, as_json=as_json)
-    return _open(queue, name, at, as_json=as_json)
-
-
-def _open(queue: Queue, name: str, at: Path | None, *, as_json: bool) -> int:
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_queue import EditView, edit_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.worktree import open_tree  # noqa: PLC0415  start-up time
-
-    lines = Lines(console(stderr=True))
-    with lines.shown():
-        opened = open_tree(queue, name, at=at, progress=lines.download())
-    print_report(EditView.of(name, opened), edit_lines(name, opened), as_json=as_json)
-    return 1 if opened.stale else 0
-
-
-def _abort(queue: Queue, name: str, *, force: bool, as_json: bool) -> int:
-    from contribbot.cli.show_queue import EditView, lost_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.worktree import abort, find_tree  # noqa: PLC0415  start-up time
-
-    lost = abort(queue, name, force=force)
-    if lost:
-        tree = find_tree(queue, name)
-        path = tree.path if tree is not None else Path()
-        print_notes(lost_lines(name, path, lost))
+    if not abort:
+        with live_lines(stderr=True) as lines:
+            tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
+        print_report(tree, edit_lines(tree), as_json=as_json)
+        return 1 if tree.state == "changed" else 0
+    tree = worktree.abort(queue, name, force=force)
+    if tree.state == "kept":
+        print_notes(edit_lines(tree))
         if sys.stdin.isatty() and not as_json and _confirmed():
-            lost = abort(queue, name, force=True)
+            tree = worktree.abort(queue, name, force=True)
         else:
             typer.echo("nothing was removed; --force removes it all the same", err=True)
     if as_json:
-        print_json(EditView.aborted(name, lost))
-    elif not lost:
-        typer.echo(f"{name}: the work tree is removed")
-    return 1 if lost else 0
+        print_json(tree)
+    elif tree.state == "removed":
+        print_report(tree, edit_lines(tree), as_json=False)
+    return 1 if tree.state == "kept" else 0
 
 
 def _confirmed() -> bool:
@@ -257,13 +217,7 @@ def refresh(
     as_json: JsonOption = False,
 ) -> int:
     """Take a patch's work tree back into the queue, committed or not, as a new version."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_queue import refresh_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import load_queue, patch_name  # noqa: PLC0415  start-up time
-    from contribbot.queue.refresh import refresh as take_back  # noqa: PLC0415  start-up time
-    from contribbot.queue.worktree import enclosing_tree  # noqa: PLC0415  start-up time
-
-    tree = enclosing_tree(Path.cwd())
+    tree = worktree.enclosing_tree(Path.cwd())
     if tree is None and patch is None:
         raise UsageError("no patch named, and this is no work tree of one", hint="name the patch")
     # A tree may be anywhere (`edit --at`); it says where its queue was when it was made.
@@ -274,28 +228,19 @@ def refresh(
     else:
         queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
-    lines = Lines(console(stderr=True))
-    with lines.shown():
+    with live_lines(stderr=True) as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
     print_report(done, refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 
 
 @command
-def log(
-    context: typer.Context,
-    patch: PatchArgument,
-    as_json: JsonOption = False,
-) -> int:
+def log(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what happened to a patch: versions, verifications, its pull request."""
-    from contribbot.cli.show_queue import HistoryView, log_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.history import past_name, read  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
-    name = past_name(queue, patch)
-    events = read(queue.folder, name)
-    history = HistoryView(patch=name, events=tuple(events))
-    print_report(history, log_lines(name, events), as_json=as_json)
+    name = history.past_name(queue, patch)
+    past = PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
+    print_report(past, past.lines(), as_json=as_json)
     return 0
 
 
@@ -314,15 +259,9 @@ def diff(
     as_json: JsonOption = False,
 ) -> int:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
-    from contribbot.cli.show_queue import diff_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
-    from contribbot.queue.range_diff import range_diff, read_range  # noqa: PLC0415  start-up time
-
     queue = open_queue(context, patch)
-    name = past_name(queue, patch)
-    old, new = read_range(between)
-    view = range_diff(queue, name, old, new)
-    print_report(view, diff_lines(view), as_json=as_json)
+    done = range_diff(queue, history.past_name(queue, patch), *read_range(between))
+    print_report(done, diff_lines(done), as_json=as_json)
     return 0
 
 
@@ -355,13 +294,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> int:
     """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_queue import import_lines  # noqa: PLC0415  start-up time
-    from contribbot.queue.import_ import Given, import_sources  # noqa: PLC0415  start-up time
-    from contribbot.queue.new import Wish  # noqa: PLC0415  start-up time
-
-    lines = Lines(console(stderr=True))
-    with lines.shown():
+    with live_lines(stderr=True) as lines:
         done = import_sources(
             open_queue(context),
             Wish(name, title, upstream, pin, tuple(depends_on or ()), after),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
-from contribbot.cli.output import clean, side_lines
+from contribbot.cli.output import clean, side_lines, table
 from contribbot.model.base import Model
-from contribbot.model.checks import Bench, Build, Check, Compile
 from contribbot.model.history import Event
 from contribbot.model.lifecycle import Side
 from contribbot.model.patch import Patch, PatchSpec
@@ -17,12 +15,12 @@ from contribbot.queue.export import Export
 from contribbot.queue.import_ import Imported
 from contribbot.queue.load import Queue
 from contribbot.queue.new import Draft
-from contribbot.queue.range_diff import Compared
+from contribbot.queue.range_diff import VersionDiff
 from contribbot.queue.refresh import Refreshed
-from contribbot.queue.worktree import Opened, printable
+from contribbot.queue.worktree import EditedTree
 
 
-class Entry(Model):
+class ListedPatch(Model):
     """One patch of the list."""
 
     patch: str
@@ -33,38 +31,36 @@ class Entry(Model):
     commits: int
     unproved: bool
 
-    @property
-    def state(self) -> str:
-        """What it lacks, in a few words; empty when it has all."""
-        lacks = [
-            *(["no commits yet"] if not self.commits else []),
-            *(["nothing could prove it yet"] if self.unproved else []),
-        ]
-        return f" [{', '.join(lacks)}]" if lacks else ""
-
 
 class PatchList(Model):
     """What `list --json` prints."""
 
-    patches: tuple[Entry, ...]
+    patches: tuple[ListedPatch, ...]
 
     @classmethod
     def of(cls, queue: Queue) -> PatchList:
         """List a queue."""
         return cls(
             patches=tuple(
-                Entry(
+                ListedPatch(
                     patch=name,
-                    upstream=spec.upstream,
-                    pin=spec.pin,
-                    depends_on=spec.depends_on,
-                    title=spec.title,
                     commits=len(list((queue.folder / "patches" / name).glob("*.patch"))),
+                    **spec.model_dump(include={"upstream", "pin", "depends_on", "title"}),
                     unproved=spec.unproved,
                 )
                 for name, spec in queue.specs.items()
             )
         )
+
+    def lines(self) -> list[str]:
+        """Return the list as aligned lines."""
+        rows = []
+        for patch in self.patches:
+            lacks = ["no commits yet"] if not patch.commits else []
+            lacks += ["nothing could prove it yet"] if patch.unproved else []
+            state = f" [{', '.join(lacks)}]" if lacks else ""
+            rows.append((patch.patch, f"{patch.upstream} {patch.pin}", clean(patch.title) + state))
+        return table(rows) if rows else ["the queue is empty"]
 
 
 class PatchView(Model):
@@ -87,147 +83,86 @@ class PatchView(Model):
             spec=patch.spec,
         )
 
+    def lines(self, *, width: int) -> Iterator[str]:
+        """Yield the patch as lines for a terminal."""
+        spec = self.spec
+        yield from (clean(spec.title), "")
+        none = f"none yet: `contribbot edit {self.patch}` opens a tree to make them in"
+        for title, items in (
+            ("patch", (f"{self.patch} (sha256 {self.patch_sha256[:12]})",)),
+            ("upstream", (f"{self.repository} at {spec.pin}",)),
+            ("depends on", spec.depends_on),
+            ("files", spec.files),
+            ("commits", self.patch_files or (none,)),
+            ("related", spec.related),
+        ):
+            for number, item in enumerate(items):
+                yield f"{'' if number else title:12}{item}"
+        for title, prose in (
+            ("What is wrong", spec.problem),
+            ("Root cause", spec.root_cause),
+            ("Solution", spec.solution),
+        ):
+            yield from ("", title)
+            for row in prose.strip().splitlines():
+                wrapped = textwrap.wrap(
+                    clean(row), width - 2, break_long_words=False, break_on_hyphens=False
+                )
+                yield from [f"  {part}" for part in wrapped] or [""]
+        for title, rows in self._proofs().items():
+            if rows:
+                yield from ("", title, *(f"  {row}" for row in rows))
 
-def list_lines(listed: PatchList) -> list[str]:
-    """Return the list as aligned lines."""
-    rows = [
-        (one.patch, f"{one.upstream} {one.pin}", clean(one.title) + one.state)
-        for one in listed.patches
-    ]
-    if not rows:
-        return ["the queue is empty"]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return [f"{name:{widths[0]}}  {pin:{widths[1]}}  {title}" for name, pin, title in rows]
-
-
-def show_lines(view: PatchView, *, width: int) -> list[str]:
-    """Return a patch as lines for a terminal."""
-    spec = view.spec
-    lines = [
-        clean(spec.title),
-        "",
-        f"patch       {view.patch} (sha256 {view.patch_sha256[:12]})",
-        f"upstream    {view.repository} at {spec.pin}",
-    ]
-    lines += _listed("depends on", spec.depends_on)
-    lines += _listed("files", spec.files)
-    none = f"none yet: `contribbot edit {view.patch}` opens a tree to make them in"
-    lines += _listed("commits", view.patch_files or (none,))
-    lines += _listed("related", spec.related)
-    for title, prose in (
-        ("What is wrong", spec.problem),
-        ("Root cause", spec.root_cause),
-        ("Solution", spec.solution),
-    ):
-        lines += ["", title]
-        for row in prose.strip().splitlines():
-            wrapped = textwrap.wrap(
-                clean(row), width - 2, break_long_words=False, break_on_hyphens=False
-            )
-            lines += [f"  {part}" for part in wrapped] or [""]
-    for title, rows in (
-        ("Checks", [_check_line(check) for check in spec.checks] or _no_proof(spec)),
-        ("Compiled", [_compile_line(entry) for entry in spec.compile]),
-        ("Built", [_build_line(entry) for entry in spec.build]),
-        ("Numerics", [_check_line(entry) for entry in spec.numerics]),
-        ("Bench", [_bench_line(entry) for entry in spec.bench]),
-    ):
-        lines += ["", title, *(f"  {row}" for row in rows)] if rows else []
-    return lines
-
-
-def _listed(title: str, items: tuple[str, ...]) -> list[str]:
-    return [f"{title if not number else '':12}{item}" for number, item in enumerate(items)]
-
-
-def _no_proof(spec: PatchSpec) -> list[str]:
-    return ["nothing is stated that could prove it yet"] if spec.unproved else []
+    def _proofs(self) -> dict[str, list[str]]:
+        """Return what the patch states to be proved, a line each."""
+        spec = self.spec
+        run = {
+            title: [f"{one.name}: {one.expect}, needs {', '.join(one.requires)}" for one in entries]
+            for title, entries in (("Checks", spec.checks), ("Numerics", spec.numerics))
+        }
+        if not run["Checks"] and spec.unproved:
+            run["Checks"] = ["nothing is stated that could prove it yet"]
+        return {
+            "Checks": run["Checks"],
+            "Compiled": [
+                f"{one.name}: {one.expect}, {one.source} for {', '.join(one.targets)}"
+                for one in spec.compile
+            ],
+            "Built": [f"{one.name}: {one.way}, for {', '.join(one.targets)}" for one in spec.build],
+            "Numerics": run["Numerics"],
+            "Bench": [
+                f"{one.name}: at least {one.at_least:g} times the base's speed, needs "
+                f"{', '.join(one.requires)}"
+                for one in spec.bench
+            ],
+        }
 
 
-def _check_line(check: Check) -> str:
-    needs = ", ".join(check.requires)
-    return f"{check.name}: {check.expect}, needs {needs}"
-
-
-def _compile_line(entry: Compile) -> str:
-    return f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
-
-
-def _build_line(entry: Build) -> str:
-    return f"{entry.name}: {entry.way}, for {', '.join(entry.targets)}"
-
-
-def _bench_line(entry: Bench) -> str:
-    needs = ", ".join(entry.requires)
-    return f"{entry.name}: at least {entry.at_least:g} times the base's speed, needs {needs}"
-
-
-class CommitView(Model):
-    """A commit of a work tree."""
-
-    commit: str
-    subject: str
-
-
-class EditView(Model):
-    """What `edit --json` prints."""
-
-    patch: str
-    state: str
-    path: str | None = None
-    base_commit: str | None = None
-    commits: tuple[CommitView, ...] = ()
-    why: str = ""
-    lost: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, name: str, opened: Opened) -> EditView:
-        """View an open tree."""
-        return cls(
-            patch=name,
-            state="opened" if opened.fresh else "changed" if opened.stale else "open",
-            path=printable(opened.path),
-            base_commit=opened.base,
-            commits=tuple(CommitView(commit=one.id, subject=one.subject) for one in opened.commits),
-            why=opened.stale,
-        )
-
-    @classmethod
-    def aborted(cls, name: str, lost: tuple[str, ...]) -> EditView:
-        """View a tree that is removed, unless something would be lost with it."""
-        return cls(
-            patch=name,
-            state="kept" if lost else "removed",
-            lost=tuple(printable(one) for one in lost),
-        )
-
-
-def edit_lines(name: str, opened: Opened) -> list[str]:
-    """Return where a patch is open and what to do next, as lines."""
-    path = clean(printable(opened.path))
-    lines = [f"{name} is open in {path}" if opened.fresh else f"{name} is open already, in {path}"]
-    lines += [f"  {one.id[:12]}  {clean(one.subject)}" for one in opened.commits]
-    if opened.stale:
+def edit_lines(tree: EditedTree) -> list[str]:
+    """Return where a patch is open and what to do next, or what would be lost, as lines."""
+    name, path = tree.patch, clean(tree.path or "")
+    if tree.state == "removed":
+        return [f"{name}: the work tree is removed"]
+    if tree.state == "kept":
+        lost = (f"  {clean(row)}" for row in tree.lost)
+        return [f"{name}: {path} holds what refresh has not taken:", *lost]
+    fresh = tree.state == "opened"
+    lines = [f"{name} is open in {path}" if fresh else f"{name} is open already, in {path}"]
+    lines += [f"  {one.commit[:12]}  {clean(one.subject)}" for one in tree.commits]
+    if tree.state == "changed":
         return [
             *lines,
-            f"{clean(opened.stale)}.",
+            f"{clean(tree.why)}.",
             f"  contribbot refresh --force {name}   # take what is there all the same",
             f"  contribbot edit --abort {name}      # remove the tree, to open it anew",
         ]
+    base = (tree.base_commit or "")[:12]
     return [
         *lines,
-        f"Change files there, or commits with plain git (git rebase -i {opened.base[:12]}).",
+        f"Change files there, or commits with plain git (git rebase -i {base}).",
         f"  cd {shlex.quote(path)}",
         "  contribbot refresh               # take it back, as often as you like",
         f"  contribbot edit --abort {name}   # remove the tree when you are done",
-    ]
-
-
-def lost_lines(name: str, path: Path, lost: tuple[str, ...]) -> list[str]:
-    """Return what would be lost with a tree, as lines."""
-    return [
-        f"{name}: {clean(printable(path))} holds what refresh has not taken:",
-        *(f"  {clean(one)}" for one in lost),
     ]
 
 
@@ -236,31 +171,38 @@ def refresh_lines(done: Refreshed) -> list[str]:
     name = done.patch
     lines = [f"{name}: {clean(path)} is in no commit" for path in done.left_out]
     if done.refused:
-        lines += [f"{name}: {clean(one)}" for one in done.refused]
-        lines += [f"  {one.patch}: {clean(one.why)}" for one in done.broken]
+        lines += [f"{name}: {clean(why)}" for why in done.refused]
+        lines += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
         lines.append(f"{name}: nothing was written; `refresh --force {name}` takes it anyway")
         if done.resolve:
-            lines.append(f"Resolve the conflict in {clean(done.resolve)} (git add, ")
-            lines[-1] += f"git cherry-pick --continue), then: contribbot refresh {name}"
+            lines.append(
+                f"Resolve the conflict in {clean(done.resolve)} (git add, git cherry-pick "
+                f"--continue), then: contribbot refresh {name}"
+            )
         return lines
     if not done.changed:
         return [*lines, f"{name}: nothing has changed"]
-    count = len(done.patch_files)
     version = f" as v{done.version}" if done.version else ""
-    lines.append(f"{name}: taken{version}, {count} commit{'s' if count > 1 else ''}")
-    lines += [f"  {clean(file)}" for file in done.patch_files]
-    lines += [f"{name}: added to `files` of patch.toml: {clean(path)}" for path in done.files_added]
-    lines += [
-        f"{name}: taken out of `files` of patch.toml: {clean(path)}" for path in done.files_removed
+    stated = "`files` of patch.toml"
+    return [
+        *lines,
+        f"{name}: taken{version}, {_count(done.patch_files)}",
+        *(f"  {clean(file)}" for file in done.patch_files),
+        *(f"{name}: added to {stated}: {clean(path)}" for path in done.files_added),
+        *(f"{name}: taken out of {stated}: {clean(path)}" for path in done.files_removed),
+        *(f"{other}: carried along, merged onto it" for other in done.carried),
+        *(f"{broken.patch}: no longer applies: {clean(broken.why)}" for broken in done.broken),
+        f"Prove it again with `contribbot verify {name}`.",
     ]
-    lines += [f"{one}: carried along, merged onto it" for one in done.carried]
-    lines += [f"{one.patch}: no longer applies: {clean(one.why)}" for one in done.broken]
-    return [*lines, f"Prove it again with `contribbot verify {name}`."]
+
+
+def _count(commits: Sequence[object]) -> str:
+    return f"{len(commits)} commit{'s' if len(commits) > 1 else ''}"
 
 
 def conflict_text(conflicts: Sequence[Side]) -> list[str]:
     """Return each conflict in one line, with the three sides of its hunk below it."""
-    return [row for one in conflicts for row in side_lines(one, base="the pin")]
+    return [row for side in conflicts for row in side_lines(side, base="the pin")]
 
 
 def import_lines(done: Imported) -> list[str]:
@@ -268,7 +210,7 @@ def import_lines(done: Imported) -> list[str]:
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
     count = len(done.patch_files)
-    lines = [f"{done.patch}: {count} commit{'s' if count > 1 else ''} on {done.pin}"]
+    lines = [f"{done.patch}: {_count(done.patch_files)} on {done.pin}"]
     lines += [f"  {clean(name)}" for name in done.patch_files]
     if done.adjustments:
         lines.append(f"  not exactly: {clean('; '.join(done.adjustments))}")
@@ -279,8 +221,7 @@ def import_lines(done: Imported) -> list[str]:
 
 def export_lines(done: Export, form: str) -> list[str]:
     """Return what an export holds, as lines."""
-    count = len(done.commits)
-    lines = [f"{', '.join(done.patches)}: {count} commit{'s' if count > 1 else ''} for {done.pin}"]
+    lines = [f"{', '.join(done.patches)}: {_count(done.commits)} for {done.pin}"]
     if done.added:
         lines.append(f"  with {', '.join(done.added)}, which it depends on (--alone: without)")
     if form == "mbox" and any(b"\nSubject: [PATCH] [" in one.file.content for one in done.commits):
@@ -304,30 +245,27 @@ def _next(name: str) -> list[str]:
     ]
 
 
-class HistoryView(Model):
+class PatchHistory(Model):
     """What `log --json` prints."""
 
     patch: str
     events: tuple[Event, ...]
 
-
-def log_lines(patch: str, events: Sequence[Event]) -> list[str]:
-    """Return a line an event, oldest first: time, kind, what happened."""
-    if not events:
-        return [f"{patch}: nothing is recorded yet"]
-    width = max(len(clean(one.event)) for one in events)
-    return [
-        f"{one.time:%Y-%m-%d %H:%M}  {clean(one.event):{width}}  {clean(one.summary)}"
-        for one in events
-    ]
+    def lines(self) -> list[str]:
+        """Return a line an event, oldest first: time, kind, what happened."""
+        rows = [
+            (f"{event.time:%Y-%m-%d %H:%M}", clean(event.event), clean(event.summary))
+            for event in self.events
+        ]
+        return table(rows) if rows else [f"{self.patch}: nothing is recorded yet"]
 
 
-def diff_lines(view: Compared) -> list[str]:
+def diff_lines(done: VersionDiff) -> list[str]:
     """Return a comparison as lines for a terminal."""
-    if view.same:
-        return [f"{view.patch}: {view.old} and {view.new} are the same"]
-    rows = view.range_diff.splitlines()
+    if done.same:
+        return [f"{done.patch}: {done.old} and {done.new} are the same"]
+    rows = done.range_diff.splitlines()
     return [
-        f"{view.patch}: {view.old} against {view.new}",
+        f"{done.patch}: {done.old} against {done.new}",
         *(clean(row.expandtabs()).rstrip() for row in rows),
     ]

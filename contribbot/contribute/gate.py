@@ -21,13 +21,13 @@ from contribbot.contribute.body import (
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
 from contribbot.contribute.duplicates import Touch, read_files
-from contribbot.contribute.landing import Fate, Landing, landing
+from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.markdown import clean, shortened
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules, Searched
 from contribbot.contribute.publication import (
-    Book,
     Contribution,
     MissingBelowError,
+    PublicationJournal,
     check_below,
     state,
 )
@@ -463,7 +463,6 @@ def check_not_run(case: Case) -> Finding:
 
 
 _TEMPLATE_HINT: Final = "let the template have `not_run`; see docs/contribute.md"
-_IN: Final = frozenset({Fate.MERGED, Fate.LANDED})
 
 
 def check_expiry(case: Case) -> Finding:
@@ -499,7 +498,7 @@ def _is_merged(case: Case, reference: str) -> tuple[bool | None, str]:
         return None, f"there is no {reference}"
     if found is None:
         return False, f"{reference} is open"
-    return found.fate in _IN, f"{reference}: {found.words}"
+    return found.upstream, f"{reference}: {found.words}"
 
 
 def check_own_pr(case: Case) -> Finding:
@@ -520,7 +519,7 @@ def check_own_pr(case: Case) -> Finding:
     if found is None:
         return passed(f"{known.reference} is open")
     seen = f"{known.reference}: {found.words}"
-    if found.fate in _IN:
+    if found.upstream:
         return failed(seen, f"contribbot retire {name}")
     branch = branch_of(case.patch)
     if branch != known.branch:
@@ -534,14 +533,7 @@ def _landing(case: Case, reference: str) -> Landing | None:
     """Ask what became of a pull request; None: it is open."""
     repository, _, number = reference.partition("#")
 
-    def look(github: GitHub) -> Landing | None:
-        pull = github.pull(repository, int(number)).complete()
-        if pull.state == "open":
-            return None
-        branch = github.repository(repository).complete().default_branch
-        return landing(github, repository, pull, branch)
-
-    return case.ask(look)
+    return case.ask(lambda github: ending_of(github, repository, int(number))[1])
 
 
 _SHOWN: Final = 5
@@ -553,7 +545,7 @@ def check_stack(case: Case) -> Finding:
     if not case.patch.spec.depends_on:
         return passed("it depends on no other patch")
     try:
-        waits = check_below(case.queue, Book(case.queue, dry=True), name)
+        waits = check_below(case.queue, PublicationJournal(case.queue, dry=True), name)
     except MissingBelowError as error:
         return Finding(RowState.PERSON, error.message, error.hint, first=True)
     except OpeningError as error:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from contribbot.contribute.reviews import line_of
+from contribbot.contribute.markdown import line_of
 from contribbot.errors import NotFoundError
 from contribbot.github.fields import whole
 
@@ -23,84 +23,57 @@ if TYPE_CHECKING:
 
     from contribbot.github.client import GitHub
 
-
-#: Commits that name a pull request and are read, the newest ones.
+#: Commits that name a pull request and are read, the newest ones; characters of each message.
 _MOST: Final = 30
-_SHORT: Final = 12
-#: Characters of a commit's message that are read.
 _LONGEST: Final = 100_000
+_SHORT: Final = 12
 _REVERTS: Final = re.compile(r"\bThis reverts commit ([0-9a-f]{7,40})\b")
+#: PyTorch's bot says so which pull request it lands.
 _RESOLVED: Final = re.compile(
     r"^[ \t]*Pull Request resolved:[ \t]*https?://[^/\s]+/(\S+?/\S+?/pull/\d+)[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
 
 
-class Fate(enum.StrEnum):
-    """What became of a pull request that has ended."""
+class LandingFate(enum.StrEnum):
+    """What became of a pull request that has ended, seen from the default branch."""
 
-    #: GitHub merged it, and the default branch has it.
     MERGED = "merged"
     #: A bot put it there, and closed it.
     LANDED = "landed"
-    #: The default branch had it, and took it back.
+    #: The branch had it, and took it back.
     REVERTED = "reverted"
-    #: The default branch does not have it.
+    #: The branch does not have it.
     CLOSED = "closed"
 
 
 @dataclass(frozen=True)
 class Landing:
-    """What became of a pull request."""
+    """What became of a pull request: the commit that brought it, and the one that took it back."""
 
-    fate: Fate
-    #: The commit by which the default branch has, or had, it; or empty.
+    fate: LandingFate
     commit: str = ""
-    #: The commit that took it back, or empty.
     revert: str = ""
-    #: What else is to be said, or empty.
     why: str = ""
     #: Whether GitHub had every commit that was asked about. One that it lacks may be of a fork
     #: that is gone, or so new that it is not everywhere yet.
     sure: bool = True
 
     @property
+    def upstream(self) -> bool:
+        """Whether the default branch has it."""
+        return self.fate in {LandingFate.MERGED, LandingFate.LANDED}
+
+    @property
     def words(self) -> str:
         """It in a line."""
-        if self.fate is Fate.REVERTED:
-            return f"merged as {self.commit[:_SHORT]}, then reverted by {self.revert[:_SHORT]}"
-        if self.fate is Fate.LANDED:
-            return f"landed by a bot as {self.commit[:_SHORT]}"
-        if self.fate is Fate.MERGED:
-            return f"merged as {self.commit[:_SHORT]}"
-        return self.why or "closed without being merged"
-
-
-def landing(
-    github: GitHub,
-    repository: str,
-    pull: PullRequest,
-    branch: str,
-    events: Sequence[IssueEvent] | None = None,
-) -> Landing:
-    """Find out what became of a pull request."""
-    happened = events_of(github, repository, pull.number) if events is None else events
-    judge = _Judge(github, repository, pull, branch)
-    found = judge.merged()
-    after = [number for number, one in enumerate(happened) if one.event == "merged"]
-    later = happened[after[-1] :] if found.commit and after else happened
-    # The newest first: what was pushed while it was open names it too, and is not asked about.
-    named = dict.fromkeys(one.commit_id for one in reversed(later) if one.commit_id)
-    read: list[tuple[str, str]] = []
-    for commit in itertools.islice((one for one in named if one != found.commit), _MOST):
-        message = judge.message(commit)
-        if judge.lands(commit, message):
-            found = Landing(Fate.LANDED, commit)
-            break
-        read.append((commit, message))
-    for commit, message in reversed(read):
-        found = judge.taken_back(found, commit, message)
-    return replace(found, sure=judge.sure)
+        commit, revert = self.commit[:_SHORT], self.revert[:_SHORT]
+        return {
+            LandingFate.MERGED: f"merged as {commit}",
+            LandingFate.LANDED: f"landed by a bot as {commit}",
+            LandingFate.REVERTED: f"merged as {commit}, then reverted by {revert}",
+            LandingFate.CLOSED: self.why or "closed without being merged",
+        }[self.fate]
 
 
 def events_of(github: GitHub, repository: str, number: int) -> tuple[IssueEvent, ...]:
@@ -108,84 +81,91 @@ def events_of(github: GitHub, repository: str, number: int) -> tuple[IssueEvent,
     return whole(github.issue(repository, number).get_events())
 
 
-class _Judge:
-    """Judges the commits that name a pull request."""
+def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullRequest, Landing | None]:
+    """Return a pull request, and what became of it; None: it is open."""
+    pull = github.pull(repository, number).complete()
+    if pull.state == "open":
+        return pull, None
+    branch = github.repository(repository).complete().default_branch
+    events = events_of(github, repository, number)
+    return pull, judge_landing(github, repository, pull, branch, events)
 
-    def __init__(self, github: GitHub, repository: str, pull: PullRequest, branch: str) -> None:
-        self._place = github.repository(repository)
-        self._repository = repository
-        self._pull = pull
-        self._branch = branch
-        self.sure = True
 
-    def reaches(self, commit: str) -> bool:
+def judge_landing(
+    github: GitHub,
+    repository: str,
+    pull: PullRequest,
+    branch: str,
+    events: Sequence[IssueEvent],
+) -> Landing:
+    """Say what became of a pull request, by the commits that name it."""
+    upstream = github.repository(repository)
+    lacking: list[str] = []
+
+    def reaches(commit: str) -> bool:
         """Return whether the default branch has a commit."""
         try:
-            found = self._place.compare(self._branch, commit, comparison_commits_per_page=1)
+            comparison = upstream.compare(branch, commit, comparison_commits_per_page=1)
         except NotFoundError:
-            self.sure = False
+            lacking.append(commit)
             return False
         # The meaning of "merged": the branch lacks nothing of it.
-        return found.status in {"identical", "behind"}
+        return comparison.status in {"identical", "behind"}
 
-    def merged(self) -> Landing:
-        """Judge what GitHub itself says of it."""
-        pull, branch = self._pull, line_of(self._branch)
-        if not pull.merged:
-            return Landing(Fate.CLOSED)
-        commit = pull.merge_commit_sha or ""
-        if commit and self.reaches(commit):
-            return Landing(Fate.MERGED, commit)
-        into = line_of(pull.base.ref)
-        where = f"merged into {into}" if into != branch else "merged"
-        which = f"as {commit[:_SHORT]}" if commit else "by a commit that it does not name"
-        why = f"GitHub calls it {where} {which}, and {branch} does not have it"
-        return Landing(Fate.CLOSED, why=why)
-
-    def message(self, commit: str) -> str:
-        """Return what a commit says; nothing where GitHub lacks it."""
+    def message_of(commit: str) -> str:
         try:
-            return self._place.get_git_commit(commit).message[:_LONGEST]
+            return upstream.get_git_commit(commit).message[:_LONGEST]
         except NotFoundError:
-            self.sure = False
+            lacking.append(commit)
             return ""
 
-    def lands(self, commit: str, message: str) -> bool:
-        """Return whether a commit is a bot's that put the pull request on the branch."""
-        # A revert by a bot may quote what it takes back, with all of its lines.
-        says = _resolves(message, self._repository, self._pull.number)
-        return says and not _REVERTS.search(message) and self.reaches(commit)
-
-    def _fate(self, landed: Landing) -> Fate:
-        """Return how it came to the branch."""
-        by_github = landed.commit == self._pull.merge_commit_sha and self._pull.merged
-        return Fate.MERGED if by_github else Fate.LANDED
-
-    def taken_back(self, was: Landing, commit: str, message: str) -> Landing:
-        """Judge whether a commit reverts the landing, or that revert."""
-        taken = _REVERTS.findall(message)
-        again = bool(was.revert) and any(was.revert.startswith(one) for one in taken)
-        back = bool(was.commit) and (
-            any(was.commit.startswith(one) for one in taken)
-            or _takes_back(message, self._repository, self._pull.number)
-        )
-        if not (again or back) or not self.reaches(commit):
-            return was
-        if again:
-            return replace(was, fate=self._fate(was), revert="")
-        return replace(was, fate=Fate.REVERTED, revert=commit)
+    landing = _by_github(pull, branch, reaches)
+    merges = [number for number, event in enumerate(events) if event.event == "merged"]
+    later = events[merges[-1] :] if landing.commit and merges else events
+    # The newest first: what was pushed while it was open names it too, and is not asked about.
+    named = dict.fromkeys(event.commit_id for event in reversed(later) if event.commit_id)
+    newer: list[tuple[str, str]] = []
+    for commit in itertools.islice((sha for sha in named if sha != landing.commit), _MOST):
+        message = message_of(commit)
+        if _lands(message, repository, pull.number) and reaches(commit):
+            landing = Landing(LandingFate.LANDED, commit)
+            break
+        newer.append((commit, message))
+    for commit, message in reversed(newer):
+        if _takes_back(message, landing.commit, repository, pull.number) and reaches(commit):
+            landing = replace(landing, fate=LandingFate.REVERTED, revert=commit)
+    return replace(landing, sure=not lacking)
 
 
-def _resolves(message: str, repository: str, number: int) -> bool:
+def _by_github(pull: PullRequest, branch: str, reaches: Callable[[str], bool]) -> Landing:
+    """Judge what GitHub itself says of a pull request."""
+    if not pull.merged:
+        return Landing(LandingFate.CLOSED)
+    commit = pull.merge_commit_sha or ""
+    if commit and reaches(commit):
+        return Landing(LandingFate.MERGED, commit)
+    into, main = line_of(pull.base.ref), line_of(branch)
+    where = f"merged into {into}" if into != main else "merged"
+    which = f"as {commit[:_SHORT]}" if commit else "by a commit that it does not name"
+    why = f"GitHub calls it {where} {which}, and {main} does not have it"
+    return Landing(LandingFate.CLOSED, why=why)
+
+
+def _lands(message: str, repository: str, number: int) -> bool:
     """Return whether a commit says, as PyTorch's bot does, that it lands a pull request.
 
-    The bot's own line is the last: the text above it is that of whoever opened the pull request.
+    The bot's own line is the last: the text above it is that of whoever opened the pull
+    request. A revert may quote what it takes back, with all of its lines.
     """
-    said = _RESOLVED.findall(message)
-    return bool(said) and said[-1].lower() == f"{repository}/pull/{number}".lower()
+    resolved = _RESOLVED.findall(message)
+    last = resolved[-1].lower() if resolved else ""
+    return last == f"{repository}/pull/{number}".lower() and not _REVERTS.search(message)
 
 
-def _takes_back(message: str, repository: str, number: int) -> bool:
-    """Return whether a commit says, as GitHub's button makes it, that it reverts one."""
-    pattern = rf"(?im)^\s*Reverts {re.escape(repository)}#{number}\s*$"
-    return re.search(pattern, message) is not None
+def _takes_back(message: str, commit: str, repository: str, number: int) -> bool:
+    """Return whether a commit says that it reverts a landing, in git's words or GitHub's."""
+    button = rf"(?im)^\s*Reverts {re.escape(repository)}#{number}\s*$"
+    return bool(commit) and (
+        any(commit.startswith(sha) for sha in _REVERTS.findall(message))
+        or re.search(button, message) is not None
+    )

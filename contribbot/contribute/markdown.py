@@ -128,3 +128,33 @@ def _tamed(row: str, *, begun: bool) -> tuple[str, bool]:
     parts = [row[start:end] for start, end in itertools.pairwise(ends)]
     parts[::2] = [re.sub(r"<(?=[A-Za-z/!?])", "&lt;", part) for part in parts[::2]]
     return "".join(parts), begun or any("`" in part for part in parts[::2])
+
+
+#: Characters of a line, and of a text that are shown; lines of a text.
+LINE: Final = 300
+_TEXT: Final = 6000
+_ROWS: Final = 60
+
+
+def line_of(text: str, limit: int = LINE) -> str:
+    """Return foreign text as one clean line of bounded length, for a terminal."""
+    # Cut before it is searched: what cleans must not be given work without end.
+    return shortened(text[: 8 * limit], limit)
+
+
+def row_of(text: str) -> str:
+    """Return foreign text as one clean line that keeps its indentation."""
+    wide = text[: 8 * LINE].expandtabs(4)
+    depth = min(len(wide) - len(wide.lstrip(" ")), 40)
+    line = line_of(wide)
+    return f"{' ' * depth}{line}" if line else ""
+
+
+def rows_of(text: str, *, rows: int = _ROWS, characters: int = _TEXT) -> list[str]:
+    """Return foreign text as clean lines, bounded in number and length."""
+    # Not `splitlines`: other line ends than these are no line ends to a terminal.
+    cut = text[:characters].replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+    lines = [row_of(row) for row in cut.split("\n")]
+    if len(lines) > rows or len(text) > characters:
+        lines = [*lines[:rows], "… (more on its page)"]
+    return lines

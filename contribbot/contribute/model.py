@@ -32,6 +32,9 @@ from contribbot.model.base import (
 )
 from contribbot.model.patch import Reference
 
+#: TOML and JSON have lists only; models hold tuples.
+Texts = Annotated[tuple[str, ...], Field(strict=False)]
+LineList = Annotated[tuple[Line, ...], Field(strict=False)]
 #: Where a contribution stands. `landed`: a bot put it on the default branch and closed the
 #: pull request; `reverted`: it was merged, and taken back since; `not opened`: the branch is
 #: there, and no pull request yet; `not known`: GitHub could not be asked.
@@ -40,6 +43,7 @@ State = Literal[
 ]  # fmt: skip
 #: How the jobs of CI for a target stand. `not run`: all of them were skipped.
 CiState = Literal["passed", "failed", "running", "not run", "not started"]
+Decision = Literal["approved", "changes requested", "none"]
 
 
 class TargetCi(Model):
@@ -49,7 +53,7 @@ class TargetCi(Model):
     state: CiState
     jobs: int = 0
     running: int = 0
-    failed: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    failed: Texts = ()
     failures: int = 0
 
 
@@ -104,14 +108,19 @@ class Followed(Model):
     ci: Annotated[tuple[TargetCi, ...], Field(strict=False)] = ()
     other: TargetCi | None = None
     start: str = ""
-    decision: Literal["approved", "changes requested", "none"] = "none"
-    by: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    decision: Decision = "none"
+    by: Texts = ()
     threads: ThreadCount = ThreadCount()
     new: Annotated[tuple[Remark, ...], Field(strict=False)] = ()
     more: int = 0
     next: Annotated[tuple[Step, ...], Field(strict=False)] = ()
     looked: Time | None = None
     error: str = ""
+
+    @property
+    def jobs(self) -> tuple[TargetCi, ...]:
+        """CI of every target, and the jobs that are for none."""
+        return (*self.ci, *([self.other] if self.other else []))
 
 
 class FollowReport(Model):
@@ -121,8 +130,15 @@ class FollowReport(Model):
     without: tuple[str, ...]
 
 
-class Kept(Model):
-    """What is remembered of the last look at a pull request. It can be deleted at any time."""
+class DiscussionCursor(Model):
+    """How far a discussion is known: up to when, and when what is known was last changed."""
+
+    until: Time | None = None
+    seen: dict[str, str] = Field(default_factory=dict)
+
+
+class PollState(DiscussionCursor):
+    """What is remembered of the last poll of a pull request. It can be deleted at any time."""
 
     form: Literal[1] = 1
     reference: str
@@ -131,8 +147,6 @@ class Kept(Model):
     base: str
     head: str
     events: str = ""
-    until: Time | None = None
-    seen: dict[str, str] = Field(default_factory=dict)
     done: bool = False
     followed: Followed
 
@@ -185,7 +199,7 @@ class Searched(Model):
     days: int
     seen: int
     looked_into: int
-    limits: Annotated[tuple[Line, ...], Field(strict=False)] = ()
+    limits: LineList = ()
 
 
 class Row(Model):
@@ -240,7 +254,7 @@ class Look(Model):
     seen: int
     looked_into: int
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
-    limits: Annotated[tuple[Line, ...], Field(strict=False)] = ()
+    limits: LineList = ()
 
     @property
     def searched(self) -> Searched | None:
@@ -297,13 +311,15 @@ class Body(Model):
         return text_digest(self.title, self.text)
 
 
-def text_digest(title: str, text: str) -> str:
-    """Return a digest of a pull request's text that survives the way to GitHub and back.
+def plain_text(text: str) -> str:
+    """Return a text as it survives the way to GitHub and back: other line ends, trimmed."""
+    return "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
 
-    GitHub may give other line ends, and trims around a text.
-    """
-    plain = "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
-    return hashlib.sha256(f"{title.strip()}\0{plain}".encode("utf-8", "replace")).hexdigest()
+
+def text_digest(title: str, text: str) -> str:
+    """Return a digest of a pull request's text that survives the way to GitHub and back."""
+    plain = f"{title.strip()}\0{plain_text(text)}"
+    return hashlib.sha256(plain.encode("utf-8", "replace")).hexdigest()
 
 
 class Gate(Model):
@@ -314,7 +330,7 @@ class Gate(Model):
     repository: Line
     rows: Annotated[tuple[Row, ...], Field(strict=False)]
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)] = ()
-    limits: Annotated[tuple[Line, ...], Field(strict=False)] = ()
+    limits: LineList = ()
     looked: Annotated[datetime | None, Field(strict=False)] = None
     #: The text that was judged; None where it cannot be made. It is no part of what is kept.
     body: Annotated[Body | None, Field(exclude=True)] = None
@@ -407,7 +423,7 @@ class Rules(Model):
 
     @model_validator(mode="after")
     def _questions_differ(self) -> Rules:
-        names = [one.name for one in self.questions]
+        names = [question.name for question in self.questions]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"questions: two have the name {twice[0]}")

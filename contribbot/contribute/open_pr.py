@@ -42,8 +42,8 @@ from contribbot.contribute.publication import (
     HANDOFF,
     PULL,
     TEXT,
-    Book,
     Contribution,
+    PublicationJournal,
     check_below,
     digests_below,
 )
@@ -123,7 +123,12 @@ def fork_of(github: GitHub, upstream: Repository, known: str = "") -> Repository
 
 
 def make_fork(
-    github: GitHub, upstream: Repository, book: Book, patch: str, *, wait: Wait = sleep
+    github: GitHub,
+    upstream: Repository,
+    book: PublicationJournal,
+    patch: str,
+    *,
+    wait: Wait = sleep,
 ) -> Repository:
     """Fork an upstream, and wait until GitHub has made it; one of another name is as good."""
     name, key = upstream.full_name, fork_name(github, upstream)
@@ -155,7 +160,7 @@ def _ready(find: Callable[[], Repository | None], branch: str, name: str, wait: 
 
 
 def note_fork(
-    github: GitHub, book: Book, patch: str, upstream: Repository, fork: Repository
+    github: GitHub, book: PublicationJournal, patch: str, upstream: Repository, fork: Repository
 ) -> None:
     """Note that a fork is there, where that was begun and is not noted yet."""
     key = fork_name(github, upstream)
@@ -259,7 +264,7 @@ def judge(
 
 
 def update_text(
-    book: Book, patch: str, pull: PullRequest, text: Body, *, repository: str
+    book: PublicationJournal, patch: str, pull: PullRequest, text: Body, *, repository: str
 ) -> Literal["kept", "updated", "edited"]:
     """Give a pull request its text, unless a person has written there."""
     now = text_digest(pull.title, text_of(pull.body))
@@ -309,7 +314,7 @@ def _marker(patch: str, old: int, new: int) -> str:
 
 def post_range(
     github: GitHub,
-    book: Book,
+    book: PublicationJournal,
     patch: str,
     known: Contribution,
     comment: str,
@@ -461,7 +466,7 @@ class Job:
     queue: Queue
     tools: Tools
     wanted: Wanted
-    book: Book
+    book: PublicationJournal
     patch: Patch
     text: Body
     place: Place
@@ -686,7 +691,7 @@ class _Opening:
     def __init__(self, queue: Queue, tools: Tools, wanted: Wanted) -> None:
         self._queue, self._tools, self._wanted = queue, tools, wanted
         self._github = tools.github
-        self._book = Book(queue, dry=wanted.dry_run)
+        self._book = PublicationJournal(queue, dry=wanted.dry_run)
         self._places: dict[str, tuple[Place, Repository]] = {}
         self._rehearsed: set[str] = set()
 

@@ -20,14 +20,16 @@ from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
 
-#: Kinds of writes (`IntentEvent.what`).
+#: Kinds of writes (`IntentEvent.what`); a `HANDOFF` leaves the pull request to a person.
 FORK: Final = "fork"
 BRANCH: Final = "branch"
 PULL: Final = "pull-request"
 TEXT: Final = "text"
 COMMENT: Final = "comment"
-#: The branch is there, and a person is to open the pull request.
 HANDOFF: Final = "handoff"
+REPLY: Final = "reply"
+#: Ended, and the upstream does not have it.
+_NOT_KEPT: Final = frozenset({"closed", "reverted"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class Contribution:
     former: str = ""
 
     @property
+    def repository(self) -> str:
+        """The repository of the pull request; empty with no reference."""
+        return self.reference.partition("#")[0]
+
+    @property
     def number(self) -> int:
         """The pull request's number; 0 with no reference."""
         return int(self.reference.rpartition("#")[2] or 0)
@@ -60,9 +67,14 @@ class Contribution:
         """Whether its pull request is closed or merged, as far as is known."""
         return self.state not in {"", "draft", "open"}
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody may have opened a pull request that is not known yet."""
+        return not self.reference and (self.handed_off or any(i.what == PULL for i in self.open))
+
     def begun(self, what: str, key: str) -> bool:
         """Say whether a write was begun of which nobody knows whether it happened."""
-        return any((one.what, one.key) == (what, key) for one in self.open)
+        return any((intent.what, intent.key) == (what, key) for intent in self.open)
 
 
 def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
@@ -71,24 +83,20 @@ def state(events: Sequence[Event], *, digest: str = "") -> Contribution | None:
     Another patch under the name of one that was retired has nothing to do with the pull
     request of that one, unless that is open still.
     """
-    found: Contribution | None = None
+    known: Contribution | None = None
     last, retired = "", False
     for event in events:
         if isinstance(event, VersionEvent):
-            found = _anew(found) if retired and found else found
+            known = _renewed(known) if retired and known else known
             last, retired = event.digest, False
         elif isinstance(event, RetiredEvent):
             retired = True
-        elif isinstance(event, IntentEvent):
-            found = _intent(found or Contribution(), event)
-        elif isinstance(event, DoneEvent):
-            found = _done(found or Contribution(), event)
-        elif isinstance(event, PullRequestEvent):
-            found = _pull(found or Contribution(), event)
-    return _anew(found) if found and retired and digest and digest != last else found
+        elif isinstance(event, IntentEvent | DoneEvent | PullRequestEvent):
+            known = _fold(known or Contribution(), event)
+    return _renewed(known) if known and retired and digest and digest != last else known
 
 
-def _anew(was: Contribution) -> Contribution:
+def _renewed(was: Contribution) -> Contribution:
     """Forget the pull request of a patch that was retired; its branch stays known as ours."""
     if was.reference and not was.ended:
         return was
@@ -98,94 +106,81 @@ def _anew(was: Contribution) -> Contribution:
     )  # fmt: skip
 
 
-def _with(known: frozenset[str], one: str | None) -> frozenset[str]:
-    return known | {one} if one else known
-
-
-def _intent(was: Contribution, event: IntentEvent) -> Contribution:
-    same = (event.what, event.key)
-    others = tuple(one for one in was.open if (one.what, one.key) != same)
-    return replace(
-        was,
-        open=(*others, event),
-        heads=_with(was.heads, event.head),
-        texts=_with(was.texts, event.text),
-    )
-
-
-def _closed(was: Contribution, what: str, key: str) -> Contribution:
-    """Take away the intent that an event answers."""
-    return replace(was, open=tuple(one for one in was.open if (one.what, one.key) != (what, key)))
-
-
-def _done(was: Contribution, event: DoneEvent) -> Contribution:
-    now = _closed(was, event.what, event.key)
+def _fold(was: Contribution, event: IntentEvent | DoneEvent | PullRequestEvent) -> Contribution:
+    """Return what is known after an event."""
+    now = replace(was, texts=_with(was.texts, event.text))
+    if isinstance(event, PullRequestEvent):
+        return _fold_pull(now, event)
+    left = tuple(i for i in was.open if (i.what, i.key) != (event.what, event.key))
+    if isinstance(event, IntentEvent):
+        return replace(now, open=(*left, event), heads=_with(was.heads, event.head))
+    now = replace(now, open=left)
     if event.what == BRANCH:
-        now = replace(
-            now,
-            fork=event.fork or now.fork,
-            branch=event.branch or now.branch,
-            head=event.head or now.head,
-            heads=_with(now.heads, event.head),
-            base=event.base or now.base,
-            digest=event.digest or now.digest,
-            below=event.below or {},
-            version=event.version or now.version,
-        )
-    elif event.what == HANDOFF:
-        now = replace(now, handed_off=True)
-    elif event.what == COMMENT:
-        now = replace(now, announced=max(now.announced, event.version or 0))
-    return replace(now, texts=_with(now.texts, event.text))
+        now = replace(now, heads=_with(was.heads, event.head), below={})
+        return _pushed(_placed(now, event), event)
+    if event.what == HANDOFF:
+        return replace(now, handed_off=True)
+    if event.what == COMMENT:
+        return replace(now, announced=max(now.announced, event.version or 0))
+    return now
 
 
-def _pull(was: Contribution, event: PullRequestEvent) -> Contribution:
-    fresh = event.reference != was.reference
+def _fold_pull(was: Contribution, event: PullRequestEvent) -> Contribution:
     now = replace(
-        was,
+        _placed(was, event),
         reference=event.reference,
         state=event.state,
-        fork=event.fork or was.fork,
-        branch=event.branch or was.branch,
-        # Whoever sees a pull request for the first time sees what it carries then.
-        announced=(event.version or was.version) if fresh else was.announced,
-        texts=_with(was.texts, event.text),
+        open=tuple(intent for intent in was.open if intent.what != PULL),
     )
+    if event.reference != was.reference:
+        # Whoever sees a pull request for the first time sees what it carries then.
+        now = replace(now, announced=event.version or was.version)
     # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
-    if event.head in was.heads and event.digest:
-        now = replace(
-            now,
-            head=event.head or now.head,
-            digest=event.digest,
-            base=event.base or now.base,
-            below=event.below if event.below is not None else now.below,
-            version=event.version or now.version,
-        )
-    return replace(now, open=tuple(one for one in now.open if one.what != PULL))
+    return _pushed(now, event) if event.head in was.heads and event.digest else now
 
 
-class Book:
-    """What happened to the patches of a queue, and what is noted now."""
+def _placed(was: Contribution, event: DoneEvent | PullRequestEvent) -> Contribution:
+    return replace(was, fork=event.fork or was.fork, branch=event.branch or was.branch)
+
+
+def _pushed(was: Contribution, event: DoneEvent | PullRequestEvent) -> Contribution:
+    """Return what is known after the branch got its commits."""
+    return replace(
+        was,
+        head=event.head or was.head,
+        base=event.base or was.base,
+        digest=event.digest or was.digest,
+        below=was.below if event.below is None else event.below,
+        version=event.version or was.version,
+    )
+
+
+def _with(known: frozenset[str], item: str | None) -> frozenset[str]:
+    return known | {item} if item else known
+
+
+class PublicationJournal:
+    """What happened to the patches of a queue, and what is noted now; a dry run keeps it here."""
 
     def __init__(self, queue: Queue, *, dry: bool = False) -> None:
         self._queue = queue
         self._dry = dry
-        self._kept: dict[str, list[Event]] = {}
+        self._unwritten: dict[str, list[Event]] = {}
 
     def contribution(self, patch: str, *, digest: str = "") -> Contribution:
         """Return how far a patch is on GitHub."""
         events: Sequence[Event] = history.read(self._queue.folder, patch)
-        return state([*events, *self._kept.get(patch, ())], digest=digest) or Contribution()
+        return state([*events, *self._unwritten.get(patch, ())], digest=digest) or Contribution()
 
     def note(self, patch: str, event: Event) -> None:
         """Add an event to the journal of a patch, down to the disk."""
         if self._dry:
-            self._kept.setdefault(patch, []).append(event)
+            self._unwritten.setdefault(patch, []).append(event)
         else:
             history.append(self._queue.folder, patch, event)
 
     def done(self, patch: str, intent: IntentEvent, summary: str, *, url: str = "") -> None:
-        """Note that GitHub has what an intent was about, in the intent's own words.
+        """Note that GitHub has what an intent was about.
 
         The intent is noted by itself, before the request is sent: what lies between the two
         is what a run that was cut off must look for.
@@ -208,26 +203,22 @@ class Book:
         return last.version + ((last.digest, last.base) != (patch.digest, patch.pin))
 
 
-#: Ended, and the upstream does not have it.
-_NOT_KEPT: Final = frozenset({"closed", "reverted"})
-
-
 class MissingBelowError(OpeningError):
     """What a patch depends on has no pull request yet: a person opens that first."""
 
 
 def check_below(
-    queue: Queue, book: Book, name: str, *, rehearsed: Collection[str] = ()
+    queue: Queue, journal: PublicationJournal, name: str, *, rehearsed: Collection[str] = ()
 ) -> dict[str, str]:
     """See that what a patch depends on has its pull request, open or merged."""
-    found: dict[str, str] = {}
-    missing: list[str] = []
+    waits: dict[str, str] = {}
+    missing: dict[str, Contribution] = {}
     for lower in queue.below(name):
-        known = book.contribution(lower)
+        known = journal.contribution(lower)
         if lower in rehearsed:
-            found[lower] = known.reference or f"the pull request of {lower}"
+            waits[lower] = known.reference or f"the pull request of {lower}"
         elif not known.reference:
-            missing.append(lower)
+            missing[lower] = known
         elif known.state in _NOT_KEPT:
             raise OpeningError(
                 f"{name}: it depends on {lower}, whose pull request {known.reference} was"
@@ -235,25 +226,26 @@ def check_below(
                 hint=f"take it up again there, or take {lower} out of depends_on",
             )
         elif not known.ended:
-            found[lower] = known.reference
+            waits[lower] = known.reference
     if missing:
-        handed = [one for one in missing if book.contribution(one).handed_off]
+        handed = [lower for lower, known in missing.items() if known.handed_off]
         look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
         raise MissingBelowError(
             f"{name}: it depends on {', '.join(missing)}, which"
             f" {'has' if len(missing) == 1 else 'have'} no pull request yet{look}",
-            hint=f"open that first: contribbot open-pr {missing[0]}",
+            hint=f"open that first: contribbot open-pr {next(iter(missing))}",
         )
-    return found
+    return waits
 
 
 def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
     """Return what must be merged before a patch can be, as its pull request names it."""
-    known = [(lower, state(history.read(queue.folder, lower))) for lower in queue.below(name)]
+    journal = PublicationJournal(queue)
+    known = {lower: journal.contribution(lower) for lower in queue.below(name)}
     return tuple(
-        one.reference if one and one.reference else f"`{lower}` (no pull request yet)"
-        for lower, one in known
-        if one is None or not one.ended
+        lower.reference or f"`{patch}` (no pull request yet)"
+        for patch, lower in known.items()
+        if not lower.ended
     )
 
 

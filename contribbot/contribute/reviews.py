@@ -1,4 +1,4 @@
-"""What is said about a pull request: threads at lines of it, comments, reviews.
+"""What is said about a pull request: threads at lines of it, comments, reviews; and answers.
 
 All of it was written by anybody. What leaves this module is clean (no control characters,
 terminal escapes or writing directions) and bounded.
@@ -7,17 +7,25 @@ terminal escapes or writing directions) and bounded.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from contribbot.contribute.markdown import shortened
-from contribbot.contribute.model import GITHUB_LIMIT, Remark, ReviewsReport, ThreadCount, ThreadView
-from contribbot.contribute.publication import Book, Contribution, state
+from contribbot.contribute.markdown import line_of, row_of, rows_of
+from contribbot.contribute.model import (
+    GITHUB_LIMIT,
+    Decision,
+    DiscussionCursor,
+    Remark,
+    ReviewsReport,
+    ThreadCount,
+    ThreadView,
+    plain_text,
+)
+from contribbot.contribute.publication import REPLY, Contribution, PublicationJournal, state
 from contribbot.errors import MovedError, UncertainError, UsageError
 from contribbot.files import lock
 from contribbot.github.fields import login_of, text_of, whole
@@ -33,35 +41,37 @@ if TYPE_CHECKING:
 
     from contribbot.github.client import GitHub, ReviewThread
 
-
-#: Characters of a name, of a line, and of a text that are shown; lines of a text and of code.
-NAME: Final = 60
-LINE: Final = 300
-_TEXT: Final = 6000
-_ROWS: Final = 60
+#: Characters of a name; lines of code that a thread shows.
+_NAME: Final = 60
 _CODE: Final = 12
 #: Comments below a pull request, and comments of one thread, that are listed without `--all`.
 _LATEST: Final = 20
+#: New remarks that `follow` shows, the latest; lines and characters of each; reviewers.
+_SHOWN: Final = 10
+_EXCERPT_ROWS: Final = 4
+_EXCERPT: Final = 500
+_NAMED: Final = 10
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_LEFT: Final = "LEFT"
-#: What GitHub calls the verdict of a review, in words.
+#: What GitHub calls the verdict of a review, in words; two decide nothing.
 _VERDICTS: Final = {
     "APPROVED": "approved",
     "CHANGES_REQUESTED": "changes requested",
     "DISMISSED": "dismissed",
     "COMMENTED": "",
 }
+_NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
+#: Bytes of an answer that are read: more than any text that GitHub takes has.
+_BYTES: Final = 4 * GITHUB_LIMIT + 4
+_DIGEST: Final = 16
 
 
 @dataclass(frozen=True)
-class Thread:
-    """A thread of review comments."""
+class CommentThread:
+    """A thread of review comments; whether it is resolved or outdated may not be known."""
 
     root: int
     comments: tuple[PullRequestComment, ...]
-    #: Whether it is resolved; None: not known.
     resolved: bool | None = None
-    #: Whether its lines have changed; None: not known.
     outdated: bool | None = None
 
     @property
@@ -69,149 +79,114 @@ class Thread:
         """Its short id: the number of its first comment in base 36, so that it stays."""
         return short_id(self.root)
 
+    @property
+    def line(self) -> int:
+        """The line that it is about, of the change or of an earlier one."""
+        return self.comments[0].line or self.comments[0].original_line or 0
+
     def answered(self, author: str) -> bool:
         """Return whether the last word is the author's of the pull request."""
-        return same_person(login_of(self.comments[-1].user), author)
+        return _same_person(login_of(self.comments[-1].user), author)
+
+    def view(self, author: str, *, everything: bool) -> ThreadView:
+        """Return it as it is shown."""
+        first = self.comments[0]
+        hunk = text_of(first.diff_hunk).split("\n")
+        # The line that it is about is the hunk's last.
+        code = [*hunk[:1], *hunk[1:][-_CODE:]]
+        return ThreadView(
+            id=self.id,
+            file=line_of(first.path),
+            line=first.line,
+            was=first.original_line,
+            side="base" if first.side == "LEFT" else "change",
+            resolved=self.resolved,
+            outdated=self.outdated,
+            answered=self.answered(author),
+            # The sign of a line stands first, and its indentation stays.
+            code=tuple(f"{line_of(row[:1], 1) or ' '}{row_of(row[1:])}" for row in code if row),
+            comments=tuple(
+                _remark(comment, thread=self.id)
+                for comment in (self.comments if everything else self.comments[-_LATEST:])
+            ),
+        )
 
 
 def short_id(number: int) -> str:
     """Return a number in base 36."""
-    digits = ""
-    while True:
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
-        if number <= 0:
-            return digits
-
-
-def same_person(one: str | None, other: str | None) -> bool:
-    """Return whether two logins are of one account; none is nobody's."""
-    return one is not None and other is not None and one.lower() == other.lower()
-
-
-def line_of(text: str, limit: int = LINE) -> str:
-    """Return foreign text as one clean line of bounded length."""
-    # Cut before it is searched: what cleans must not be given work without end.
-    return shortened(text[: 8 * limit], limit)
-
-
-def rows_of(text: str, *, rows: int = _ROWS, characters: int = _TEXT) -> list[str]:
-    """Return foreign text as clean lines, bounded in number and length."""
-    told = text[:characters]
-    # Not `splitlines`: other line ends than these are no line ends to a terminal.
-    found = [
-        line_of(row.expandtabs(4)) if not row[:1].isspace() else _indented(row)
-        for row in told.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n")
-    ]
-    if len(found) > rows or len(text) > characters:
-        found = [*found[:rows], "… (more on its page)"]
-    return found
-
-
-def _indented(row: str) -> str:
-    wide = row.expandtabs(4)
-    inner = line_of(wide)
-    depth = min(len(wide) - len(wide.lstrip(" ")), 40)
-    return f"{' ' * depth}{inner}" if inner else ""
+    digits = _DIGITS[number % 36]
+    while number := number // 36:
+        digits = _DIGITS[number % 36] + digits
+    return digits
 
 
 def threads_of(
-    comments: Sequence[PullRequestComment], told: Sequence[ReviewThread] | None
-) -> tuple[Thread, ...]:
-    """Put review comments together as threads, oldest first."""
-    above = {one.id: one.in_reply_to_id for one in comments}
+    comments: Sequence[PullRequestComment], resolutions: Sequence[ReviewThread] | None
+) -> tuple[CommentThread, ...]:
+    """Put review comments together as threads, oldest first; what began one may be deleted."""
     by_root: dict[int, list[PullRequestComment]] = {}
-    for one in sorted(comments, key=lambda one: (one.created_at, one.id)):
-        by_root.setdefault(_root(one.id, above), []).append(one)
-    known = {one.first: one for one in told or () if one.first is not None}
-    found = []
-    for root, said in sorted(by_root.items()):
-        state = known.get(root) or known.get(said[0].id)
-        found.append(
-            Thread(
-                root,
-                tuple(said),
-                None if state is None else state.resolved,
-                None if state is None else state.outdated,
-            )
-        )
-    return tuple(found)
+    for comment in sorted(comments, key=lambda comment: (comment.created_at, comment.id)):
+        by_root.setdefault(comment.in_reply_to_id or comment.id, []).append(comment)
+    known = {thread.first: thread for thread in resolutions or ()}
+    threads = []
+    for root, thread in sorted(by_root.items()):
+        said = known.get(root) or known.get(thread[0].id)
+        resolved, outdated = (said.resolved, said.outdated) if said else (None, None)
+        threads.append(CommentThread(root, tuple(thread), resolved, outdated))
+    return tuple(threads)
 
 
-def _root(number: int, above: Mapping[int, int | None]) -> int:
-    """Follow answers up to what began the thread; it may be deleted, or (never seen) a circle."""
-    seen = {number}
-    while (higher := above.get(number)) is not None and higher not in seen:
-        seen.add(higher)
-        number = higher
-    return number
+def _same_person(login: str | None, other: str | None) -> bool:
+    """Return whether two logins are of one account; none is nobody's."""
+    return login is not None and other is not None and login.lower() == other.lower()
 
 
-def remark(
-    said: IssueComment | PullRequestComment,
-    *,
-    rows: int = _ROWS,
-    characters: int = _TEXT,
-    thread: str = "",
+def _name(login: str | None) -> str:
+    return line_of(login, _NAME) if login else "(an account that is gone)"
+
+
+def _place(comment: PullRequestComment) -> str:
+    line = comment.line or comment.original_line
+    return f"{line_of(comment.path)}:{line}" if line else line_of(comment.path)
+
+
+def _text(body: str | None, *, excerpt: bool) -> str:
+    limits = {"rows": _EXCERPT_ROWS, "characters": _EXCERPT} if excerpt else {}
+    return "\n".join(rows_of(text_of(body), **limits))
+
+
+def _remark(
+    comment: IssueComment | PullRequestComment, *, thread: str = "", excerpt: bool = False
 ) -> Remark:
     """Return a comment, clean and bounded; one at a line is of a thread."""
     return Remark(
         kind="thread" if thread else "comment",
-        author=name_of(login_of(said.user)),
-        at=said.created_at,
-        text="\n".join(rows_of(text_of(said.body), rows=rows, characters=characters)),
-        url=line_of(said.html_url),
+        author=_name(login_of(comment.user)),
+        at=comment.created_at,
+        text=_text(comment.body, excerpt=excerpt),
+        url=line_of(comment.html_url),
         thread=thread,
-        place=_place(cast("PullRequestComment", said)) if thread else "",
+        place=_place(cast("PullRequestComment", comment)) if thread else "",
     )
 
 
-def review_remark(said: PullRequestReview, *, rows: int = _ROWS, characters: int = _TEXT) -> Remark:
-    """Return a review, clean and bounded; see `remark`."""
+def _review_remark(review: PullRequestReview, *, excerpt: bool = False) -> Remark:
     return Remark(
         kind="review",
-        author=name_of(login_of(said.user)),
-        at=said.submitted_at,
-        text="\n".join(rows_of(text_of(said.body), rows=rows, characters=characters)),
-        url=line_of(said.html_url),
-        verdict=_VERDICTS.get(said.state, line_of(said.state, NAME).lower()),
+        author=_name(login_of(review.user)),
+        at=review.submitted_at,
+        text=_text(review.body, excerpt=excerpt),
+        url=line_of(review.html_url),
+        verdict=_VERDICTS.get(review.state, line_of(review.state, _NAME).lower()),
     )
 
 
-def name_of(login: str | None) -> str:
-    """Return who somebody is, in one short clean line."""
-    return line_of(login, NAME) if login else "(an account that is gone)"
+def _says_something(review: PullRequestReview) -> bool:
+    return bool(text_of(review.body).strip()) or review.state not in _NO_VERDICT
 
 
-def _place(said: PullRequestComment) -> str:
-    line = said.line or said.original_line
-    return f"{line_of(said.path)}:{line}" if line else line_of(said.path)
-
-
-def view(thread: Thread, author: str, *, everything: bool = False) -> ThreadView:
-    """Return a thread as it is shown."""
-    first = thread.comments[0]
-    said = thread.comments if everything else thread.comments[-_LATEST:]
-    hunk = text_of(first.diff_hunk).split("\n")
-    # The line that it is about is the hunk's last.
-    code = [*hunk[:1], *hunk[1:][-_CODE:]]
-    return ThreadView(
-        id=thread.id,
-        file=line_of(first.path),
-        line=first.line,
-        was=first.original_line,
-        side="base" if first.side == _LEFT else "change",
-        resolved=thread.resolved,
-        outdated=thread.outdated,
-        answered=thread.answered(author),
-        code=tuple(_code(row) for row in code if row),
-        comments=tuple(remark(one, thread=thread.id) for one in said),
-    )
-
-
-def _code(row: str) -> str:
-    """Return a line of a diff: its sign stands first, and its indentation stays."""
-    return f"{line_of(row[:1], 1) or ' '}{_indented(row[1 : 8 * LINE])}"
+def _when(remark: Remark) -> float:
+    return remark.at.timestamp() if remark.at else 0.0
 
 
 def reviews(
@@ -219,180 +194,111 @@ def reviews(
 ) -> ReviewsReport:
     """Read what is said about a pull request."""
     pull = github.pull(repository, number).complete()
-    told = github.review_threads(repository, number)
-    found = threads_of(whole(pull.get_review_comments()), told)
-    shown = [one for one in found if everything or not one.resolved]
-    shown.sort(key=lambda one: (one.comments[0].path, _line(one), one.root))
-    said = [
-        *(remark(one) for one in whole(pull.get_issue_comments())),
-        *(
-            review_remark(one)
-            for one in pull.get_reviews()
-            if text_of(one.body).strip() or _VERDICTS.get(one.state, "x")
-        ),
-    ]
-    said.sort(key=lambda one: (one.at is None, one.at.timestamp() if one.at else 0.0))
-    latest = said if everything else said[-_LATEST:]
+    resolutions = github.review_threads(repository, number)
+    threads = threads_of(whole(pull.get_review_comments()), resolutions)
+    shown = [thread for thread in threads if everything or not thread.resolved]
+    shown.sort(key=lambda thread: (thread.comments[0].path, thread.line, thread.root))
+    remarks = [_remark(comment) for comment in whole(pull.get_issue_comments())]
+    remarks += [_review_remark(review) for review in pull.get_reviews() if _says_something(review)]
+    remarks.sort(key=lambda remark: (remark.at is None, _when(remark)))
+    latest = remarks if everything else remarks[-_LATEST:]
+    author = login_of(pull.user) or ""
     return ReviewsReport(
         patch=patch,
         reference=f"{repository}#{number}",
         url=line_of(pull.html_url),
-        known=told is not None,
-        threads=tuple(view(one, login_of(pull.user) or "", everything=everything) for one in shown),
-        hidden=len(found) - len(shown),
+        known=resolutions is not None,
+        threads=tuple(thread.view(author, everything=everything) for thread in shown),
+        hidden=len(threads) - len(shown),
         comments=tuple(latest),
-        earlier=len(said) - len(latest),
+        earlier=len(remarks) - len(latest),
     )
 
 
-def _line(thread: Thread) -> int:
-    first = thread.comments[0]
-    return first.line or first.original_line or 0
-
-
-def some_ids(threads: Sequence[Thread], limit: int = 12) -> str:
-    """Return the ids of threads with their places, for a message."""
-    parts = [f"{one.id} ({_place(one.comments[0])})" for one in itertools.islice(threads, limit)]
-    rest = len(threads) - len(parts)
-    return ", ".join([*parts, *([f"and {rest} more"] if rest > 0 else [])])
-
-
-#: New remarks that are shown, the latest, and how much of each.
-_SHOWN: Final = 10
-_EXCERPT_ROWS: Final = 4
-_CHARACTERS: Final = 500
-#: Reviewers that are named.
-_NAMED: Final = 10
-#: What a review is called that decides nothing.
-_NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
-
-Decision = Literal["approved", "changes requested", "none"]
-
-
 @dataclass(frozen=True)
-class Talk:
-    """How far the talk is known."""
+class Discussion:
+    """What `follow` heard: how far it is known now, and what is new."""
 
-    until: datetime | None = None
-    #: What was seen: its id, and when it was last changed.
-    seen: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What was heard."""
-
-    talk: Talk
+    cursor: DiscussionCursor
     threads: ThreadCount
-    reviews: tuple[PullRequestReview, ...]
+    decision: Decision
+    by: tuple[str, ...]
     new: tuple[Remark, ...]
     more: int
 
 
-@dataclass(frozen=True)
-class _Said:
-    """What GitHub gives of a pull request's talk; of the comments only the latest."""
-
-    reviews: Sequence[PullRequestReview]
-    lines: Sequence[PullRequestComment]
-    #: The comments below it, from the time up to which the talk is known.
-    comments: Sequence[IssueComment]
-
-    @property
-    def seen(self) -> dict[str, str]:
-        """When each was last changed, by its id; of a review what it says."""
-        return {
-            **{f"c{one.id}": _time(one) for one in self.comments},
-            **{f"l{one.id}": _time(one) for one in self.lines},
-            **{f"r{one.id}": one.state for one in self.reviews},
-        }
-
-
-def listen(
+def poll_discussion(
     github: GitHub,
     repository: str,
     pull: PullRequest,
-    talk: Talk,
-    told: Sequence[ReviewThread] | None,
-) -> Heard:
-    """Ask what was said.
+    cursor: DiscussionCursor,
+    resolutions: Sequence[ReviewThread] | None,
+) -> Discussion:
+    """Ask what was said since.
 
     Comments are asked for from the time up to which they are known; what comes again
     because that second is asked for too is passed over.
     """
-    author = login_of(pull.user) or ""
-    issue = github.issue(repository, pull.number)
-    listed = issue.get_comments(talk.until) if talk.until else issue.get_comments()
-    said = _Said(
-        reviews=tuple(pull.get_reviews()),
-        lines=whole(pull.get_review_comments()),
-        comments=whole(listed),
-    )
-    threads = threads_of(said.lines, told)
-    new = _new(said, threads, talk, author)
-    return Heard(
-        talk=_known_now(said, talk),
-        threads=count(threads, author, known=told is not None),
-        reviews=tuple(said.reviews),
+    issue, author = github.issue(repository, pull.number), login_of(pull.user) or ""
+    comments = whole(issue.get_comments(cursor.until) if cursor.until else issue.get_comments())
+    lines, judged = whole(pull.get_review_comments()), tuple(pull.get_reviews())
+    threads = threads_of(lines, resolutions)
+    thread_of = {comment.id: thread.id for thread in threads for comment in thread.comments}
+    # When each was last changed; of a review what it says.
+    times = {f"c{comment.id}": comment.updated_at.isoformat() for comment in comments}
+    others = {f"l{comment.id}": comment.updated_at.isoformat() for comment in lines}
+    others |= {f"r{review.id}": review.state for review in judged}
+    seen = cursor.seen
+
+    def news(key: str, who: str | None) -> bool:
+        return seen.get(key) != (times | others)[key] and not _same_person(who, author)
+
+    def fresh() -> Iterator[Remark]:
+        for comment in comments:
+            if news(f"c{comment.id}", login_of(comment.user)):
+                # Of these only the last second's are kept: an older one came in its time.
+                before = cursor.until is not None and comment.created_at <= cursor.until
+                yield _excerpt(comment, before=before)
+        for line in lines:
+            if news(f"l{line.id}", login_of(line.user)):
+                yield _excerpt(line, before=f"l{line.id}" in seen, thread=thread_of[line.id])
+        for review in judged:
+            if news(f"r{review.id}", login_of(review.user)) and _says_something(review):
+                changed = {"changed": f"r{review.id}" in seen}
+                yield _review_remark(review, excerpt=True).model_copy(update=changed)
+
+    new = sorted(fresh(), key=_when)
+    known = [*(comment.updated_at for comment in comments), *filter(None, [cursor.until])]
+    until: datetime | None = max(known, default=None)
+    last = until.isoformat() if until else ""
+    kept = {
+        key: at for key, at in (seen | times).items() if key.startswith("c") and at == last
+    }  # those of the last second come again
+    decided, by = _decision(judged, author)
+    return Discussion(
+        cursor=DiscussionCursor(until=until, seen=kept | others),
+        threads=count_threads(threads, author, known=resolutions is not None),
+        decision=decided,
+        by=by,
         new=tuple(new[-_SHOWN:]),
         more=max(0, len(new) - _SHOWN),
     )
 
 
-def _new(said: _Said, threads: Sequence[Thread], talk: Talk, author: str) -> list[Remark]:
-    """Return what others said, or changed, since the talk was known; the latest last."""
-    ids = {one.id: thread.id for thread in threads for one in thread.comments}
-    now = said.seen
-
-    def news(key: str, who: str | None) -> bool:
-        return talk.seen.get(key) != now[key] and not same_person(who, author)
-
-    def told(one: IssueComment | PullRequestComment, *, before: bool, thread: str = "") -> Remark:
-        shown = remark(one, rows=_EXCERPT_ROWS, characters=_CHARACTERS, thread=thread)
-        changed = before and one.updated_at > one.created_at
-        return shown.model_copy(update={"changed": True, "at": one.updated_at} if changed else {})
-
-    new = [
-        # Of those below it only the last second's are kept: an older one came in its time.
-        told(one, before=talk.until is not None and one.created_at <= talk.until)
-        for one in said.comments
-        if news(f"c{one.id}", login_of(one.user))
-    ]
-    new += [
-        told(one, before=f"l{one.id}" in talk.seen, thread=ids.get(one.id, ""))
-        for one in said.lines
-        if news(f"l{one.id}", login_of(one.user))
-    ]
-    new += [
-        review_remark(one, rows=_EXCERPT_ROWS, characters=_CHARACTERS).model_copy(
-            update={"changed": f"r{one.id}" in talk.seen}
-        )
-        for one in said.reviews
-        if news(f"r{one.id}", login_of(one.user))
-        and (text_of(one.body).strip() or one.state not in _NO_VERDICT)
-    ]
-    new.sort(key=lambda one: one.at.timestamp() if one.at else 0.0)
-    return new
+def _excerpt(
+    comment: IssueComment | PullRequestComment, *, before: bool, thread: str = ""
+) -> Remark:
+    """Return a comment as news; one that was known before is told as changed."""
+    remark = _remark(comment, thread=thread, excerpt=True)
+    if before and comment.updated_at > comment.created_at:
+        return remark.model_copy(update={"changed": True, "at": comment.updated_at})
+    return remark
 
 
-def _known_now(said: _Said, talk: Talk) -> Talk:
-    """Return how far the talk is known: of comments only those of the last second come again."""
-    times = [one.updated_at for one in said.comments]
-    until = max([*times, *([talk.until] if talk.until else [])], default=None)
-    last = until.isoformat() if until else ""
-    kept = {key: at for key, at in talk.seen.items() if key[:1] == "c" and at == last}
-    now = {key: at for key, at in said.seen.items() if key[:1] != "c" or at == last}
-    return Talk(until, kept | now)
-
-
-def _time(comment: IssueComment | PullRequestComment) -> str:
-    return comment.updated_at.isoformat()
-
-
-def count(threads: Sequence[Thread], author: str, *, known: bool) -> ThreadCount:
+def count_threads(threads: Sequence[CommentThread], author: str, *, known: bool) -> ThreadCount:
     """Count threads."""
-    left = [one for one in threads if not one.resolved]
-    answered = sum(one.answered(author) for one in left)
+    left = [thread for thread in threads if not thread.resolved]
+    answered = sum(thread.answered(author) for thread in left)
     return ThreadCount(
         open=len(left) - answered,
         answered=answered,
@@ -401,57 +307,44 @@ def count(threads: Sequence[Thread], author: str, *, known: bool) -> ThreadCount
     )
 
 
-def counted(pull: PullRequest, told: Sequence[ReviewThread]) -> ThreadCount:
-    """Ask which threads there are, and nothing else."""
-    threads = threads_of(whole(pull.get_review_comments()), told)
-    return count(threads, login_of(pull.user) or "", known=True)
-
-
-def decision(reviews: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
+def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
     """Say what the reviewers decided: of each the last word that is one.
 
     Whether their word counts for the upstream is not known: anybody may approve.
     """
     last: dict[str, str] = {}
-    for one in reviews:
-        who = login_of(one.user)
-        if not same_person(who, author) and one.state not in _NO_VERDICT:
-            last[name_of(who)] = one.state
-    against = [name for name, state in last.items() if state == "CHANGES_REQUESTED"]
-    if against:
-        return "changes requested", tuple(against[:_NAMED])
-    favour = [name for name, state in last.items() if state == "APPROVED"]
-    return ("approved", tuple(favour[:_NAMED])) if favour else ("none", ())
-
-
-#: The kind of write (`IntentEvent.what`).
-REPLY: Final = "reply"
-_DIGEST: Final = 16
-#: Bytes that are read: more than any text that GitHub takes has.
-_BYTES: Final = 4 * GITHUB_LIMIT + 4
+    for review in judged:
+        who = login_of(review.user)
+        if not _same_person(who, author) and review.state not in _NO_VERDICT:
+            last[_name(who)] = review.state
+    decisions: tuple[tuple[str, Decision], ...] = (
+        ("CHANGES_REQUESTED", "changes requested"),
+        ("APPROVED", "approved"),
+    )
+    for verdict, decision in decisions:
+        if names := [name for name, word in last.items() if word == verdict]:
+            return decision, tuple(names[:_NAMED])
+    return "none", ()
 
 
 @dataclass(frozen=True)
 class Replied:
-    """What was done."""
+    """What was done; `posted`: now, else it was there already."""
 
     thread: str
     url: str
-    #: Whether it was posted now; else it was there already.
     posted: bool
 
 
 def contribution_of(queue: Queue, name: str) -> Contribution:
     """Return how far a patch is on GitHub, which must be a pull request."""
     known = state(history.read(queue.folder, name))
-    if known is None or not known.reference:
-        waits = known is not None and known.handed_off
-        hint = "a person was to open it: contribbot follow" if waits else "open it first"
-        raise UsageError(
-            f"{name}: no pull request of it is known",
-            hint=hint if waits else f"{hint}: contribbot open-pr {name}",
-        )
-    return known
+    if known is not None and known.reference:
+        return known
+    hint = f"open it first: contribbot open-pr {name}"
+    if known is not None and known.handed_off:
+        hint = "a person was to open it: contribbot follow"
+    raise UsageError(f"{name}: no pull request of it is known", hint=hint)
 
 
 def read_text(file: Path) -> str:
@@ -459,8 +352,8 @@ def read_text(file: Path) -> str:
     try:
         if str(file) == "-":
             return text_from(sys.stdin.buffer.read(_BYTES), "standard input")
-        with file.open("rb") as opened:
-            return text_from(opened.read(_BYTES), str(file))
+        with file.open("rb") as stream:
+            return text_from(stream.read(_BYTES), str(file))
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror or error}", hint="name the file that holds your answer"
@@ -480,10 +373,10 @@ def text_from(content: bytes, place: str) -> str:
         raise UsageError(
             f"{place}: not UTF-8 at byte {error.start}", hint="save it as UTF-8"
         ) from None
-    if not text.strip():
-        raise UsageError(f"{place}: nothing is written there", hint="write the answer into it")
     if len(text) > GITHUB_LIMIT:
         raise too_long
+    if not text.strip():
+        raise UsageError(f"{place}: nothing is written there", hint="write the answer into it")
     odd = next((char for char in text if ord(char) < ord(" ") and char not in "\n\t\r"), None)
     if odd is not None:
         raise UsageError(
@@ -499,97 +392,86 @@ def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Re
         return _reply(queue, github, name, thread, text)
 
 
-def _reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Replied:
+def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -> Replied:
     known = contribution_of(queue, name)
-    repository = known.reference.partition("#")[0]
-    meant = _meant(github, repository, known, name, thread)
-    me = github.me
-    book, said = Book(queue), f"answered in {known.reference}"
-    stem = f"{known.reference} {thread} {_digest(text)} after "
-    begun = [one for one in known.open if one.what == REPLY and one.key.startswith(stem)]
-    for one in begun:
+    thread = _thread_of(github, known, name, thread_id)
+    me, journal, summary = github.me, PublicationJournal(queue), f"answered in {known.reference}"
+    digest = hashlib.sha256(plain_text(text).encode()).hexdigest()[:_DIGEST]
+    stem = f"{known.reference} {thread_id} {digest} after "
+    begun = [i for i in known.open if i.what == REPLY and i.key.startswith(stem)]
+    for intent in begun:
         # A crash came between: it may be there.
-        there = _ours(meant, text, me, after=int(one.key.removeprefix(stem)))
-        if there is not None:
-            book.done(name, one, said, url=line_of(there.html_url))
-            return Replied(thread, line_of(there.html_url), posted=False)
-    last = meant.comments[-1]
+        ours = _ours(thread, text, me, after=int(intent.key.removeprefix(stem)))
+        if ours is not None:
+            journal.done(name, intent, summary, url=line_of(ours.html_url))
+            return Replied(thread_id, line_of(ours.html_url), posted=False)
+    last = thread.comments[-1]
     if _says(last, text, me):
-        return Replied(thread, line_of(last.html_url), posted=False)
-    _refuse_headless(known, meant)
+        return Replied(thread_id, line_of(last.html_url), posted=False)
+    if all(comment.id != thread.root for comment in thread.comments):
+        raise UsageError(
+            f"{known.reference}: thread {thread.id}: the comment that began it is gone, and"
+            " GitHub takes answers to that one alone",
+            hint=f"answer on its page: {line_of(last.html_url)}",
+        )
     intent = IntentEvent(
         time=history.now(),
-        summary=f"about to answer in thread {thread} of {known.reference}",
+        summary=f"about to answer in thread {thread_id} of {known.reference}",
         what=REPLY,
-        key=begun[-1].key if begun else f"{stem}{max(one.id for one in meant.comments)}",
+        key=begun[-1].key if begun else f"{stem}{max(c.id for c in thread.comments)}",
         reference=known.reference,
     )
     if not begun:
-        book.note(name, intent)
+        journal.note(name, intent)
     try:
-        posted = _post(github, repository, known.number, meant.root, text)
+        posted = _post(github, known, thread.root, text)
     except UncertainError:
-        again = _meant(github, repository, known, name, thread)
-        found = _ours(again, text, me, after=int(intent.key.removeprefix(stem)))
-        if found is None:
+        again = _thread_of(github, known, name, thread_id)
+        ours = _ours(again, text, me, after=int(intent.key.removeprefix(stem)))
+        if ours is None:
             raise
-        posted = found
+        posted = ours
     url = line_of(posted.html_url)
-    book.done(name, intent, said, url=url)
-    return Replied(thread, url, posted=True)
+    journal.done(name, intent, summary, url=url)
+    return Replied(thread_id, url, posted=True)
 
 
-def _post(github: GitHub, repository: str, number: int, root: int, text: str) -> PullRequestComment:
+def _post(github: GitHub, known: Contribution, root: int, text: str) -> PullRequestComment:
     """Post an answer; where the upstream was renamed, under the name that it has now.
 
     A write follows no redirect: nothing was posted, and it may be sent again.
     """
     try:
-        return github.pull(repository, number).create_review_comment_reply(root, text)
+        return github.pull(known.repository, known.number).create_review_comment_reply(root, text)
     except MovedError:
-        now = github.repository(repository).complete().full_name
-    return github.pull(now, number).create_review_comment_reply(root, text)
+        now = github.repository(known.repository).complete().full_name
+    return github.pull(now, known.number).create_review_comment_reply(root, text)
 
 
-def _meant(github: GitHub, repository: str, known: Contribution, name: str, thread: str) -> Thread:
+def _thread_of(github: GitHub, known: Contribution, name: str, thread_id: str) -> CommentThread:
     """Return the thread that a person means."""
-    found = threads_of(whole(github.pull(repository, known.number).get_review_comments()), None)
-    for one in found:
-        if one.id == thread:
-            return one
-    there = some_ids(found)
+    pull = github.pull(known.repository, known.number)
+    threads = threads_of(whole(pull.get_review_comments()), None)
+    by_id = {thread.id: thread for thread in threads}
+    if thread_id in by_id:
+        return by_id[thread_id]
+    listed = [f"{id_} ({_place(thread.comments[0])})" for id_, thread in by_id.items()]
+    if len(listed) > _CODE:
+        listed[_CODE:] = [f"and {len(listed) - _CODE} more"]
     raise UsageError(
-        f"{known.reference}: no thread {line_of(thread, 40)}",
-        hint=f"it has {there}; see contribbot reviews {name} --all"
-        if there
+        f"{known.reference}: no thread {line_of(thread_id, 40)}",
+        hint=f"it has {', '.join(listed)}; see contribbot reviews {name} --all"
+        if listed
         else "nobody has begun one; comments below the pull request are answered on its page",
     )
 
 
-def _refuse_headless(known: Contribution, thread: Thread) -> None:
-    """Refuse a thread whose first comment was deleted: answers go to that comment."""
-    if all(one.id != thread.root for one in thread.comments):
-        raise UsageError(
-            f"{known.reference}: thread {thread.id}: the comment that began it is gone, and"
-            " GitHub takes answers to that one alone",
-            hint=f"answer on its page: {line_of(thread.comments[-1].html_url)}",
-        )
-
-
-def _ours(thread: Thread, text: str, me: str, *, after: int) -> PullRequestComment | None:
+def _ours(thread: CommentThread, text: str, me: str, *, after: int) -> PullRequestComment | None:
     """Return our reply with that text behind a comment, if it is there."""
-    later: Sequence[PullRequestComment] = [one for one in thread.comments if one.id > after]
-    return next((one for one in later if _says(one, text, me)), None)
+    later = (comment for comment in thread.comments if comment.id > after)
+    return next((comment for comment in later if _says(comment, text, me)), None)
 
 
 def _says(comment: PullRequestComment, text: str, me: str) -> bool:
-    return same_person(login_of(comment.user), me) and _plain(text_of(comment.body)) == _plain(text)
-
-
-def _plain(text: str) -> str:
-    """Return a text as it survives the way to GitHub and back."""
-    return "\n".join(row.rstrip() for row in text.replace("\r\n", "\n").strip().split("\n"))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(_plain(text).encode()).hexdigest()[:_DIGEST]
+    same = plain_text(text_of(comment.body)) == plain_text(text)
+    return same and _same_person(login_of(comment.user), me)

@@ -9,52 +9,34 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError
-from contribbot.git.patch_format import (
-    AGAIN,
-    Mail,
-    named_paths,
-    parse,
-    plain_path,
-    read_mail,
-    unquote,
-)
-from contribbot.git.repository import (
-    FOLDER,
-    GONE,
-    NOTHING,
-    NewCommit,
-    Store,
-    find,
-    git_environment,
-    write_commits,
-)
+from contribbot.git.patch_format import AGAIN, Mail, parse, plain_path, raw_rows, read_mail, unquote
+from contribbot.git.repository import NewCommit, Store, find, write_commits
 from contribbot.model.lifecycle import Side
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
     from git import Blob, Submodule, Tree
-    from unidiff.patch import Hunk, PatchedFile
+    from unidiff.patch import Hunk
 
 _COMMITTER: Final = b"contribbot <contribbot@localhost>"
 #: git format-patch writes three lines of context; fewer is a guess that must be said.
 _CONTEXTS: Final = (3, 2, 1)
-_PATCH: Final = re.compile(
-    r"^(?:Checking|Applying) patch (?:.* => )?(?P<path>.*?)(?: with \d+ rejects?)?\.\.\.$"
-)
-_REJECTED: Final = re.compile(r"^Rejected hunk #(?P<hunk>\d+)\.$")
+_PATCH: Final = re.compile(r"^(?:Checking|Applying) patch (?:.* => )?(?P<path>.*?)\.\.\.$")
 _OFFSET: Final = re.compile(
-    r"^Hunk #(?P<hunk>\d+) succeeded at (?P<line>\d+) \(offset (?P<offset>-?\d+) lines?\)\.$"
+    r"^Hunk #\d+ succeeded at (?P<line>\d+) \(offset (?P<offset>-?\d+) lines?\)\.$"
 )
 _FUZZ: Final = re.compile(
     r"^Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)$"
 )
+#: What git says of a file in place of a folder that keeps files.
+_IN_THE_WAY: Final = "unable to add cache entry"
 
 
 @dataclass(frozen=True)
@@ -79,24 +61,15 @@ class Conflict:
 
     @property
     def headline(self) -> str:
-        """Say which hunk of which file against which pin, in one line."""
+        """Which hunk of which file against which pin, in one line."""
         what = f"hunk {self.hunk} of {self.path}" if self.hunk else self.path
         return f"{self.patch_file}: {what} does not apply to {self.pin}: {self.why}"
 
     @property
     def side(self) -> Side:
         """The conflict as reports have it."""
-        return Side(
-            headline=self.headline,
-            patch_file=self.patch_file,
-            path=self.path,
-            hunk=self.hunk,
-            why=self.why,
-            line=self.line,
-            expected=self.expected,
-            found=self.found,
-            wanted=self.wanted,
-        )
+        facts = {name: getattr(self, name) for name in Side.model_fields}
+        return Side.model_validate(facts)
 
 
 @dataclass(frozen=True)
@@ -113,10 +86,9 @@ class Adjustment:
 
     @property
     def phrase(self) -> str:
-        """Say it in one phrase."""
-        if self.fuzz:
-            return f"{self.path}:{self.line} with fuzz {self.fuzz}"
-        return f"{self.path}:{self.line} at offset {self.offset:+d}"
+        """The adjustment in one phrase."""
+        how = f"with fuzz {self.fuzz}" if self.fuzz else f"at offset {self.offset:+d}"
+        return f"{self.path}:{self.line} {how}"
 
 
 @dataclass(frozen=True)
@@ -147,36 +119,20 @@ class Series:
         return self.applied[-1].commit if self.applied else self.base
 
 
-#: What git says of a file in place of a folder that keeps files.
-_IN_THE_WAY: Final = "unable to add cache entry"
-#: How many paths go into one command.
-_ARGUMENTS: Final = 4000
 #: Mode and blob of a path; a path that is not there has the mode `000000`.
 Entry = tuple[str, str]
 
 
 class Index:
-    """A private index that has of a commit what diffs can touch, however large its tree is."""
+    """A private index, which starts as a commit's tree."""
 
-    def __init__(self, store: Store, commit: str, paths: Collection[str], file: Path) -> None:
+    def __init__(self, store: Store, commit: str, file: Path) -> None:
         self._store = store
+        self._commit = commit
         self._env = {"GIT_INDEX_FILE": str(file)}
-        # A file where a folder must be is in the way, and must be there to be so.
-        above = {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"."}
-        self._entries: dict[str, Entry] = {}
-        # All that is in a folder that a file may replace; git lists a folder or what is in it.
-        folders = sorted(above & set(paths))
-        for path, mode, blob in self._listed(commit, sorted({*paths, *above})):
-            if mode == FOLDER:
-                folders += [path] if path in paths else []
-            else:
-                self._entries[path] = (mode, blob)
-        for path, mode, blob in self._listed(commit, folders, "-r"):
-            self._entries[path] = (mode, blob)
-        rows = [f"{mode} {blob}\t{path}\0" for path, (mode, blob) in self._entries.items()]
-        stdin = "".join(rows).encode("utf-8", "surrogateescape")
-        file.unlink(missing_ok=True)
-        store.git("update-index", "-z", "--index-info", stdin=stdin, env=self._env)
+        self._base: dict[str, Entry] = {}
+        self._changed: dict[str, Entry] = {}
+        store.git("read-tree", commit, env=self._env)
 
     def apply(self, diff: bytes, *options: str) -> process.Completed:
         """Apply a diff; the index stays as it is when it does not fit."""
@@ -187,27 +143,18 @@ class Index:
 
     def changes(self) -> dict[str, Entry]:
         """Return the entries of the paths that have changed since the last call."""
-        said = self._store.git("ls-files", "--stage", "-z", env=self._env).stdout
-        now: dict[str, Entry] = {}
-        for row in said.decode("utf-8", "surrogateescape").split("\0")[:-1]:
-            head, _, path = row.partition("\t")
-            mode, blob, _ = head.split(" ")
-            now[path] = (mode, blob)
-        before, self._entries = self._entries, now
-        gone = dict.fromkeys(before.keys() - now.keys(), (GONE, NOTHING))
-        return gone | {path: entry for path, entry in now.items() if before.get(path) != entry}
-
-    def _listed(
-        self, commit: str, paths: Sequence[str], *options: str
-    ) -> Iterator[tuple[str, str, str]]:
-        """Yield path, mode and id of what a commit has at some paths."""
-        for start in range(0, len(paths), _ARGUMENTS):
-            some = paths[start : start + _ARGUMENTS]
-            said = self._store.git("ls-tree", "-z", *options, commit, "--", *some).stdout
-            for row in said.decode("utf-8", "surrogateescape").split("\0")[:-1]:
-                head, _, path = row.partition("\t")
-                mode, _, blob = head.split(" ")
-                yield path, mode, blob
+        before, self._changed = self._changed, {}
+        raw = self._store.git(
+            "diff-index", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", self._commit,
+            env=self._env,
+        ).stdout  # fmt: skip
+        for head, path in raw_rows(raw):
+            old_mode, mode, old_blob, blob, _ = head.split(" ")
+            self._base[path] = (old_mode, old_blob)
+            self._changed[path] = (mode, blob)
+        # What changed and is as in the commit again is no longer listed.
+        now = {path: self._changed.get(path, self._base[path]) for path in before} | self._changed
+        return {path: entry for path, entry in now.items() if before.get(path) != entry}
 
 
 @dataclass(frozen=True)
@@ -238,21 +185,20 @@ def apply_series(
             unreadable = error
             break
     with tempfile.TemporaryDirectory(dir=scratch) as name:
-        folder = Path(name)
-        paths = {path for mail in mails for path in named_paths(mail.diff)}
-        index = Index(store, base, paths, folder / "index")
+        index = Index(store, base, Path(name) / "index")
         fitted: list[_Fitted] = []
+        reason = ""
         for group in _groups(mails):
-            done = _apply(index, group)
+            done, reason = _apply(index, group)
             fitted += done
-            if len(done) < len(group):
+            if reason:
                 break
         applied = _commit(store, base, fitted)
-        conflicts: tuple[Conflict, ...] = ()
-        if len(fitted) < len(mails):
-            tip = applied[-1].commit if applied else base
-            conflicts = _explain(store, tip, mails[len(fitted)], pin=pin, trial=folder / "trial")
-    if unreadable is not None and not conflicts:
+    conflicts: tuple[Conflict, ...] = ()
+    if reason:
+        tip = applied[-1].commit if applied else base
+        conflicts = _explain(store, tip, mails[len(fitted)], reason, pin=pin)
+    elif unreadable is not None:
         raise unreadable
     return Series(base, tuple(applied), conflicts)
 
@@ -267,37 +213,41 @@ def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
     known: set[str] = set()
     above: set[str] = set()
     for mail in mails:
-        paths = named_paths(mail.diff)
-        folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
-        if group and (known & paths or known & folders or above & paths):
+        named = mail.paths
+        folders = {str(folder) for path in named for folder in PurePosixPath(path).parents}
+        if group and (known & named or known & folders or above & named):
             yield group
             group, known, above = [], set(), set()
         group.append(mail)
-        known |= paths
+        known |= named
         above |= folders
     if group:
         yield group
 
 
-def _apply(index: Index, mails: Sequence[Mail]) -> list[_Fitted]:
-    """Apply patches that share no path, up to the first that does not fit."""
+def _apply(index: Index, mails: Sequence[Mail]) -> tuple[list[_Fitted], str]:
+    """Apply patches that share no path; return those that fit, and why the next one does not."""
     diff = b"".join(mail.diff for mail in mails)
+    words = ""
     for context in _CONTEXTS[: 1 if len(mails) > 1 else None]:
         done = index.apply(diff, f"-C{context}")
-        said = done.stderr.decode("utf-8", "replace")
+        words = done.stderr.decode("utf-8", "replace")
         if done.returncode == 0:
-            return _share_out(mails, index.changes(), _adjustments(said))
+            return _share_out(mails, index.changes(), _adjustments(words)), ""
         # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
-        fits_not = done.returncode == 1 or _IN_THE_WAY in said
-        if len(mails) == 1 and (not fits_not or "corrupt patch" in said):
-            raise QueueError(f"{mails[0].file}: {said.strip().splitlines()[-1]}", hint=AGAIN)
+        fits_not = done.returncode == 1 or _IN_THE_WAY in words
+        if len(mails) == 1 and (not fits_not or "corrupt patch" in words):
+            raise QueueError(f"{mails[0].file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
+    if len(mails) == 1:
+        errors = [row for row in words.splitlines() if row.startswith("error: ")]
+        return [], errors[0].removeprefix("error: ") if errors else "git gives no reason"
     fitted: list[_Fitted] = []
-    for mail in mails if len(mails) > 1 else ():
-        alone = _apply(index, [mail])
-        if not alone:
+    for mail in mails:
+        alone, words = _apply(index, [mail])
+        if words:
             break
         fitted += alone
-    return fitted
+    return fitted, words
 
 
 def _share_out(
@@ -306,31 +256,31 @@ def _share_out(
     """Give each patch the entries of the paths that it names."""
     fitted: list[_Fitted] = []
     for mail in mails:
-        paths = named_paths(mail.diff) if len(mails) > 1 else entries
-        own = {path: entry for path, entry in entries.items() if path in paths}
+        named = mail.paths if len(mails) > 1 else entries.keys()
+        own = {path: entry for path, entry in entries.items() if path in named}
         if not own:
             raise QueueError(f"{mail.file}: it changes nothing", hint=AGAIN)
-        allowed = tuple(one for one in adjustments if len(mails) == 1 or one.path in paths)
+        allowed = tuple(item for item in adjustments if len(mails) == 1 or item.path in named)
         fitted.append(_Fitted(mail, own, allowed))
     return fitted
 
 
-def _adjustments(said: str) -> list[Adjustment]:
+def _adjustments(words: str) -> list[Adjustment]:
     """Read what `git apply --verbose` says that it allowed for."""
-    found: list[Adjustment] = []
+    allowed: list[Adjustment] = []
     path = ""
-    for row in said.splitlines():
+    for row in words.splitlines():
         if patch := _PATCH.match(row):
             path = unquote(patch["path"].encode()).decode("utf-8", "surrogateescape")
         elif offset := _OFFSET.match(row):
-            found.append(Adjustment(path, int(offset["line"]), int(offset["offset"]), 0))
+            allowed.append(Adjustment(path, int(offset["line"]), int(offset["offset"]), 0))
         elif fuzz := _FUZZ.match(row):
             ignored = max(_CONTEXTS) - min(int(fuzz["before"]), int(fuzz["after"]))
             # The offset that git gives just before is that of the shortened hunk: no news.
-            if found and (found[-1].path, found[-1].line) == (path, int(fuzz["line"])):
-                found.pop()
-            found.append(Adjustment(path, int(fuzz["line"]), 0, ignored))
-    return found
+            if allowed and (allowed[-1].path, allowed[-1].line) == (path, int(fuzz["line"])):
+                allowed.pop()
+            allowed.append(Adjustment(path, int(fuzz["line"]), 0, ignored))
+    return allowed
 
 
 def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]:
@@ -338,107 +288,94 @@ def _commit(store: Store, base: str, fitted: Sequence[_Fitted]) -> list[Applied]
     commits = [
         NewCommit(
             "" if number else base,
-            b"%s %s" % (one.mail.author, one.mail.date.encode()),
-            b"%s %s" % (_COMMITTER, one.mail.date.encode()),
-            one.mail.message.encode(),
+            b"%s %s" % (patch.mail.author, patch.mail.date.encode()),
+            b"%s %s" % (_COMMITTER, patch.mail.date.encode()),
+            patch.mail.message.encode(),
             after=number - 1,
-            entries=one.entries,
+            entries=patch.entries,
         )
-        for number, one in enumerate(fitted)
+        for number, patch in enumerate(fitted)
     ]
     try:
         # Dates as mails have them, read by the code that reads them for `git am`.
         written = write_commits(store, commits, dates="rfc2822")
     except CommandError as error:
         # The date of a patch: all else is contribbot's own.
-        undated = next((one.mail for one in fitted if f'"{one.mail.date}"' in error.stderr), None)
-        if undated is None:
-            raise
-        raise QueueError(
-            f"{undated.file}: invalid date format: {undated.date}", hint=AGAIN
-        ) from error
+        for mail in (patch.mail for patch in fitted):
+            if f'"{mail.date}"' in error.stderr:
+                raise QueueError(
+                    f"{mail.file}: invalid date format: {mail.date}", hint=AGAIN
+                ) from error
+        raise
     return [
-        Applied(one.mail.file, one.mail.subject, one.mail.message, commit, tree, one.adjustments)
-        for one, (commit, tree) in zip(fitted, written, strict=True)
+        Applied(mail.file, mail.subject, mail.message, commit, tree, patch.adjustments)
+        for patch, (commit, tree) in zip(fitted, written, strict=True)
+        for mail in (patch.mail,)
     ]
 
 
 def _explain(
-    store: Store, commit: str, mail: Mail, *, pin: str, trial: Path
+    store: Store, commit: str, mail: Mail, reason: str, *, pin: str
 ) -> tuple[Conflict, ...]:
     """Find every hunk of a patch that does not fit a commit."""
     try:
         parts = list(parse(mail.file, mail.diff))
     except QueueError:
         # git could read it, or would have said so: some names are too odd for unidiff.
-        parts = []
-    trial.mkdir()
-    found: list[Conflict] = []
-    contents: dict[str, tuple[PatchedFile, list[str]]] = {}
+        return (Conflict(mail.file, "the patch", pin, 0, reason),)
+    conflicts: list[Conflict] = []
     with store.open() as repo:
         tree = repo.commit(commit).tree
         for part in parts:
-            before = plain_path(part.target_file if part.is_added_file else part.source_file)
-            object_ = find(tree, before)
-            if why := _misfit(object_, added=part.is_added_file):
-                found.append(Conflict(mail.file, before, pin, 0, why))
-            elif object_ is not None:
-                content = object_.data_stream.read()
+            path = plain_path(part.target_file if part.is_added_file else part.source_file)
+            entry = find(tree, path)
+            if why := _misfit(entry, added=part.is_added_file):
+                conflicts.append(Conflict(mail.file, path, pin, 0, why))
+            elif entry is not None:
+                have = entry.data_stream.read().decode("utf-8", "replace").split("\n")
                 named = plain_path(part.source_file if part.is_removed_file else part.target_file)
-                contents[named] = part, content.decode("utf-8", "replace").splitlines()
-                (trial / before).parent.mkdir(parents=True, exist_ok=True)
-                (trial / before).write_bytes(content)
-    said = _try(mail.diff, trial)
-    path = ""
-    for row in said.splitlines():
-        if patch := _PATCH.match(row):
-            path = unquote(patch["path"].encode()).decode("utf-8", "surrogateescape")
-        elif (rejected := _REJECTED.match(row)) and path in contents:
-            part, have = contents[path]
-            number = int(rejected["hunk"])
-            conflict = Conflict(mail.file, path, pin, number, "")
-            found += [_compare(conflict, hunk, have) for hunk in part[number - 1 : number]]
-    if not found:
-        errors = [row for row in said.splitlines() if row.startswith("error: ")]
-        why = errors[0].removeprefix("error: ") if errors else "git gives no reason"
-        path = plain_path(parts[0].target_file) if parts else "the patch"
-        found.append(Conflict(mail.file, path, pin, 0, why))
-    return tuple(found)
+                conflict = Conflict(mail.file, named, pin, 0, "")
+                conflicts += [
+                    _compare(replace(conflict, hunk=number), hunk, have)
+                    for number, hunk in enumerate(part, start=1)
+                    if not _fits(hunk, have)
+                ]
+    if conflicts:
+        return tuple(conflicts)
+    path = plain_path(parts[0].target_file) if parts else "the patch"
+    return (Conflict(mail.file, path, pin, 0, reason),)
 
 
-def _misfit(object_: Blob | Tree | Submodule | None, *, added: bool) -> str:
-    """Say why a patch cannot change what the pin has at a path, or nothing."""
-    if object_ is None:
-        return "" if added else "the pin has no such file"
-    if object_.type == "blob":
-        return "the pin has this file already" if added else ""
-    return (
-        "the pin has a folder there" if object_.type == "tree" else "the pin has a submodule there"
-    )
+def _misfit(entry: Blob | Tree | Submodule | None, *, added: bool) -> str | None:
+    """Say why a patch cannot change what the pin has at a path."""
+    if entry is None:
+        return None if added else "the pin has no such file"
+    if entry.type == "blob":
+        return "the pin has this file already" if added else None
+    return f"the pin has a {'folder' if entry.type == 'tree' else 'submodule'} there"
 
 
-def _try(diff: bytes, trial: Path) -> str:
-    """Apply what fits in the trial folder, and return what git says."""
-    done = process.run(
-        [
-            "git", "-c", "core.quotePath=false", "apply",
-            "--reject", "--verbose", "--whitespace=nowarn", "-",
-        ],
-        cwd=trial,
-        # Neither a repository around the scratch folder nor one in it concerns this.
-        env=git_environment({"GIT_CEILING_DIRECTORIES": str(trial.parent)}),
-        stdin=diff,
-        accept=(0, 1, 128),
-    )  # fmt: skip
-    return done.stderr.decode("utf-8", "replace")
+def _readable(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return lines of a diff, which unidiff has as Latin-1, without their ends."""
+    return tuple(line.rstrip("\n").encode("latin-1").decode("utf-8", "replace") for line in lines)
+
+
+def _fits(hunk: Hunk, have: Sequence[str]) -> bool:
+    """Say whether a file has what a hunk expects, but for the outer lines of its context."""
+    lines = [line for line in hunk if line.is_context or line.is_added or line.is_removed]
+    while lines and lines[0].is_context and len(lines) > 1 and lines[1].is_context:
+        del lines[0]
+    while lines and lines[-1].is_context and len(lines) > 1 and lines[-2].is_context:
+        del lines[-1]
+    expected = list(_readable([line.value for line in lines if not line.is_added]))
+    width = len(expected)
+    return any(have[at : at + width] == expected for at in range(len(have) - width + 1))
 
 
 def _compare(conflict: Conflict, hunk: Hunk, have: Sequence[str]) -> Conflict:
-    """Put the three sides of a rejected hunk together."""
+    """Put the three sides of a hunk that does not fit together."""
     expected, wanted = (
-        tuple(
-            line.value.rstrip("\n").encode("latin-1").decode("utf-8", "replace") for line in lines
-        )
+        _readable([line.value for line in lines])
         for lines in (hunk.source_lines(), hunk.target_lines())
     )
     start = nearest(have, expected, hunk.source_start - 1)

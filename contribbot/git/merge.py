@@ -15,7 +15,6 @@ from contribbot.git.apply import Adjustment, Conflict, Index, Series, apply_seri
 from contribbot.git.patch_format import (
     changes,
     format_chains,
-    named_paths,
     raw_changes,
     unquote,
 )
@@ -288,8 +287,7 @@ class _Move:
         rows = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
         said = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
         texts = _by_commit(said, {patch.series.commit for patch in asked})
-        named = {path for text in texts.values() for path in named_paths(text)}
-        index = Index(self._store, self._start.id, named, self._scratch / "release-index")
+        index = Index(self._store, self._start.id, self._scratch / "release-index")
 
         def held(patch: Moving) -> bool:
             diff = texts.get(patch.series.commit, b"")
@@ -297,7 +295,7 @@ class _Move:
                 return False
             # The same text in another place says nothing, if it was there before.
             file = self._scratch / f"{patch.name}-index"
-            before = Index(self._store, patch.series.base, named_paths(diff), file)
+            before = Index(self._store, patch.series.base, file)
             return before.apply(diff, "--reverse", "--check").returncode != 0
 
         with ThreadPoolExecutor() as pool:

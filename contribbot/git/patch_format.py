@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,11 @@ class Mail:
     message: str
     #: The rest: the diff, with whatever stands around it.
     diff: bytes
+
+    @functools.cached_property
+    def paths(self) -> frozenset[str]:
+        """Every path that the diff names."""
+        return frozenset(touched.path for touched in paths(self.diff))
 
     @property
     def author(self) -> bytes:
@@ -113,10 +119,9 @@ def _decoded(mail: Message, key: str) -> str:
 #: How the lines start that give a diff its structure.
 _STRUCTURE: Final = (b"diff --git ", b"--- a/", b"+++ b/", b"@@ -")
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
-#: Lines of a diff's header that name a path, with the side's prefix where git writes one.
-_NAMED: Final = re.compile(
-    rb"^(?:--- |\+\+\+ |rename from |rename to |copy from |copy to )(?P<path>\"[^\n]*\"|[^\t\n]*)"
-)
+#: Lines of a diff's header that name a path, with the side's prefix or without one.
+_PREFIXED: Final = re.compile(rb"(?:--- |\+\+\+ )(?P<path>\"[^\n]*\"|[^\t\n]*)")
+_NAMED: Final = re.compile(rb"(?:rename from |rename to |copy from |copy to )(?P<path>[^\n]*)")
 _ESCAPE: Final = re.compile(rb"\\([0-7]{3}|.)")
 _SINGLE: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f",
                   b"v": b"\v"}  # fmt: skip
@@ -134,60 +139,58 @@ class Touched:
 
 def check_form(name: str, content: bytes) -> None:
     """Refuse a patch file that git would misread, or read outside the tree."""
-    first, _, _ = content.partition(b"\n")
-    if first.endswith(b"\r"):
-        raise QueueError(f"{name}:1: CRLF line endings", hint=f"{AGAIN}, core.autocrlf off")
-    if not content.endswith(b"\n"):
-        line = content.count(b"\n") + 1
-        raise QueueError(f"{name}:{line}: no newline at the end, so it may be cut off", hint=AGAIN)
-    found = _DIFF.search(content)
-    if not found:
-        raise QueueError(f"{name}: no `diff --git` in it", hint=AGAIN)
-    try:
-        content[: found.start()].decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=AGAIN) from error
-    for number, row in enumerate(content.split(b"\n"), start=1):
-        if row.endswith(b"\r") and row.startswith(_STRUCTURE):
+    rows = content.split(b"\n")
+    for number, row in enumerate(rows, start=1):
+        if row.endswith(b"\r") and (number == 1 or row.startswith(_STRUCTURE)):
             raise QueueError(
                 f"{name}:{number}: CRLF line endings", hint=f"{AGAIN}, core.autocrlf off"
             )
+    if rows[-1]:
+        line = len(rows)
+        raise QueueError(f"{name}:{line}: no newline at the end, so it may be cut off", hint=AGAIN)
+    diff = _DIFF.search(content)
+    if not diff:
+        raise QueueError(f"{name}: no `diff --git` in it", hint=AGAIN)
+    try:
+        content[: diff.start()].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise QueueError(f"{name}:{line}: the message is not UTF-8", hint=AGAIN) from error
     for touched in paths(content):
-        fault = _path_fault(touched.path)
-        if fault:
+        parts = touched.path.lower().split("/")
+        faults = {
+            "leaves the tree": not {"..", ".", ""}.isdisjoint(parts),
+            "is git's own": ".git" in parts,
+            "is not UTF-8, or not printable": not touched.path.isprintable(),
+        }
+        for fault in (fault for fault, is_so in faults.items() if is_so):
             raise QueueError(
                 f"{name}:{touched.line}: the path {touched.path!a} {fault}", hint=AGAIN
             )
 
 
-def _path_fault(path: str) -> str:
-    """Say why a path of a patch is refused, or nothing."""
-    parts = path.split("/")
-    if path.startswith("/") or {"..", ".", ""} & set(parts):
-        return "leaves the tree"
-    if any(part.lower() == ".git" for part in parts):
-        return "is git's own"
-    return "" if path.isprintable() else "is not UTF-8, or not printable"
-
-
 def paths(content: bytes) -> list[Touched]:
     """Return every path that a patch names, each with the first line that does."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     in_header = False
     for number, row in enumerate(content.split(b"\n"), start=1):
+        path = b""
         if row.startswith(b"diff --git "):
             in_header = True
+            # The same name twice; of a rename other lines name both.
+            first, second = row[11 : len(row) // 2 + 5], row[len(row) // 2 + 6 :]
+            if first.replace(b"a/", b"b/", 1) == second:
+                path = unquote(first)[2:]
         elif row.startswith(b"@@ "):
             in_header = False
+        elif in_header and (prefixed := _PREFIXED.match(row)):
+            path = unquote(prefixed["path"])
+            path = path[2:] if path.startswith((b"a/", b"b/")) else path
         elif in_header and (named := _NAMED.match(row)):
             path = unquote(named["path"])
-            if path == b"/dev/null":
-                continue
-            if row.startswith((b"--- ", b"+++ ")):
-                path = path.partition(b"/")[2] if path.startswith((b"a/", b"b/")) else path
-            found.setdefault(path.decode("utf-8", "surrogateescape"), number)
-    return [Touched(path, line) for path, line in found.items()]
+        if path not in {b"", b"/dev/null"}:
+            lines.setdefault(path.decode("utf-8", "surrogateescape"), number)
+    return [Touched(path, line) for path, line in lines.items()]
 
 
 def plain_path(name: str) -> str:
@@ -219,10 +222,7 @@ def parse(name: str, content: bytes) -> PatchSet:
     try:
         return PatchSet(io.StringIO(text, newline="\n"))
     except UnidiffParseError as error:
-        raise QueueError(
-            f"{name}: not a well-formed diff: {error}",
-            hint=AGAIN,
-        ) from error
+        raise QueueError(f"{name}: not a well-formed diff: {error}", hint=AGAIN) from error
 
 
 #: Whatever a repository's own configuration says. The user's is never read.
@@ -257,31 +257,41 @@ def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
                     f"the commit {commit.summary!a} {kind}: no patch file can hold it",
                     hint="make it commits in a row, with `git rebase`",
                 )
-    _look_into(store, subjects)
+    changed = raw_changes(store, list(subjects))
+    for changer, modes, path in changed:
+        if _SUBMODULE in modes:
+            raise QueueError(
+                f"the commit {subjects[changer]!a} changes the submodule {path!a}: a patch cannot",
+                hint="take that out of the commit; patch the submodule's own upstream",
+            )
+    for empty in subjects.keys() - {changer for changer, _, _ in changed}:
+        raise QueueError(
+            f"the commit {subjects[empty]!a} changes nothing",
+            hint="drop it, with `git rebase -i`",
+        )
     return format_chains(store, [list(subjects)])[0]
 
 
 def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[PatchFile, ...]]:
     """Write many runs of commits, each as `format_commits` writes one, with few processes."""
-    alone = list(dict.fromkeys(chain[0] for chain in chains if len(chain) == 1))
+    singles = list(dict.fromkeys(chain[0] for chain in chains if len(chain) == 1))
     files: list[PatchFile] = []
-    if len(alone) == 1:
+    if len(singles) == 1:
         # By itself, format-patch takes a commit for the one below the first.
-        files = _write(store, "-1", alone[0])
-    elif alone:
+        files = _write(store, "-1", singles[0])
+    elif singles:
         # It turns the order round: it expects the newest first.
-        files = _write(store, "--no-walk=unsorted", "--no-numbered", *reversed(alone))
-    single = dict(zip(alone, files, strict=True))
-    found: list[tuple[PatchFile, ...]] = []
-    for chain in chains:
-        if len(chain) == 1:
-            _, _, name = single[chain[0]].name.partition("-")
-            found.append((PatchFile(f"0001-{name}", single[chain[0]].content),))
-        elif chain:
-            found.append(tuple(_write(store, "--numbered", f"{chain[0]}^..{chain[-1]}")))
-        else:
-            found.append(())
-    return found
+        files = _write(store, "--no-walk=unsorted", "--no-numbered", *reversed(singles))
+    single = {
+        commit: PatchFile(f"0001-{file.name.partition('-')[2]}", file.content)
+        for commit, file in zip(singles, files, strict=True)
+    }
+    return [
+        (single[chain[0]],)
+        if len(chain) == 1
+        else tuple(_write(store, "--numbered", f"{chain[0]}^..{chain[-1]}") if chain else ())
+        for chain in chains
+    ]
 
 
 def _write(store: Store, *what: str) -> list[PatchFile]:
@@ -292,39 +302,28 @@ def _write(store: Store, *what: str) -> list[PatchFile]:
     return sorted(written, key=lambda file: int(file.name.partition("-")[0]))
 
 
-def _look_into(store: Store, subjects: Mapping[str, str]) -> None:
-    """Refuse commits that cannot be files of a patch."""
-    changed: dict[str, list[tuple[str, str]]] = {}
-    for commit, modes, path in raw_changes(store, list(subjects)):
-        changed.setdefault(commit, []).append((modes, path))
-    for commit, subject in subjects.items():
-        if commit not in changed:
-            raise QueueError(
-                f"the commit {subject!a} changes nothing", hint="drop it, with `git rebase -i`"
-            )
-        for modes, path in changed[commit]:
-            if _SUBMODULE in modes:
-                raise QueueError(
-                    f"the commit {subject!a} changes the submodule {path!a}: a patch cannot",
-                    hint="take that out of the commit; patch the submodule's own upstream",
-                )
-
-
 def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return what commits change, with one process."""
-    said = store.git(
+    """Return what commits change: commit, modes and blobs, path; with one process."""
+    raw = store.git(
         "diff-tree", "--stdin", "-r", "-z", "--raw", "--no-abbrev", "--no-renames",
         stdin="".join(f"{commit}\n" for commit in commits).encode(),
     ).stdout  # fmt: skip
-    found: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str]] = []
     commit = ""
-    fields = iter(said.decode("utf-8", "surrogateescape").split("\0"))
+    fields = iter(raw.decode("utf-8", "surrogateescape").split("\0"))
     for field in fields:
         if field.startswith(":"):
-            found.append((commit, field[1:], next(fields)))
+            rows.append((commit, field[1:], next(fields)))
         elif field:
             commit = field
-    return found
+    return rows
+
+
+def raw_rows(raw: bytes) -> Iterator[tuple[str, str]]:
+    """Yield what `--raw -z` says of each path, and the path."""
+    fields = raw.decode("utf-8", "surrogateescape").split("\0")
+    for head, path in zip(fields[0::2], fields[1::2], strict=False):
+        yield head.removeprefix(":"), path
 
 
 def keep_unchanged(
@@ -344,35 +343,6 @@ def keep_unchanged(
     return tuple(PatchFile(fresh.name, file.content) for fresh, file in zip(new, kept, strict=True))
 
 
-_NAME: Final = re.compile(
-    rb"(?:diff --git |--- |\+\+\+ |rename from |rename to |copy from |copy to )(?P<rest>.*)"
-)
-_QUOTED: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
-
-
-def named_paths(diff: bytes) -> set[str]:
-    """Return every path inside a tree that git could take from a diff, and perhaps more."""
-    found: set[bytes] = set()
-    for row in diff.split(b"\n"):
-        if not (match := _NAME.match(row)):
-            continue
-        rest = match["rest"].rstrip(b"\r")
-        names = {rest, rest.partition(b"\t")[0]}
-        names.update(quoted[0] for quoted in _QUOTED.finditer(rest))
-        if row.startswith(b"diff --git "):
-            cuts = [spot.start() for spot in re.finditer(rb" ", rest)]
-            names.update(half for cut in cuts for half in (rest[:cut], rest[cut + 1 :]))
-        for name in names:
-            plain = unquote(name)
-            found |= {plain, plain.partition(b"/")[2]}
-    # What leads elsewhere is no path of any tree, and git refuses to look it up.
-    return {
-        name.decode("utf-8", "surrogateescape")
-        for name in found
-        if not {b"", b".", b".."} & set(name.split(b"/"))
-    }
-
-
 @dataclass(frozen=True)
 class Change:
     """One path that differs between two trees."""
@@ -388,32 +358,28 @@ class Change:
 def changes(store: Store, base: str, patched: str) -> list[Change]:
     """Return what differs between two trees, renames as delete and add."""
     raw = store.git("diff-tree", "-r", "-z", "--raw", "--no-renames", base, patched).stdout
-    fields = raw.decode("utf-8", "surrogateescape").split("\0")
-    found = []
-    for head, path in zip(fields[0::2], fields[1::2], strict=False):
-        _, mode, _, blob, status = head.lstrip(":").split(" ")
-        found.append(Change(path=path, status=status, mode=mode, blob=blob))
-    return found
+    return [
+        Change(path, status, mode, blob)
+        for head, path in raw_rows(raw)
+        for _, mode, _, blob, status in (head.split(" "),)
+    ]
 
 
 def added_lines(store: Store, base: str, patched: str) -> dict[str, list[int]]:
     """Return the line numbers (from 1) that a change adds to each file of the new tree."""
-    from unidiff.patch import PatchSet  # noqa: PLC0415  only stages that look into hunks pay
-
-    text = store.git(
+    diff = store.git(
         "diff-tree", "-r", "-p", "-U0", "--no-renames", "--no-color", "--no-ext-diff", base, patched
-    ).stdout.decode("latin-1")
-    found: dict[str, list[int]] = {}
-    for part in PatchSet(io.StringIO(text, newline="\n")):
-        numbers = [
+    ).stdout
+    added = {
+        plain_path(part.target_file): [
             line.target_line_no
             for hunk in part
             for line in hunk
             if line.is_added and line.target_line_no is not None
         ]
-        if numbers:
-            found[plain_path(part.target_file)] = numbers
-    return found
+        for part in parse("git diff-tree", diff)
+    }
+    return {path: numbers for path, numbers in added.items() if numbers}
 
 
 def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
@@ -421,11 +387,10 @@ def export(store: Store, tree: str, folder: Path, *, index: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     env = {"GIT_INDEX_FILE": str(index)}
     store.git("read-tree", tree, env=env)
-    # As many writers as cores (0): creating thousands of files waits for the kernel.
-    workers = ("-c", "checkout.workers=0")
     store.git(
-        *workers, f"--work-tree={folder}", "checkout-index", "--all", "--force", "--index",
-        env=env, cwd=folder,
+        # As many writers as cores (0): creating thousands of files waits for the kernel.
+        "-c", "checkout.workers=0", f"--work-tree={folder}",
+        "checkout-index", "--all", "--force", "--index", env=env, cwd=folder,
     )  # fmt: skip
 
 
@@ -433,10 +398,9 @@ def altered(store: Store, folder: Path, *, index: Path) -> str:
     """Return a path of an exported tree that is not as it was exported, or nothing."""
     if not folder.is_dir():
         return "."
+    env = {"GIT_INDEX_FILE": str(index)}
     for ask in (("diff-files", "--name-only", "-z"), ("ls-files", "--others", "-z")):
-        said = store.git(
-            f"--work-tree={folder}", *ask, env={"GIT_INDEX_FILE": str(index)}, cwd=folder
-        ).stdout
-        if said:
-            return said.partition(b"\0")[0].decode("utf-8", "replace")
+        listed = store.git(f"--work-tree={folder}", *ask, env=env, cwd=folder).stdout
+        if listed:
+            return listed.partition(b"\0")[0].decode("utf-8", "replace")
     return ""

@@ -6,11 +6,10 @@ list decides, and neither the platform nor the Python that contribbot runs on.
 
 from __future__ import annotations
 
+import contextlib
 import re
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from packaging.version import InvalidVersion, Version
@@ -21,14 +20,13 @@ from contribbot.git.archive import is_installed
 from contribbot.git.package_index import (
     HINT,
     File,
-    Listing,
     connect,
     digest_of,
     read_listing,
     read_pip_config,
 )
-from contribbot.git.remote import REMOTE, remote_git
-from contribbot.git.source import Progress, Silent, default_remote, redact
+from contribbot.git.remote import Remote, elsewhere
+from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Tag
 from contribbot.model.pin import (
     GitSource,
@@ -43,7 +41,7 @@ from contribbot.model.pin import (
 )
 
 #: In place of a tag: the newest release that is neither a pre-release nor withdrawn.
-NEWEST: Final = "newest"
+_NEWEST: Final = "newest"
 _PURE: Final = "py3-none-any"
 _TAG: Final = TypeAdapter[str](Tag)
 
@@ -52,25 +50,16 @@ _TAG: Final = TypeAdapter[str](Tag)
 class Release:
     """A release of an upstream."""
 
-    #: As its files write it.
-    version: str
+    order: Version
     #: Its tag in the upstream's repository.
     tag: str
-    #: Whether a source archive is published.
-    has_sdist: bool
-    #: The tags of its wheels, in the order of their names.
-    wheels: tuple[str, ...]
-    #: Whether the project withdrew all of its files.
-    yanked: bool = False
-
-
-@dataclass(frozen=True)
-class _Offer:
-    """A release with what orders it and what can be downloaded."""
-
-    order: Version
-    release: Release
+    #: What can be downloaded, in the order of the names.
     files: tuple[File, ...]
+
+    @property
+    def yanked(self) -> bool:
+        """Whether the project withdrew all of its files."""
+        return all(file.yanked for file in self.files)
 
 
 def releases(
@@ -89,17 +78,17 @@ def releases(
     config = read_pip_config()
     with connect(config) as connection:
         listing = read_listing(recipe.distribution, config, connection)
-    offers = _offers(recipe, listing)
-    if not offers:
+    known = _in_order(recipe, listing.files)
+    if not known:
         raise SourceError(
             f"{pin.upstream}: no release of {recipe.distribution} found: {listing.places}",
             hint=HINT,
         )
     return [
-        offer.release
-        for offer in offers
-        if offer.release.tag in also
-        or ((prereleases or not offer.order.is_prerelease) and (yanked or not offer.release.yanked))
+        release
+        for release in known
+        if release.tag in also
+        or ((prereleases or not release.order.is_prerelease) and (yanked or not release.yanked))
     ]
 
 
@@ -118,19 +107,24 @@ def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None
     config = read_pip_config()
     with connect(config) as connection:
         listing = read_listing(recipe.distribution, config, connection)
-        offers = _offers(recipe, listing)
-        offer = _newest(offers) if tag == NEWEST else _at(offers, tag)
-        if offer is not None:
-            if offer.release.tag == pin.tag:
+        known = _in_order(recipe, listing.files)
+        final = [one for one in known if not (one.order.is_prerelease or one.yanked)]
+        # By its name also a release that was withdrawn.
+        named = [release for release in known if release.tag == tag]
+        for release in final[-1:] if tag == _NEWEST else named:
+            if release.tag == pin.tag:
                 return pin
-            chosen = _chosen(upstream, recipe, offer)
-            sha256 = chosen.sha256 or digest_of(
-                chosen.candidate, connection, progress=progress or Silent()
-            )
-            return _pin(pin, offer.release.tag, str(offer.order), _source(recipe, chosen, sha256))
+            file = _chosen(upstream, recipe, release)
+            sha256 = file.sha256 or digest_of(file, connection, progress=progress or Silent())
+            sources: list[SourceSpec] = [
+                *_installed(pin, str(release.order)),
+                _source(recipe, file, sha256),
+                *(spec for spec in pin.sources if isinstance(spec, GitSource)),
+            ]
+            return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources))
     raise SourceError(
         f"{upstream.name} {tag}: no such release of {recipe.distribution}: {listing.places}",
-        hint=_advice(recipe, offers, tag),
+        hint=_advice(recipe, known, tag),
     )
 
 
@@ -144,63 +138,43 @@ def _recipe(upstream: Upstream) -> ReleaseRecipe:
     return upstream.release
 
 
-def _offers(recipe: ReleaseRecipe, listing: Listing) -> list[_Offer]:
-    """Return the releases of a listing, in PEP 440's order."""
+def _in_order(recipe: ReleaseRecipe, files: Sequence[File]) -> list[Release]:
+    """Return the releases of files, in PEP 440's order."""
     by_version: dict[Version, list[File]] = {}
-    for file in listing.files:
+    for file in files:
         by_version.setdefault(Version(file.version), []).append(file)
-    offers = []
-    for order, files in sorted(by_version.items()):
-        sdists = [file for file in files if not file.tags]
+    known = []
+    for order, group in sorted(by_version.items()):
         # A wheel's name has the normal form; what a source archive writes is nearer to a tag.
-        version = (sdists or files)[0].version
-        tag = recipe.tag_of(version)
+        first = next((file for file in group if not file.tags), group[0])
+        tag = recipe.tag_of(first.version)
         try:
             _TAG.validate_python(tag)
         except ValidationError:
             continue  # an epoch, for example: git has no such tag
-        wheels = tuple(file.tags for file in files if file.tags)
-        withdrawn = all(file.yanked for file in files)
-        release = Release(version, tag, bool(sdists), wheels, withdrawn)
-        offers.append(_Offer(order, release, tuple(files)))
-    return offers
+        known.append(Release(order, tag, tuple(group)))
+    return known
 
 
-def _newest(offers: Sequence[_Offer]) -> _Offer | None:
-    """Return the newest final release that is not withdrawn."""
-    final = (one for one in offers if not (one.order.is_prerelease or one.release.yanked))
-    return max(final, key=lambda one: one.order, default=None)
-
-
-def _at(offers: Sequence[_Offer], tag: str) -> _Offer | None:
-    """Return the release of a tag, yanked or not: it was asked for by name."""
-    return next((offer for offer in offers if offer.release.tag == tag), None)
-
-
-def _chosen(upstream: Upstream, recipe: ReleaseRecipe, offer: _Offer) -> File:
+def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:
     """Return the file of a release that a pin names."""
-    files = [file for file in offer.files if not file.yanked] or list(offer.files)
-    # `.tar.gz` comes before `.zip`, which keeps fewer of a file's modes.
-    sdists = sorted(
-        (file for file in files if not file.tags),
-        key=lambda file: (file.candidate.filename.endswith(".zip"), file.candidate.filename),
-    )
+    files = [file for file in release.files if not file.yanked] or list(release.files)
+    sdists = [file for file in files if not file.tags]
     if sdists:
-        return sdists[0]
+        # `.tar.gz` comes before `.zip`, which keeps fewer of a file's modes.
+        return min(sdists, key=lambda file: (file.filename.endswith(".zip"), file.filename))
     if not recipe.packages:
         raise SourceError(
-            f"{upstream.name} {offer.release.tag}: there are only wheels, and"
+            f"{upstream.name} {release.tag}: there are only wheels, and"
             f" upstreams/{upstream.name}.toml does not say what the repository has of them",
             hint="add packages = […] to its table [release]: the wheel's top-level folders",
         )
-    sized = all(file.size is not None for file in files)
+    sizes = {file.filename: file.size for file in files if file.size is not None}
+    if len(sizes) < len(files):
+        # Which sizes are known may be another machine's.
+        sizes = {}
     return min(
-        files,
-        key=lambda file: (
-            file.tags != _PURE,
-            file.size if sized and file.size is not None else 0,
-            file.candidate.filename,
-        ),
+        files, key=lambda file: (file.tags != _PURE, sizes.get(file.filename, 0), file.filename)
     )
 
 
@@ -225,86 +199,72 @@ def _source(recipe: ReleaseRecipe, file: File, sha256: str) -> ReleaseSource:
     )
 
 
-def _pin(pin: Pin, tag: str, version: str, source: ReleaseSource) -> Pin:
-    """Return a pin at another release, with the same kinds of sources beside its file."""
-    sources: list[SourceSpec] = [*_installed(pin, version), source]
-    sources += [spec for spec in pin.sources if isinstance(spec, GitSource)]
-    return Pin(upstream=pin.upstream, tag=tag, sources=tuple(sources))
-
-
 def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
     """Yield the pin's installed distributions, where they are of this release."""
     for spec in pin.sources:
         if isinstance(spec, InstalledSource):
-            there = spec.model_copy(update={"version": version})
-            if is_installed(there):
-                yield there
+            of_release = spec.model_copy(update={"version": version})
+            if is_installed(of_release):
+                yield of_release
 
 
-def _advice(recipe: ReleaseRecipe, offers: Sequence[_Offer], tag: str) -> str:
+def _advice(recipe: ReleaseRecipe, known: Sequence[Release], tag: str) -> str:
     """Return the next step of somebody whose tag no release has."""
-    if not offers:
+    if not known:
         return HINT
-    if tag == NEWEST:
-        return f"name one by its tag; the last is {offers[-1].release.tag}"
+    if tag == _NEWEST:
+        return f"name one by its tag; the last is {known[-1].tag}"
     try:
         meant = Version(recipe.version_of(tag) or tag)
     except InvalidVersion:
-        return f"tags look like {recipe.tag}; the last is {offers[-1].release.tag}"
-    same = [offer.release.tag for offer in offers if offer.order == meant]
+        return f"tags look like {recipe.tag}; the last is {known[-1].tag}"
+    same = [release.tag for release in known if release.order == meant]
     if same:
         return f"write {same[0]}"
-    near = [offer.release.tag for offer in offers if offer.order < meant][-1:]
-    near += [offer.release.tag for offer in offers if offer.order > meant][:1]
+    near = [release.tag for release in known if release.order < meant][-1:]
+    near += [release.tag for release in known if release.order > meant][:1]
     return (
         f"name {' or '.join(near)}, the nearest; or, for a tag without a release, add a pin"
         " with a git source to queue.toml"
     )
 
 
-_TIMEOUT: Final = 120.0
-_TAG_LINE: Final = re.compile(r"[0-9a-f]+\trefs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+-]*)")
+_TAG_REF: Final = re.compile(r"refs/tags/(?P<tag>[A-Za-z0-9][A-Za-z0-9._+-]*)")
 
 
 def release_tags(upstream: Upstream, source: GitSource, *, also: Collection[str] = ()) -> list[str]:
     """Return the tags of a repository that name final releases, the oldest release first."""
-    return _in_order(_tags(upstream, source), also=also)
+    with elsewhere(upstream, source) as remote:
+        return _final(_tags(remote), also)
 
 
-def _tags(upstream: Upstream, source: GitSource) -> list[str]:
+def _tags(remote: Remote) -> list[str]:
     """Return the tags of a repository that a pin can name."""
-    remote = source.remote or default_remote(upstream)
-    with tempfile.TemporaryDirectory() as name:
-        shown, folder = redact(remote), Path(name)
-        remote_git(folder, remote, shown, "init", "--quiet", "--bare", timeout=_TIMEOUT)
-        said = remote_git(
-            folder, remote, shown, "ls-remote", "--tags", "--refs", REMOTE, timeout=_TIMEOUT
-        )
-    return [named["tag"] for row in said.splitlines() if (named := _TAG_LINE.fullmatch(row))]
+    return [
+        match["tag"] for ref in remote.refs("refs/tags/*") if (match := _TAG_REF.fullmatch(ref))
+    ]
 
 
-def _in_order(tags: Sequence[str], *, also: Collection[str] = ()) -> list[str]:
+def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
     """Return those of some tags that name final releases, the oldest release first."""
-    found: list[tuple[Version, str]] = []
+    versions: list[tuple[Version, str]] = []
     for tag in tags:
-        try:
+        with contextlib.suppress(InvalidVersion):
             version = Version(tag)
-        except InvalidVersion:
-            continue
-        if tag in also or not version.is_prerelease:
-            found.append((version, tag))
-    return [tag for _, tag in sorted(found)]
+            if tag in also or not version.is_prerelease:
+                versions.append((version, tag))
+    return [tag for _, tag in sorted(versions)]
 
 
 def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> Pin:
     """Return a pin at another tag whose only source is a git repository."""
-    every = _tags(upstream, source)
-    known = _in_order(every)
-    wanted = known[-1] if tag == "newest" and known else tag
-    if wanted not in every:
+    with elsewhere(upstream, source) as remote:
+        tags = _tags(remote)
+    known = _final(tags)
+    wanted = known[-1] if tag == _NEWEST and known else tag
+    if wanted not in tags:
         raise SourceError(
-            f"{pin.upstream} {tag}: no such release in"
-            f" {redact(source.remote or default_remote(upstream))}",
+            f"{pin.upstream} {tag}: no such release in {remote.shown}",
             hint=f"the newest are {', '.join(known[-5:])}" if known else "it has no release tags",
         )
     return Pin(upstream=pin.upstream, tag=wanted, sources=(source,))

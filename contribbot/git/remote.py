@@ -33,8 +33,8 @@ from contribbot.git.source import Job, default_remote, one_line, redact
 from contribbot.model.base import Tag
 from contribbot.model.pin import GitSource, Upstream
 
-#: How a remote is called in arguments.
-REMOTE: Final = "contribbot"
+log: Final = logging.getLogger(__name__)
+
 #: How git reaches the network: the user's own programs, keys, proxies and certificates.
 _NETWORK: Final = re.compile(
     r"HOME|USER|LOGNAME|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|SSH_AUTH_SOCK|CURL_CA_BUNDLE"
@@ -43,6 +43,8 @@ _NETWORK: Final = re.compile(
 )
 #: What a server says that lacks what it should have.
 _INCOMPLETE: Final = "possible repository corruption on the remote side"
+#: How the remote is called in arguments.
+_REMOTE: Final = "contribbot"
 #: What the user's configuration may not change about this one fetch.
 _SETTINGS: Final = {
     # A window that asks a person; `GIT_ASKPASS`, which scripts set, and helpers still answer.
@@ -62,43 +64,70 @@ _SETTINGS: Final = {
     "maintenance.auto": "false",
     "protocol.version": "2",
 }
+#: Seconds: to ask, to ask what is known already, for one commit, and for a whole history.
+_ASK_TIMEOUT: Final = 120.0
+_RECHECK_TIMEOUT: Final = 15.0
+_FETCH_TIMEOUT: Final = 3600.0
+_HISTORY_TIMEOUT: Final = 1800.0
 
 
-def remote_git(
-    folder: Path, url: str, shown: str, *args: str, timeout: float, stdin: bytes = b""
-) -> str:
-    """Run git with the user's network settings, and no others.
+@dataclass(frozen=True)
+class Remote:
+    """A repository elsewhere, and the one of ours that is used with it."""
 
-    The URL goes in by the environment: arguments can be seen by other users of
-    the machine, and are logged.
-    """
-    settings = {**_SETTINGS, f"remote.{REMOTE}.url": url}
-    env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
-    env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
-    env["GIT_CONFIG_COUNT"] = str(len(settings))
-    for number, (key, value) in enumerate(settings.items()):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    try:
-        done = process.run(
-            ["git", f"--git-dir={folder}", *args],
-            cwd=folder,
-            env=process.clean_environment(env),
-            stdin=stdin,
-            timeout=timeout,
-            tethered=True,
-        )
-    except CommandError as error:
-        reason = _reason(error.stderr)
-        hint = f"try `git ls-remote {shown}`; check the network and your access"
-        if _INCOMPLETE in reason:
-            hint = "is it a partial clone? Name the repository that it was cloned from"
-        # Not chained: git's own words may hold the password.
-        raise SourceError(f"{shown}: {reason}", hint=hint) from None
-    except CommandTimeoutError:
-        raise SourceError(
-            f"{shown}: git {args[0]} did not end in {timeout:g} s", hint="check the network"
-        ) from None
-    return done.stdout.decode("utf-8", "replace")
+    folder: Path
+    #: May hold credentials: see `shown`.
+    url: str
+
+    @property
+    def shown(self) -> str:
+        """The URL without credentials."""
+        return redact(self.url)
+
+    def git(self, *args: str, timeout: float = _ASK_TIMEOUT, stdin: bytes = b"") -> str:
+        """Run git with the user's network settings, and no others.
+
+        The URL goes in by the environment: arguments can be seen by other users of
+        the machine, and are logged.
+        """
+        settings = {**_SETTINGS, f"remote.{_REMOTE}.url": self.url}
+        env = {name: value for name, value in os.environ.items() if _NETWORK.fullmatch(name)}
+        env |= {"GIT_TERMINAL_PROMPT": "0", "GCM_INTERACTIVE": "never"}
+        env["GIT_CONFIG_COUNT"] = str(len(settings))
+        for number, (key, value) in enumerate(settings.items()):
+            env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        # Nothing is chained: git's own words may hold the password.
+        try:
+            done = process.run(
+                ["git", f"--git-dir={self.folder}", *args], cwd=self.folder, stdin=stdin,
+                env=process.clean_environment(env), timeout=timeout, tethered=True,
+            )  # fmt: skip
+        except CommandError as error:
+            reason = _reason(error.stderr)
+            hint = f"try `git ls-remote {self.shown}`; check the network and your access"
+            if _INCOMPLETE in reason:
+                hint = "is it a partial clone? Name the repository that it was cloned from"
+            raise SourceError(f"{self.shown}: {reason}", hint=hint) from None
+        except CommandTimeoutError:
+            raise SourceError(
+                f"{self.shown}: git {args[0]} did not end in {timeout:g} s",
+                hint="check the network",
+            ) from None
+        return done.stdout.decode("utf-8", "replace")
+
+    def refs(self, *patterns: str, timeout: float = _ASK_TIMEOUT) -> dict[str, str]:
+        """Return the ids of refs of the remote, by name."""
+        rows = self.git("ls-remote", _REMOTE, *patterns, timeout=timeout).splitlines()
+        return {name: object_id for object_id, name in (row.split("\t") for row in rows)}
+
+    def fetch(self, *args: str, timeout: float = _FETCH_TIMEOUT, stdin: bytes = b"") -> None:
+        """Fetch; the arguments are options, then what to fetch."""
+        options = [arg for arg in args if arg.startswith("--")]
+        self.git(
+            "fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head",
+            "--no-auto-maintenance", "--no-recurse-submodules", "--force", "--refmap=",
+            *options, _REMOTE, *args[len(options) :], timeout=timeout, stdin=stdin,
+        )  # fmt: skip
 
 
 def _reason(stderr: str) -> str:
@@ -108,34 +137,19 @@ def _reason(stderr: str) -> str:
     return "; ".join(fatal or lines) or "git said nothing"
 
 
-log: Final = logging.getLogger(__name__)
+@contextlib.contextmanager
+def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
+    """Give an upstream's repository, with an empty one of ours that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as name:
+        remote = Remote(Path(name), source.remote or default_remote(upstream))
+        remote.git("init", "--quiet", "--bare")
+        yield remote
+
 
 #: Where the fetch puts what it got, until it is known to be the right thing.
 _INCOMING: Final = "refs/incoming/pin"
-_FLAGS: Final = (
-    "--quiet",
-    "--no-tags",
-    "--no-prune",
-    "--no-write-fetch-head",
-    "--no-auto-maintenance",
-    "--no-recurse-submodules",
-    "--force",
-    "--refmap=",
-)
-#: Seconds; a large upstream over a slow line.
-_LS_TIMEOUT: Final = 120.0
-_RECHECK_TIMEOUT: Final = 15.0
-_FETCH_TIMEOUT: Final = 3600.0
 #: What servers say that know whole histories only.
 _NO_SHALLOW: Final = re.compile(r"dumb http|does not support.*shallow", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class _Target:
-    """What to fetch: a name or id that the server knows, and the commit it must give."""
-
-    want: str
-    commit: str
 
 
 class GitRemote:
@@ -145,40 +159,43 @@ class GitRemote:
         """Return the remote, and the commit or, where none is pinned, the tag."""
         # A remote may have a pinned commit and lack the tag: then only the commit was seen.
         what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
-        return f"{redact(remote_url(job))} {what}"
+        return f"{_remote(job).shown} {what}"
 
     def bring(self, job: Job) -> bool:
         """Fetch the commit; see `Source.bring`."""
-        url = remote_url(job)
-        shown = redact(url)
-        target = _ask(job, url, shown)
+        remote = _remote(job)
+        name, commit = _ask(job, remote)
         with job.store.exclusive():
             if job.landed():
                 return False
-            _remove_stale_locks(job)
-            job.progress.start(f"fetching {job.pin.title} from {shown}", None)
+            # Of a fetch that was killed; the store is held, so nobody uses them.
+            for pattern in ("*.lock", "refs/**/*.lock"):
+                for stale in job.store.path.glob(pattern):
+                    stale.unlink(missing_ok=True)
+            job.progress.start(f"fetching {job.pin.title} from {remote.shown}", None)
             try:
-                _fetch(job, url, shown, target)
+                _fetch(job, remote, f"{name}:{_INCOMING}")
             finally:
                 job.progress.done()
             try:
                 got = job.store.resolve(f"{_INCOMING}^{{commit}}")
-                if got != target.commit:
-                    raise _wrong(job, shown, target.commit, got or "no commit")
+                if got != commit:
+                    raise _wrong(job, remote, commit, got or "no commit")
                 job.store.git("update-ref", job.ref, got)
             finally:
                 job.store.git("update-ref", "-d", _INCOMING)
         return True
 
 
-def remote_url(job: Job) -> str:
-    """Return where to fetch from; may hold credentials."""
-    return job.spec_as(GitSource).remote or default_remote(job.upstream)
+def _remote(job: Job) -> Remote:
+    url = job.spec_as(GitSource).remote or default_remote(job.upstream)
+    return Remote(job.store.path, url)
 
 
-def _wrong(job: Job, shown: str, expected: str, got: str) -> IntegrityError:
+def _wrong(job: Job, remote: Remote, expected: str, got: str) -> IntegrityError:
     return IntegrityError(
-        f"{shown}: tag {job.pin.tag} is not the pinned commit: expected {expected}, got {got}",
+        f"{remote.shown}: tag {job.pin.tag} is not the pinned commit:"
+        f" expected {expected}, got {got}",
         hint="the tag was moved, or this is another repository; find out before you change the pin",
     )
 
@@ -191,7 +208,7 @@ def refuse_moved(job: Job, commit: str) -> None:
     now = tagged_commit(job)
     if now not in {None, commit}:
         raise IntegrityError(
-            f"{redact(remote_url(job))}: tag {job.pin.tag} was moved from {commit}, which the"
+            f"{_remote(job).shown}: tag {job.pin.tag} was moved from {commit}, which the"
             f" store holds, to {now}",
             hint="find out why; then pin the commit: state `commit` with the tag in queue.toml",
         )
@@ -199,49 +216,48 @@ def refuse_moved(job: Job, commit: str) -> None:
 
 def tagged_commit(job: Job) -> str | None:
     """Return the commit that the remote's tag names now; None where it does not answer."""
-    url = remote_url(job)
     try:
-        return _ask(job, url, redact(url), timeout=_RECHECK_TIMEOUT).commit
+        return _ask(job, _remote(job), timeout=_RECHECK_TIMEOUT)[1]
     except SourceError as error:
         log.info("%s: cannot see whether it was moved: %s", job.pin.title, error.message)
         return None
 
 
-def _ask(job: Job, url: str, shown: str, *, timeout: float = _LS_TIMEOUT) -> _Target:
-    """Ask the server which commit the tag is, before anything is downloaded."""
+def _ask(job: Job, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[str, str]:
+    """Ask, before anything is downloaded, what to fetch and which commit it must give."""
     tag = f"refs/tags/{job.pin.tag}"
-    said = _git(job, url, shown, "ls-remote", REMOTE, tag, f"{tag}^{{}}", timeout=timeout)
-    ids = {name: object_id for object_id, name in (line.split("\t") for line in said.splitlines())}
+    ids = remote.refs(tag, f"{tag}^{{}}", timeout=timeout)
     # An annotated tag is an object of its own; `^{}` is the commit behind it.
     commit = ids.get(f"{tag}^{{}}") or ids.get(tag)
     if commit is None:
         if job.pin.commit is None:
             raise SourceError(
-                f"{shown}: no tag {job.pin.tag}", hint="see `git ls-remote --tags` of it"
+                f"{remote.shown}: no tag {job.pin.tag}", hint="see `git ls-remote --tags` of it"
             )
         # A mirror may lack the tag and have the commit.
-        return _Target(job.pin.commit, job.pin.commit)
+        return job.pin.commit, job.pin.commit
     if job.pin.commit not in {None, commit}:
-        raise _wrong(job, shown, str(job.pin.commit), commit)
-    return _Target(tag, commit)
+        raise _wrong(job, remote, str(job.pin.commit), commit)
+    return tag, commit
 
 
-def _fetch(job: Job, url: str, shown: str, target: _Target) -> None:
-    """Fetch to `_INCOMING`, complete."""
-    wanted = f"{target.want}:{_INCOMING}"
+def _fetch(job: Job, remote: Remote, refspec: str) -> None:
+    """Fetch one commit, complete: its trees, then those blobs that the store lacks."""
     try:
         with _no_promisor(job):
-            _git(
-                job, url, shown, "fetch", *_FLAGS, "--depth=1", "--filter=blob:none", REMOTE,
-                wanted, timeout=_FETCH_TIMEOUT,
-            )  # fmt: skip
-        with _no_promisor(job):
-            _fetch_missing(job, url, shown)
+            remote.fetch("--depth=1", "--filter=blob:none", refspec)
+        listed = job.store.git("rev-list", "--objects", "--no-walk", "--missing=print", _INCOMING)
+        missing = [line[1:] for line in listed.stdout.splitlines() if line.startswith(b"?")]
+        # None also where the server knows no filters and has sent everything.
+        if missing:
+            log.info("%s: fetching %d blobs that the store lacks", remote.shown, len(missing))
+            with _no_promisor(job):
+                remote.fetch("--filter=blob:none", "--stdin", stdin=b"\n".join(missing) + b"\n")
     except SourceError as error:
         if not _NO_SHALLOW.search(error.message):
             raise
-        log.warning("%s cannot give one commit alone; fetching its history too", shown)
-        _git(job, url, shown, "fetch", *_FLAGS, REMOTE, wanted, timeout=_FETCH_TIMEOUT)
+        log.warning("%s cannot give one commit alone; fetching its history too", remote.shown)
+        remote.fetch(refspec)
 
 
 @contextlib.contextmanager
@@ -253,34 +269,8 @@ def _no_promisor(job: Job) -> Iterator[None]:
     try:
         yield
     finally:
-        job.store.git("config", "--remove-section", f"remote.{REMOTE}", accept=(0, 1, 128))
+        job.store.git("config", "--remove-section", f"remote.{_REMOTE}", accept=(0, 1, 128))
         job.store.git("config", "--unset", "extensions.partialclone", accept=(0, 5))
-
-
-def _fetch_missing(job: Job, url: str, shown: str) -> None:
-    """Fetch those blobs of `_INCOMING` that the store lacks, all in one request."""
-    listed = job.store.git(
-        "rev-list", "--objects", "--no-walk", "--missing=print", _INCOMING, timeout=_LS_TIMEOUT
-    ).stdout
-    missing = [line[1:] for line in listed.splitlines() if line.startswith(b"?")]
-    if not missing:
-        return  # also where the server knows no filters and has sent everything
-    log.info("%s: fetching %d blobs that the store lacks", shown, len(missing))
-    _git(
-        job, url, shown, "fetch", *_FLAGS, "--filter=blob:none", "--stdin", REMOTE,
-        stdin=b"\n".join(missing) + b"\n", timeout=_FETCH_TIMEOUT,
-    )  # fmt: skip
-
-
-def _git(job: Job, url: str, shown: str, *args: str, timeout: float, stdin: bytes = b"") -> str:
-    return remote_git(job.store.path, url, shown, *args, timeout=timeout, stdin=stdin)
-
-
-def _remove_stale_locks(job: Job) -> None:
-    """Remove the lock files of a fetch that was killed; the store is held, so nobody uses them."""
-    for pattern in ("*.lock", "refs/**/*.lock"):
-        for stale in job.store.path.glob(pattern):
-            stale.unlink(missing_ok=True)
 
 
 _ID: Final = re.compile(r"[0-9a-f]{40}")
@@ -290,38 +280,35 @@ _TAGS: Final = "refs/tags/"
 _START: Final = "refs/points/start"
 _END: Final = "refs/points/end"
 _HINT: Final = "name a tag, or a commit by its 40 digits"
-#: Commits alone, no trees and no files; of a large repository that takes minutes all the same.
-_TIMEOUT: Final = 1800.0
 
 
 def commits_between(upstream: Upstream, source: GitSource, start: str, end: str) -> list[str]:
     """Return the commits of the main line from one point to another, its ends too."""
-    remote = source.remote or default_remote(upstream)
-
-    def git(*args: str) -> str:
-        return remote_git(folder, remote, redact(remote), *args, timeout=_TIMEOUT)
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        git("init", "--quiet", "--bare")
-        refs = [_ref(point) for point in (start, end)]
+    refs = [_ref(point) for point in (start, end)]
+    with elsewhere(upstream, source) as remote:
         tags = [ref for ref in refs if ref.startswith(_TAGS)]
-        known = git("ls-remote", REMOTE, *tags).split() if tags else []
+        known = remote.refs(*tags) if tags else {}
         for tag in tags:
             if tag not in known:
-                raise SourceError(f"{redact(remote)}: no tag {tag.removeprefix(_TAGS)}", hint=_HINT)
-        wanted = [f"{ref}:{point}" for ref, point in zip(refs, (_START, _END), strict=True)]
-        git("fetch", "--quiet", "--filter=tree:0", "--no-tags", REMOTE, *wanted)
-        first = git("rev-parse", f"{_START}^{{commit}}").strip()
-        later = git("rev-list", "--first-parent", "--reverse", f"{_START}..{_END}").split()
+                raise SourceError(f"{remote.shown}: no tag {tag.removeprefix(_TAGS)}", hint=_HINT)
+        # Commits alone, no trees and no files; of a large repository that takes minutes.
+        remote.fetch(
+            "--filter=tree:0", f"{refs[0]}:{_START}", f"{refs[1]}:{_END}", timeout=_HISTORY_TIMEOUT
+        )
+        first = remote.git("rev-parse", f"{_START}^{{commit}}").strip()
+        later = remote.git("rev-list", "--first-parent", "--reverse", f"{_START}..{_END}").split()
         if not later:
             raise out_of_order(start, end)
-        if git("rev-list", "--max-count=1", f"{_END}..{_START}").strip():
-            try:
-                base = git("merge-base", _START, _END).strip()
-            except SourceError:  # they have nothing in common
-                base = ""
-            raise _parted(start, end, base)
+        if remote.git("rev-list", "--max-count=1", f"{_END}..{_START}").strip():
+            base = ""
+            with contextlib.suppress(SourceError):  # they may have nothing in common
+                base = remote.git("merge-base", _START, _END).strip()
+            raise UsageError(
+                f"{end} does not come after {start}: they are on two branches of the history",
+                hint=f"look from where they part: --from {base}"
+                if base
+                else "name two ends of one",
+            )
     return [first, *later]
 
 
@@ -340,11 +327,3 @@ def out_of_order(start: str, end: str) -> UsageError:
     if start == end:
         return UsageError(f"--from and --to are both {start}", hint="name two ends")
     return UsageError(f"{end} does not come after {start}", hint="exchange --from and --to")
-
-
-def _parted(start: str, end: str, base: str) -> UsageError:
-    """Return the error for ends on two branches, as releases with branches of their own are."""
-    return UsageError(
-        f"{end} does not come after {start}: they are on two branches of the history",
-        hint=f"look from where they part: --from {base}" if base else "name two ends of one",
-    )

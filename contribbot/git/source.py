@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -12,21 +13,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from contribbot.git.repository import Store
-from contribbot.model.pin import (
-    GitSource,
-    InstalledSource,
-    Pin,
-    SdistSource,
-    SourceSpec,
-    Upstream,
-    WheelSource,
-)
+from contribbot.model.base import Model
+from contribbot.model.pin import Pin, SourceSpec, Upstream
 
 #: Part of every ref's name: raise it when an importer starts to write other trees,
 #: so that what older versions imported is no longer found.
 IMPORTER: Final = 1
 
-Spec = TypeVar("Spec", SdistSource, WheelSource, GitSource, InstalledSource)
+Spec = TypeVar("Spec", bound=Model)
 
 
 class Progress(Protocol):
@@ -128,25 +122,21 @@ def ref_for(pin: Pin, spec: SourceSpec, upstream: Upstream) -> str:
     All that decides which tree it is goes into the name: a changed digest,
     folder or commit is another ref, and so never found by mistake.
     """
+    installed = None
+    if spec.kind == "installed":
+        # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed = importlib.metadata.version(spec.distribution)
     facts = {
         "commit": pin.commit,
         "importer": IMPORTER,
         "remote": default_remote(upstream) if spec.kind == "git" and not spec.remote else None,
-        # Another build of the same release (`+cpu`, `+rocm6.4`) is another tree.
-        "installed": _installed(spec.distribution) if spec.kind == "installed" else None,
+        "installed": installed,
         "spec": spec.model_dump(mode="json"),
         "tag": pin.tag,
     }
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
     return f"refs/pins/{pin.tag}/{spec.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def _installed(distribution: str) -> str | None:
-    """Return the version that is installed, with its local label."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 #: The part between `//` and the last `@` before the path: name, password, token.
@@ -165,19 +155,11 @@ def one_line(text: str) -> str:
     return " ".join(redact(text).split())
 
 
-class _Redacting(logging.Filter):
-    """Takes the credentials out of what other libraries log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrite a record; let it pass."""
-        record.msg, record.args = redact(record.getMessage()), ()
-        return True
+def redact_logs(name: str) -> None:
+    """Keep credentials out of what a library logs; calling it again changes nothing."""
+    logging.getLogger(name).addFilter(_redacted)
 
 
-_REDACTING: Final = _Redacting()
-
-
-def redact_logs(*names: str) -> None:
-    """Keep credentials out of the records of some loggers; calling it again changes nothing."""
-    for name in names:
-        logging.getLogger(name).addFilter(_REDACTING)
+def _redacted(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redact(record.getMessage()), ()
+    return True

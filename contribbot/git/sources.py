@@ -10,7 +10,7 @@ from typing import Final
 
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.files import stores_folder
-from contribbot.git.archive import InstalledFiles, SourceArchive, WheelFiles
+from contribbot.git.archive import InstalledFiles, ReleaseFile
 from contribbot.git.remote import GitRemote, refuse_moved, tagged_commit
 from contribbot.git.repository import Store
 from contribbot.git.source import Job, Progress, Provided, Silent, Source, one_line, ref_for
@@ -20,37 +20,32 @@ log: Final = logging.getLogger(__name__)
 
 #: Every kind of source that a pin may name.
 SOURCES: Final[Mapping[str, Source]] = {
-    "sdist": SourceArchive(),
-    "wheel": WheelFiles(),
+    "sdist": ReleaseFile(),
+    "wheel": ReleaseFile(),
     "git": GitRemote(),
     "installed": InstalledFiles(),
 }
 
 
 def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
-    """Return the pin's tree where the store has it already.
-
-    One call of git, nothing else.
-    """
+    """Return the pin's tree where the store has it already, with one call of git."""
     held = _held(pin, upstream, store)
     return None if held is None else held[1]
 
 
 def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[Job, Provided] | None:
     # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
-    said = store.git(
+    listed = store.git(
         "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/pins/{pin.tag}/",
         accept=(0, 1, 128),
     )  # fmt: skip
-    there = {}
-    for line in said.stdout.decode().splitlines() if said.returncode == 0 else ():
-        ref, commit, tree = line.split(" ")
-        there[ref] = (commit, tree)
+    rows = listed.stdout.decode().splitlines() if listed.returncode == 0 else []
+    ids = {ref: (commit, tree) for ref, commit, tree in (row.split(" ") for row in rows)}
     for spec in pin.sources:
-        if (ids := there.get(ref_for(pin, spec, upstream))) is not None:
-            job = Job(pin, spec, upstream, store, Silent())
+        job = Job(pin, spec, upstream, store, Silent())
+        if job.ref in ids:
             detail = SOURCES[spec.kind].detail(job)
-            return job, Provided(spec.kind, ids[0], ids[1], detail, fresh=False)
+            return job, Provided(spec.kind, *ids[job.ref], detail, fresh=False)
     return None
 
 
@@ -60,7 +55,7 @@ def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
     A tag alone may have been moved since: the remote is asked, and where it does not answer,
     what the store holds stands.
     """
-    spec = next((one for one in pin.sources if one.kind == kind), None)
+    spec = next((spec for spec in pin.sources if spec.kind == kind), None)
     if spec is None:
         return None
     store = Store(stores_folder() / f"{upstream.name}.git")
@@ -76,10 +71,10 @@ def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -
     """Return the pin's tree, from the store or else from the first source that has it."""
     held = _held(pin, upstream, store)
     if held is not None:
-        job, found = held
-        if found.kind == "git" and pin.commit is None:
-            refuse_moved(job, found.commit)
-        return found
+        job, provided = held
+        if provided.kind == "git" and pin.commit is None:
+            refuse_moved(job, provided.commit)
+        return provided
     failures: list[str] = []
     hints: list[str] = []
     for spec in pin.sources:

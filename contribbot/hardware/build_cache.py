@@ -77,17 +77,13 @@ def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _folder() -> Path:
-    return cache_folder() / "compiles"
-
-
 def _path(key: str) -> Path:
-    return _folder() / key[:2] / f"{key}.json"
+    return cache_folder() / "compiles" / key[:2] / f"{key}.json"
 
 
 def kept() -> Kept:
     """Return what a run looks through for results that nobody uses."""
-    return Kept(_folder(), "*/*")
+    return Kept(cache_folder() / "compiles", "*/*")
 
 
 @contextlib.contextmanager
@@ -167,7 +163,7 @@ def build_key(inputs: JsonValue) -> str:
 
 def kept_builds() -> Kept:
     """Return what a run looks through for products, and for locks of theirs, that nobody uses."""
-    return Kept(_shelf(), marker=_SHELF_MARKER)
+    return Kept(cache_folder() / "builds", marker=_SHELF_MARKER)
 
 
 def find(key: str) -> Product | None:
@@ -178,14 +174,10 @@ def find(key: str) -> Product | None:
     folder = _place(key)
     try:
         marker = Marker.model_validate_json((folder / _SHELF_MARKER).read_bytes())
+        if any(_stamp(folder / name) != stamp for name, stamp in marker.files.items()):
+            return None
     except (OSError, ValidationError):
         return None
-    for name, stamp in marker.files.items():
-        try:
-            if _stamp(folder / name) != stamp:
-                return None
-        except OSError:
-            return None
     used(folder / _SHELF_MARKER)
     return Product(key, folder, marker)
 
@@ -193,9 +185,8 @@ def find(key: str) -> Product | None:
 def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
     """Build a product unless it is there; of several who want it, one builds."""
     with lock(_place(key).with_suffix(".lock"), "a build"):
-        there = find(key)
-        if there is not None:
-            return there
+        if product := find(key):
+            return product
         folder = _place(key)
         process.remove_tree(folder)
         folder.mkdir()
@@ -209,26 +200,19 @@ def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
         return find(key)
 
 
-def _shelf() -> Path:
-    return cache_folder() / "builds"
-
-
 def _place(key: str) -> Path:
-    return _shelf() / key
+    return cache_folder() / "builds" / key
 
 
 def _seal(folder: Path, made: Made) -> None:
     """Note what is there, and that it is all there."""
-    digest = ""
+    counted, digest = [], ""
     if made.extension:
-        digest = hashlib.sha256((folder / made.extension).read_bytes()).hexdigest()
-    counted = [folder / made.extension] if made.extension else []
+        counted = [folder / made.extension]
+        digest = hashlib.sha256(counted[0].read_bytes()).hexdigest()
     for root in made.python:
-        counted += [
-            Path(parent) / name
-            for parent, _folders, names in os.walk(folder / root)
-            for name in names
-        ]
+        for parent, _folders, names in os.walk(folder / root):
+            counted += [Path(parent, name) for name in names]
     marker = Marker(
         extension=made.extension,
         python=made.python,
@@ -246,8 +230,13 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-#: Programs that are put before a compiler, the preferred first.
-_KNOWN: Final = ("ccache", "sccache")
+#: Programs that are put before a compiler, the preferred first, and what they are told.
+_KNOWN: Final = {
+    # Builds name their files relative to a folder that is another one each time.
+    "ccache": {"CCACHE_NOHASHDIR": "1"},
+    # It starts a server, which need not stay for long.
+    "sccache": {"SCCACHE_IDLE_TIMEOUT": "60"},
+}
 #: Bytes that a cache's folder must still take.
 _PROBE: Final = 2**20
 #: Languages for which CMake (3.17 or newer) reads `CMAKE_<LANG>_COMPILER_LAUNCHER`
@@ -263,13 +252,13 @@ class Launcher:
     program: Path
     env: Mapping[str, str]
 
-    @property
-    def cmake_environment(self) -> dict[str, str]:
-        """The variables that make CMake put it before each compiler."""
-        return {
-            f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
-            for language in _CMAKE_LANGUAGES
-        }
+    def cmake_environment(self, copy: Path) -> dict[str, str]:
+        """Return the variables that make CMake put it before each compiler of a tree's copy."""
+        env = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(self.program)
+               for language in _CMAKE_LANGUAGES}  # fmt: skip
+        # Paths below the copy are taken as relative: each copy lies elsewhere.
+        base = {"CCACHE_BASEDIR": str(copy)} if self.name == "ccache" else {}
+        return {**self.env, **env, **base}
 
 
 def find_launcher() -> Launcher | None:
@@ -279,31 +268,17 @@ def find_launcher() -> Launcher | None:
     variable says it, else one in contribbot's cache folder. Where nothing can be written
     there, a build goes without: a compiler cache that complains would fail it.
     """
-    for name in _KNOWN:
+    for name, more in _KNOWN.items():
         program = shutil.which(name)
         if program is None:
             continue
         variable = f"{name.upper()}_DIR"
         folder = Path(os.environ.get(variable) or cache_folder() / name)
-        if not _takes(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(_PROBE))
+        except OSError:
             continue
-        env = {variable: str(folder)}
-        if name == "ccache":
-            # Builds name their files relative to a folder that is another one each time.
-            env["CCACHE_NOHASHDIR"] = "1"
-        else:
-            # It starts a server, which need not stay for long.
-            env["SCCACHE_IDLE_TIMEOUT"] = "60"
-        return Launcher(name, Path(program), env)
+        return Launcher(name, Path(program), {variable: str(folder), **more})
     return None
-
-
-def _takes(folder: Path) -> bool:
-    """Say whether files can be written into a folder, which need not be there yet."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(_PROBE))
-    except OSError:
-        return False
-    return True

@@ -5,22 +5,37 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.listing import Kernel, Listing, by_class
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 
-#: What is compared of a kernel, in the order in which it is written.
-COLUMNS: Final = (
-    "vgprs", "agprs", "sgprs", "lds", "scratch", "spills", "wavefront", "occupancy", "code",
-    "instructions",
-)  # fmt: skip
-Numbers = tuple[int | None, ...]
+#: Rows that a record keeps of one target; the worst come first.
+_ROWS: Final = 150
+_NAMES: Final = 20
+
+
+class Numbers(NamedTuple):
+    """What is compared of a kernel, in the order in which it is written."""
+
+    vgprs: int | None
+    agprs: int | None
+    sgprs: int | None
+    lds: int | None
+    scratch: int | None
+    spills: int | None
+    wavefront: int | None
+    occupancy: int | None
+    code: int | None
+    instructions: int | None
+
+
+COLUMNS: Final = Numbers._fields
 
 
 @dataclass(frozen=True)
@@ -31,10 +46,11 @@ class Pair:
     patched: Kernel | None
 
     @property
-    def title(self) -> str:
-        """Its name, the patched tree's where both have one."""
-        one = self.patched or self.base
-        return one.title if one is not None else ""
+    def kernel(self) -> Kernel:
+        """The patched tree's, or else the base's."""
+        kernel = self.patched or self.base
+        assert kernel is not None  # noqa: S101  a pair has one at least
+        return kernel
 
     @property
     def emptied(self) -> bool:
@@ -47,22 +63,20 @@ def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[Pair
     pairs: list[Pair] = []
     left, right = list(base), list(patched)
     keys: tuple[Callable[[Kernel], str], ...] = (
-        lambda one: one.symbol,
-        lambda one: one.title,
-        lambda one: one.function,
+        lambda kernel: kernel.symbol,
+        lambda kernel: kernel.title,
+        lambda kernel: kernel.function,
     )
     for key in keys:
-        there, here = _grouped(left, key), _grouped(right, key)
-        for name in there.keys() & here.keys():
-            if len(there[name]) != len(here[name]):
-                continue
-            for one, other in zip(there[name], here[name], strict=True):
-                pairs.append(Pair(one, other))
-                left.remove(one)
-                right.remove(other)
-    pairs += [Pair(one, None) for one in left]
-    pairs += [Pair(None, one) for one in right]
-    return sorted(pairs, key=lambda pair: pair.title)
+        before, after = _grouped(left, key), _grouped(right, key)
+        for name in before.keys() & after.keys():
+            if len(before[name]) == len(after[name]):
+                pairs += map(Pair, before[name], after[name])
+                left = [kernel for kernel in left if key(kernel) != name]
+                right = [kernel for kernel in right if key(kernel) != name]
+    pairs += [Pair(kernel, None) for kernel in left]
+    pairs += [Pair(None, kernel) for kernel in right]
+    return sorted(pairs, key=lambda pair: pair.kernel.title)
 
 
 def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[str, list[Kernel]]:
@@ -74,13 +88,11 @@ def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[st
 
 @dataclass(frozen=True)
 class Row:
-    """One or more pairs of a function whose numbers are the same."""
+    """One or more pairs of a function whose numbers are the same; a record keeps it as a list."""
 
-    #: The kernel; without template arguments where there are several.
-    title: str
+    title: str  # the kernel; without template arguments where there are several
     count: int
-    #: By `COLUMNS`; None: that side has it not.
-    base: Numbers | None
+    base: Numbers | None  # None: that side has it not
     patched: Numbers | None
 
     @property
@@ -91,73 +103,46 @@ class Row:
     @property
     def emptied(self) -> bool:
         """Whether they do something on the base, and nothing but end on the patched tree."""
-        both = self.base is not None and self.patched is not None
-        return both and self._of(self.base, "instructions") > 1 >= self._of(
-            self.patched, "instructions"
-        )
+        if self.base is None or self.patched is None:
+            return False
+        return (self.base.instructions or 0) > 1 >= (self.patched.instructions or 0)
 
     @property
     def badness(self) -> tuple[int, int, float]:
         """How much worse the patched side is: spills, wavefronts, instructions."""
-        if self.base is None or self.patched is None:
-            return (self._of(self.patched, "spills"), 0, 0.0)
-        more = self._of(self.patched, "instructions") / max(1, self._of(self.base, "instructions"))
+        before, after = self.base, self.patched
+        if before is None or after is None:
+            return (after.spills or 0 if after else 0, 0, 0.0)
         return (
-            self._of(self.patched, "spills") - self._of(self.base, "spills"),
-            self._of(self.base, "occupancy") - self._of(self.patched, "occupancy"),
-            more,
+            (after.spills or 0) - (before.spills or 0),
+            (before.occupancy or 0) - (after.occupancy or 0),
+            (after.instructions or 0) / max(1, before.instructions or 0),
         )
-
-    @staticmethod
-    def _of(numbers: Numbers | None, column: str) -> int:
-        return (numbers[COLUMNS.index(column)] or 0) if numbers is not None else 0
 
     def to_json(self) -> JsonValue:
         """Return it as the record keeps it."""
-        return [
-            self.title,
-            self.count,
-            list(self.base) if self.base is not None else None,
-            list(self.patched) if self.patched is not None else None,
-        ]
-
-    @classmethod
-    def from_json(cls, value: JsonValue) -> Self | None:
-        """Read it from a record; None where that is no row."""
-        if not isinstance(value, list) or len(value) != len(("title", "count", "base", "patched")):
-            return None
-        title, count, base, patched = value
-        if not isinstance(title, str) or not isinstance(count, int):
-            return None
-        return cls(title, count, _numbers(base), _numbers(patched))
+        base: JsonValue = [*self.base] if self.base else None
+        patched: JsonValue = [*self.patched] if self.patched else None
+        return [self.title, self.count, base, patched]
 
 
-def _numbers(value: JsonValue) -> Numbers | None:
-    if not isinstance(value, list) or len(value) != len(COLUMNS):
-        return None
-    return tuple(one if isinstance(one, int) else None for one in value)
+_TABLE: Final = TypeAdapter(list[tuple[str, int, Numbers | None, Numbers | None]])
 
 
 def rows_of(pairs: Iterable[Pair]) -> list[Row]:
     """Return pairs as rows, the worst change first; equal ones of a function are one row."""
     merged: dict[tuple[str, Numbers | None, Numbers | None], Row] = {}
     for pair in pairs:
-        one = pair.patched or pair.base
-        if one is None:
-            continue
-        key = (one.function, _of_kernel(pair.base), _of_kernel(pair.patched))
+        kernel, before, after = pair.kernel, _numbers(pair.base), _numbers(pair.patched)
+        key = (kernel.function, before, after)
         known = merged.get(key)
-        if known is None:
-            merged[key] = Row(one.title, 1, key[1], key[2])
-        else:
-            merged[key] = replace(known, title=f"{one.function}<…>", count=known.count + 1)
+        title = f"{kernel.function}<…>" if known else kernel.title
+        merged[key] = Row(title, known.count + 1 if known else 1, before, after)
     return sorted(merged.values(), key=lambda row: (row.changed, *row.badness), reverse=True)
 
 
-def _of_kernel(kernel: Kernel | None) -> Numbers | None:
-    if kernel is None:
-        return None
-    return tuple(getattr(kernel, column) for column in COLUMNS)
+def _numbers(kernel: Kernel | None) -> Numbers | None:
+    return Numbers(*(getattr(kernel, column) for column in COLUMNS)) if kernel else None
 
 
 @dataclass(frozen=True)
@@ -175,50 +160,64 @@ class Judgement:
 
 def counted(entry: Compile, listing: Listing | None) -> tuple[Kernel, ...]:
     """Return the kernels of a listing that an entry is about."""
-    if listing is None:
-        return ()
-    return tuple(one for one in listing.kernels if re.search(entry.kernels, one.title))
+    kernels = listing.kernels if listing is not None else ()
+    return tuple(kernel for kernel in kernels if re.search(entry.kernels, kernel.title))
+
+
+def _pairs(entry: Compile, base: Compiled, patched: Compiled) -> list[Pair]:
+    return pair_kernels(counted(entry, base.listing), counted(entry, patched.listing))
 
 
 def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled) -> Judgement:
     """Judge an entry for one target."""
-    if obstacle := _obstacle(base, patched):
-        return obstacle
+    sides = (("base", base), ("patched tree", patched))
+    for side, compiled in sides:
+        if compiled.crashed:
+            return Judgement(Outcome.FAILED, f"on the {side}: {compiled.crashed}", lasting=False)
+    for side, compiled in sides:
+        # What is wrong on the patched tree stays wrong, whatever lacks on the base.
+        if compiled.missing and (patched.missing or not patched.error):
+            return Judgement(Outcome.UNAVAILABLE, f"on the {side}: {compiled.missing}")
     red = base.error or unmet(entry, target, base.listing)
-    if entry.expect == "pass-to-pass":
-        # A source that the patch adds has nothing to pass on the base.
-        broken = base.error and not base.absent
-        wrong = f"does not compile on the base: {base.error}" if broken else ""
-    elif base.absent:
-        wrong = f"shows nothing: on the base, {base.error}"
-    elif not red:
-        wrong = "compiles on the base, so it shows nothing"
-    elif not re.search(entry.reason, red):
-        wrong = f"fails on the base for another reason than stated: {red}"
-    else:
-        wrong = ""
+    wrong = _wrong_on_base(entry, base, red)
     amiss = _wrong_on_patched(entry, target, base, patched)
     if wrong or amiss:
         return Judgement(Outcome.FAILED, wrong or amiss, red, amiss)
-    if unreal := _unreal(entry, target, base, patched):
-        return Judgement(Outcome.UNAVAILABLE, unreal, red)
-    amiss = _numbers_wrong(entry, target, base.listing, patched.listing)
+    if entry.no_spills or target in entry.fewer_instructions:
+        for listing in (base.listing, patched.listing):
+            if listing is not None and listing.unresolved:
+                unreal = (
+                    f"calls {', '.join(listing.unresolved)}, which this toolchain has not, "
+                    "so that registers and instructions are not real: install ROCm"
+                )
+                return Judgement(Outcome.UNAVAILABLE, unreal, red)
+    amiss = _numbers_wrong(entry, target, base, patched)
     if amiss:
         return Judgement(Outcome.FAILED, amiss, red, amiss)
-    return Judgement(Outcome.PASSED, _seen(entry, base, patched), red)
+    listing = patched.listing
+    how = "absent" if base.absent else "error" if base.error else ""
+    reason = seen(
+        entry,
+        rows_of(_pairs(entry, base, patched)),
+        on_base=how,
+        listed=len(listing.kernels) if listing else 0,
+        unresolved=listing.unresolved[:_NAMES] if listing else (),
+    )
+    return Judgement(Outcome.PASSED, reason, red)
 
 
-def _obstacle(base: Compiled, patched: Compiled) -> Judgement | None:
-    """Return the judgement where a compiler or this machine, not the source, is at fault."""
-    sides = (("base", base), ("patched tree", patched))
-    for side, one in sides:
-        if one.crashed:
-            return Judgement(Outcome.FAILED, f"on the {side}: {one.crashed}", lasting=False)
-    for side, one in sides:
-        # What is wrong on the patched tree stays wrong, whatever lacks on the base.
-        if one.missing and (patched.missing or not patched.error):
-            return Judgement(Outcome.UNAVAILABLE, f"on the {side}: {one.missing}")
-    return None
+def _wrong_on_base(entry: Compile, base: Compiled, red: str) -> str:
+    if entry.expect == "pass-to-pass":
+        # A source that the patch adds has nothing to pass on the base.
+        broken = base.error and not base.absent
+        return f"does not compile on the base: {base.error}" if broken else ""
+    if base.absent:
+        return f"shows nothing: on the base, {base.error}"
+    if not red:
+        return "compiles on the base, so it shows nothing"
+    if not re.search(entry.reason, red):
+        return f"fails on the base for another reason than stated: {red}"
+    return ""
 
 
 def unmet(entry: Compile, target: str, listing: Listing | None) -> str:
@@ -228,9 +227,9 @@ def unmet(entry: Compile, target: str, listing: Listing | None) -> str:
         about = f" whose name matches {entry.kernels!r}" if entry.kernels else ""
         return f"no kernel{about} in the listing"
     # A kernel that does nothing on this target needs no instruction but its end.
-    working = [one for one in kernels if one.works]
+    working = [kernel for kernel in kernels if kernel.works]
     for mnemonic in entry.instructions.get(target, ()):
-        without = [one for one in working if mnemonic not in one.mnemonics]
+        without = [kernel for kernel in working if mnemonic not in kernel.mnemonics]
         if without or not working:
             return f"no {mnemonic} in {len(without)} of {len(working)} kernels"
     return ""
@@ -245,58 +244,38 @@ def _wrong_on_patched(entry: Compile, target: str, base: Compiled, patched: Comp
         return "no fewer instructions than on the base, which does not compile"
     if target in {*entry.instructions, *entry.fewer_instructions}:
         # What a kernel holds is no claim any more where its work is gone.
-        for pair in _pairs(entry, base.listing, patched.listing):
+        for pair in _pairs(entry, base, patched):
             if pair.emptied:
-                return f"{pair.title} does nothing on the patched tree, and does on the base"
+                return f"{pair.kernel.title} does nothing on the patched tree, and does on the base"
     return ""
 
 
-def _pairs(entry: Compile, base: Listing | None, patched: Listing | None) -> list[Pair]:
-    return pair_kernels(counted(entry, base), counted(entry, patched))
-
-
-def _unreal(entry: Compile, target: str, base: Compiled, patched: Compiled) -> str:
-    """Say why the numbers that are to be compared are not those of the real thing."""
-    if not entry.no_spills and target not in entry.fewer_instructions:
-        return ""
-    for listing in (base.listing, patched.listing):
-        if listing is not None and listing.unresolved:
-            return (
-                f"calls {', '.join(listing.unresolved)}, which this toolchain has not, "
-                "so that registers and instructions are not real: install ROCm"
-            )
-    return ""
-
-
-def _numbers_wrong(
-    entry: Compile, target: str, base: Listing | None, patched: Listing | None
-) -> str:
+def _numbers_wrong(entry: Compile, target: str, base: Compiled, patched: Compiled) -> str:
     pairs = _pairs(entry, base, patched)
     if entry.no_spills:
-        calls = patched is not None and bool(patched.functions)
+        calls = patched.listing is not None and bool(patched.listing.functions)
         for pair in pairs:
             if wrong := _spilling(pair, calls=calls):
                 return wrong
-    if target in entry.fewer_instructions and base is not None and patched is not None:
-        return _not_fewer(pairs, base, patched)
+    if target in entry.fewer_instructions and base.listing and patched.listing:
+        return _not_fewer(pairs, base.listing, patched.listing)
     return ""
 
 
 def _spilling(pair: Pair, *, calls: bool) -> str:
     """Say that a kernel spills more than it did, or may; or nothing."""
-    before, after = (
-        (one.spills, one.scratch) if one is not None else (0, 0)
-        for one in (pair.base, pair.patched)
+    (spilled, scratch), (spills, more_scratch) = (
+        (kernel.spills, kernel.scratch) if kernel is not None else (0, 0)
+        for kernel in (pair.base, pair.patched)
     )
-    if after[0] > before[0]:
-        return (
-            f"{pair.title} spills {after[0]} registers on the patched tree, {before[0]} on the base"
-        )
-    if calls and after[1] > before[1]:
+    title = pair.kernel.title
+    if spills > spilled:
+        return f"{title} spills {spills} registers on the patched tree, {spilled} on the base"
+    if calls and more_scratch > scratch:
         # What a kernel calls shares its scratch, and its spills stand nowhere.
         return (
-            f"{pair.title} may spill in a function that is not inlined: "
-            f"{before[1]:,} -> {after[1]:,} bytes of scratch"
+            f"{title} may spill in a function that is not inlined: "
+            f"{scratch:,} -> {more_scratch:,} bytes of scratch"
         )
     return ""
 
@@ -308,10 +287,11 @@ def _not_fewer(pairs: Sequence[Pair], base: Listing, patched: Listing) -> str:
     for pair in pairs:
         if pair.base is None or pair.patched is None:
             side = "base" if pair.patched is None else "patched tree"
-            return f"{pair.title} is on the {side} only: its instructions cannot be compared"
+            title = pair.kernel.title
+            return f"{title} is on the {side} only: its instructions cannot be compared"
         if pair.patched.instructions > pair.base.instructions:
             return (
-                f"{pair.title} has more instructions: "
+                f"{pair.kernel.title} has more instructions: "
                 f"{pair.base.instructions:,} -> {pair.patched.instructions:,}"
             )
         before += pair.base.instructions
@@ -319,58 +299,45 @@ def _not_fewer(pairs: Sequence[Pair], base: Listing, patched: Listing) -> str:
     return "" if after < before else f"not fewer instructions: {before:,} -> {after:,}"
 
 
-def _seen(entry: Compile, base: Compiled, patched: Compiled) -> str:
-    rows = rows_of(_pairs(entry, base.listing, patched.listing))
-    listed = len(patched.listing.kernels) if patched.listing is not None else 0
-    lacks = patched.listing.unresolved[:_NAMES] if patched.listing is not None else ()
-    how = "absent" if base.absent else "error" if base.error else ""
-    return seen(entry, rows, on_base=how, listed=listed, unresolved=lacks)
+_Counted = Sequence[tuple[int, Numbers]]
 
 
 def seen(
     entry: Compile, rows: Sequence[Row], *, on_base: str, listed: int, unresolved: Sequence[str]
 ) -> str:
     """Say what was seen, for a pass; `on_base`: `absent`, `error`, or nothing where it compiles."""
-    before, after = (
-        [(row.count, side) for row in rows if (side := getattr(row, name)) is not None]
-        for name in ("base", "patched")
-    )
+    before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
+    after: _Counted = [(row.count, row.patched) for row in rows if row.patched is not None]
     how = "compiles on the patched tree, new there" if on_base == "absent" else "compiles on both"
     if entry.expect == "fail-to-pass":
         how = "fails on the base as stated, " + (
             "compiles on the patched tree" if on_base else "as expected on the patched tree"
         )
-    some, kernels = sum(count for count, _ in before), sum(count for count, _ in after)
+    fewer, kernels = sum(count for count, _ in before), sum(count for count, _ in after)
     of = f"{kernels} of {listed}" if kernels < listed else f"{listed}"
     emptied = sum(row.count for row in rows if row.emptied)
+    spills = [
+        sum(count * (numbers.spills or 0) for count, numbers in side) for side in (before, after)
+    ]
     parts = [
-        f"{f'{some} -> ' if some > kernels else ''}{of} kernel{'s' if listed != 1 else ''}",
+        f"{f'{fewer} -> ' if fewer > kernels else ''}{of} kernel{'s' if listed != 1 else ''}",
         *([f"{emptied} of them now empty"] if emptied else []),
-        f"instructions {_change(*(_instructions(one) for one in (before, after)))}",
-        f"VGPRs {_change(*(_range(one) for one in (before, after)))}",
-        f"spills {_change(*(f'{_sum(one, _SPILLS)}' for one in (before, after)))}"
-        if _sum(before, _SPILLS) or _sum(after, _SPILLS)
-        else "no spills",
+        f"instructions {_change(_instructions(before), _instructions(after))}",
+        f"VGPRs {_change(_vgprs(before), _vgprs(after))}",
+        f"spills {_change(*map(str, spills))}" if any(spills) else "no spills",
     ]
     if unresolved:
         parts.append(f"with calls to {', '.join(unresolved)}, not there")
     return f"{how}; {', '.join(parts)}"
 
 
-_Counted = Sequence[tuple[int, Numbers]]
-_VGPRS, _SPILLS, _CODE = map(COLUMNS.index, ("vgprs", "spills", "instructions"))
+def _instructions(side: _Counted) -> str:
+    total = sum(count * (numbers.instructions or 0) for count, numbers in side)
+    return f"{total:,}" if side else ""
 
 
-def _sum(kernels: _Counted, column: int) -> int:
-    return sum(count * (numbers[column] or 0) for count, numbers in kernels)
-
-
-def _instructions(kernels: _Counted) -> str:
-    return f"{_sum(kernels, _CODE):,}" if kernels else ""
-
-
-def _range(kernels: _Counted) -> str:
-    values = sorted({numbers[_VGPRS] or 0 for _, numbers in kernels})
+def _vgprs(side: _Counted) -> str:
+    values = sorted({numbers.vgprs or 0 for _, numbers in side})
     return "..".join(map(str, dict.fromkeys((*values[:1], *values[-1:]))))
 
 
@@ -378,34 +345,29 @@ def _change(before: str, after: str) -> str:
     return after if before in {"", after} else f"{before} -> {after}"
 
 
-#: Rows that a record keeps of one target; the worst come first.
-_ROWS: Final = 150
-_NAMES: Final = 20
-
-
 def details_of(
     entry: Compile, target: str, base: Compiled, patched: Compiled, judgement: Judgement
 ) -> dict[str, JsonValue]:
     """Return what the record keeps of an entry for one target."""
-    name = f"{entry.name} [{target}]"
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
     amiss = judgement.amiss or patched.error
-    rows = rows_of(pair_kernels(counted(entry, base.listing), counted(entry, patched.listing)))
-    shown = rows[:_ROWS]
+    rows = rows_of(_pairs(entry, base, patched))
+    left_out = rows[_ROWS:]
+    changed = sum(row.count for row in left_out if row.changed)
     return {
         "kind": entry.kind,
         "source": entry.source,
         "expect": entry.expect,
         "stated_reason": entry.reason,
         "command": patched.command or base.command,
-        "base": _side(entry, target, base, name, base.crashed or base.missing or red),
-        "patched": _side(entry, target, patched, name, patched.crashed or patched.missing or amiss),
+        "base": _side(entry, target, base, base.crashed or base.missing or red),
+        "patched": _side(entry, target, patched, patched.crashed or patched.missing or amiss),
         "table": {
             "columns": list(COLUMNS),
-            "rows": [row.to_json() for row in shown],
+            "rows": [row.to_json() for row in rows[:_ROWS]],
             "left_out": {
-                "changed": sum(row.count for row in rows[_ROWS:] if row.changed),
-                "unchanged": sum(row.count for row in rows[_ROWS:] if not row.changed),
+                "changed": changed,
+                "unchanged": sum(row.count for row in left_out) - changed,
             },
         },
     }
@@ -416,51 +378,49 @@ def rows_in(details: dict[str, JsonValue]) -> list[Row]:
     table = details.get("table")
     if not isinstance(table, dict) or table.get("columns") != list(COLUMNS):
         return []
-    rows = table.get("rows")
-    found = map(Row.from_json, rows if isinstance(rows, list) else [])
-    return [row for row in found if row is not None]
+    try:
+        return [Row(*cells) for cells in _TABLE.validate_python(table.get("rows"))]
+    except ValidationError:
+        return []
 
 
 def left_out_of(details: dict[str, JsonValue]) -> tuple[int, int]:
     """Return how many changed and unchanged kernels a record's table leaves out."""
     table = details.get("table")
-    told = table.get("left_out") if isinstance(table, dict) else None
-    counts = [told.get(name) if isinstance(told, dict) else 0 for name in ("changed", "unchanged")]
-    changed, unchanged = (one if isinstance(one, int) else 0 for one in counts)
-    return changed, unchanged
+    left_out = table.get("left_out") if isinstance(table, dict) else None
+    counts = left_out if isinstance(left_out, dict) else {}
+    changed, unchanged = (counts.get(name) for name in ("changed", "unchanged"))
+    return (
+        changed if isinstance(changed, int) else 0,
+        unchanged if isinstance(unchanged, int) else 0,
+    )
 
 
-def _side(
-    entry: Compile, target: str, side: Compiled, name: str, wrong: str
-) -> dict[str, JsonValue]:
-    kernels = counted(entry, side.listing)
+def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, JsonValue]:
+    name, listing = f"{entry.name} [{target}]", side.listing
     failure: dict[str, JsonValue] = {"test": name, "when": "compile", "message": wrong}
-    told: dict[str, JsonValue] = {
+    details: dict[str, JsonValue] = {
         "failed": [failure] if wrong else [],
         "passed": [] if wrong else [name],
         "seconds": round(side.seconds, 3),
         "remembered": side.cached,
         **({"absent": True} if side.absent else {}),
     }
-    if side.listing is None:
-        return told
-    named = {
-        mnemonic: {
-            "kernels": sum(mnemonic in one.mnemonics for one in kernels),
-            "times": sum(one.mnemonics.get(mnemonic, 0) for one in kernels),
-        }
-        for mnemonic in entry.instructions.get(target, ())
-    }
-    return told | {
+    if listing is None:
+        return details
+    kernels = counted(entry, listing)
+    return details | {
         "kernels": len(kernels),
-        "listed": len(side.listing.kernels),
-        "instructions": sum(one.instructions for one in kernels),
+        "listed": len(listing.kernels),
+        "instructions": sum(kernel.instructions for kernel in kernels),
         "classes": {**by_class(kernels)},
-        "named": {mnemonic: {**counts} for mnemonic, counts in named.items()},
-        "not_inlined": dict(list(side.listing.functions.items())[:_NAMES]),
-        "unresolved": _some(side.listing.unresolved),
+        "named": {
+            mnemonic: {
+                "kernels": sum(mnemonic in kernel.mnemonics for kernel in kernels),
+                "times": sum(kernel.mnemonics.get(mnemonic, 0) for kernel in kernels),
+            }
+            for mnemonic in entry.instructions.get(target, ())
+        },
+        "not_inlined": dict(list(listing.functions.items())[:_NAMES]),
+        "unresolved": [*listing.unresolved[:_NAMES]],
     }
-
-
-def _some(names: Sequence[str]) -> list[JsonValue]:
-    return list(names[:_NAMES])

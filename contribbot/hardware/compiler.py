@@ -23,8 +23,6 @@ _NO_MEMORY: Final = re.compile(
     r"|[Cc]annot allocate memory|^MemoryError\b",
     re.MULTILINE,
 )
-
-
 _ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re.MULTILINE)
 #: What the driver says when the compiler proper did not end by itself.
 _CRASH: Final = re.compile(
@@ -44,8 +42,6 @@ _ROCM_HEADER: Final = re.compile(
     r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
     r"|ATen/hip|c10/hip)/[^']+)' file not found"
 )
-
-
 #: How the driver calls its assembler.
 _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
@@ -59,10 +55,8 @@ class Compiler:
     folder: Path
     timeout: float
     scrub: Callable[[str], str]
-    #: What is told of how it was called.
-    command: str
-    #: How long its programs have run.
-    seconds: float = 0.0
+    command: str  # what is told of how it was called
+    seconds: float = 0.0  # that its programs have run
 
     @property
     def output(self) -> Path:
@@ -77,7 +71,7 @@ class Compiler:
             # Preprocessed, a source is large, and nobody needs it any more.
             self.output.unlink()
         except FileNotFoundError:
-            raise self.failure(Compiled(crashed=f"{self.using.name} wrote nothing")) from None
+            raise self.failure(crashed=f"{self.using.name} wrote nothing") from None
         return written
 
     def read(self, listing: bytes) -> Compiled:
@@ -87,7 +81,7 @@ class Compiler:
             assemble = self._assembler(without_facts(text))
             content = self.run(assemble)
             encodings = self.run([*assemble, "-filetype", "asm", "-show-encoding"])
-            found = read_listing(text, encodings.decode("utf-8", "replace"), content, self.target)
+            kernels = read_listing(text, encodings.decode("utf-8", "replace"), content, self.target)
         except CompileError as failure:
             if not failure.result.error:
                 raise
@@ -95,61 +89,67 @@ class Compiler:
         except (ValueError, LookupError, struct.error) as error:
             unread = str(error)
         else:
-            return Compiled(listing=found, command=self.command, seconds=self.seconds)
-        raise self.failure(
-            Compiled(missing=f"{self.using.name} cannot read the code back: {unread}")
-        )
+            return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
+        raise self.failure(missing=f"{self.using.name} cannot read the code back: {unread}")
 
     def _assembler(self, text: str) -> list[str]:
         """Return how the driver calls its assembler for a text."""
         path = self.folder / "listing.s"
         path.write_text(text, encoding="utf-8")
         # Not every release of clang passes on what its assembler alone understands.
-        told = self._supervised(
+        done = self._supervised(
             [*self.using.argv, "-###", "-x", "assembler", "--target=amdgcn-amd-amdhsa",
              f"-mcpu={self.target}", "-c", "-o", self.output, path]
         )  # fmt: skip
-        called = _ASSEMBLER.search(told.output.decode("utf-8", "replace"))
+        called = _ASSEMBLER.search(done.output.decode("utf-8", "replace"))
         if not called:
-            raise self.failure(Compiled(missing=f"{self.using.name} does not say how it assembles"))
+            raise self.failure(missing=f"{self.using.name} does not say how it assembles")
         return shlex.split(called[1])
 
     def _supervised(self, argv: Sequence[str | Path]) -> process.Supervised:
+        # No variable may find it other headers or libraries.
+        clean = process.clean_environment({"HOME": str(self.folder), "TMPDIR": str(self.folder)})
+        env = {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
         done = process.supervise(
-            argv, cwd=self.folder, timeout=self.timeout, env=_environment(self.folder),
-            tethered=True,
-        )  # fmt: skip
+            argv, cwd=self.folder, timeout=self.timeout, env=env, tethered=True
+        )
         self.seconds += done.seconds
         if done.returncode != 0:
             raise self._trouble(done)
         return done
 
-    def failure(self, result: Compiled) -> CompileError:
+    def failure(
+        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
+    ) -> CompileError:
         """Return what ends a compile."""
-        told = {"command": self.command, "seconds": self.seconds}
-        return CompileError(result.model_copy(update=told))
+        return CompileError(
+            Compiled(
+                error=error, missing=missing, crashed=crashed, starved=starved,
+                command=self.command, seconds=self.seconds,
+            )
+        )  # fmt: skip
 
     def _trouble(self, done: process.Supervised) -> CompileError:
         """Say how a compiler failed."""
-        said = self.scrub(done.output.decode("utf-8", "replace"))
-        if lacked := lacking(done, said, self.timeout):
-            missing = f"{self.using.name}: {lacked}"
-            return self.failure(Compiled(missing=missing, starved=lacked == STARVED))
-        if crash := _crash(done, said):
-            return self.failure(Compiled(crashed=f"{self.using.name}: {crash}"))
-        first = _ERROR.search(said)
-        lines = said.strip().splitlines() or [f"exit status {done.returncode}, and not a word"]
+        name, text = self.using.name, self.scrub(done.output.decode("utf-8", "replace"))
+        if lacked := lacking(done, text, self.timeout):
+            return self.failure(missing=f"{name}: {lacked}", starved=lacked == STARVED)
+        if crash := _crash(done, text):
+            return self.failure(crashed=f"{name}: {crash}")
+        first = _ERROR.search(text)
+        lines = text.strip().splitlines() or [f"exit status {done.returncode}, and not a word"]
         error = first[0] if first else lines[-1]
-        return self.failure(Compiled(error=error, missing=_missing(error, self.using)))
+        missing = ""
+        if header := _TORCH_HEADER.search(error):
+            what = f"needs <{header[1]}>, which the torch here has not"
+            missing = f"{what}: install the torch it is for"
+        elif self.using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
+            what = f"needs <{header[1]}>, for which contribbot has no stand-in"
+            missing = f"{what}: install ROCm"
+        return self.failure(error=error, missing=missing)
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    """Return the compiler's environment: no variable that finds it other headers or libraries."""
-    clean = process.clean_environment({"HOME": str(folder), "TMPDIR": str(folder)})
-    return {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
-
-
-def _crash(done: process.Supervised, said: str) -> str:
+def _crash(done: process.Supervised, text: str) -> str:
     """Say how a compiler ended other than by itself, or nothing."""
     if done.flooded:
         return "it never stopped writing, and was ended"
@@ -157,24 +157,15 @@ def _crash(done: process.Supervised, said: str) -> str:
         return f"killed by signal {-done.returncode}"
     if done.returncode == _NOT_STARTED:
         return "it could not be started"
-    crash = _CRASH.search(said)
+    crash = _CRASH.search(text)
     return f"crashed: {(crash['how'] or crash['back'] or crash[0]).strip()}" if crash else ""
 
 
-def _missing(error: str, using: Toolchain) -> str:
-    """Say which header this machine lacks, where an error is about one; or nothing."""
-    if header := _TORCH_HEADER.search(error):
-        return f"needs <{header[1]}>, which the torch here has not: install the torch it is for"
-    if using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
-        return f"needs <{header[1]}>, for which contribbot has no stand-in: install ROCm"
-    return ""
-
-
-def lacking(done: process.Supervised, said: str, timeout: float) -> str:
+def lacking(done: process.Supervised, text: str, timeout: float) -> str:
     """Say what this machine lacked for a compiler that failed, or nothing."""
-    if _FULL_DISK.search(said):
+    if _FULL_DISK.search(text):
         raise process.no_space("what a compiler writes")
     if done.timed_out:
         return f"not finished after {timeout:g} s"
     # Killed by whom counts: a kernel's file runs under Triton, and can end its own process.
-    return STARVED if done.starved or _NO_MEMORY.search(said) else ""
+    return STARVED if done.starved or _NO_MEMORY.search(text) else ""

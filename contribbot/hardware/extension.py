@@ -18,7 +18,7 @@ from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
 from contribbot.hardware import extension_child
 from contribbot.hardware.build_cache import Launcher
-from contribbot.hardware.full_build import Ran, run_commands
+from contribbot.hardware.full_build import Ran, private_folders, run_commands
 from contribbot.hardware.toolchain import BuildTools
 from contribbot.model.checks import Build
 from contribbot.model.patch import PatchFile, digest_of
@@ -45,10 +45,8 @@ def code_of(support: Iterable[PatchFile]) -> tuple[PatchFile, ...]:
 
 def absent(store: Store, tree: str, build: Build) -> str:
     """Return a path that a build names and a tree does not hold, or nothing."""
-    for path in (*build.sources, *build.include):
-        if store.resolve(f"{tree}:{path}") is None:
-            return path
-    return ""
+    named = (*build.sources, *build.include)
+    return next((path for path in named if store.resolve(f"{tree}:{path}") is None), "")
 
 
 def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
@@ -65,19 +63,12 @@ def roots_of(store: Store, tree: str, build: Build) -> dict[str, str]:
 
 
 def inputs_of(
-    store: Store,
-    tree: str,
-    build: Build,
-    *,
-    support: Sequence[PatchFile],
-    tools: BuildTools,
+    store: Store, tree: str, build: Build, *, support: Sequence[PatchFile], tools: BuildTools
 ) -> JsonValue:
     """Return everything that the library depends on."""
-    stated = build.model_dump(mode="json", include={
-        "way", "sources", "binding", "include", "defines", "flags",
-    })  # fmt: skip
+    stated = {"way", "sources", "binding", "include", "defines", "flags"}
     return {
-        "build": stated,
+        "build": build.model_dump(mode="json", include=stated),
         "roots": {**roots_of(store, tree, build)},
         "absent": absent(store, tree, build),
         "code": digest_of(code_of(support)),
@@ -118,19 +109,42 @@ def compile_extension(
     """Compile one side of a build and see that it loads."""
     sources = folder / "sources"
     sources.mkdir()
-    laid = lay(sources)
+    layout = lay(sources)
     own = sources / _OWN
-    _add_checks(support, own / "checks")
-    spec = _specification(build, laid, tools=tools, launcher=launcher, jobs=jobs)
+    (own / "checks").mkdir(parents=True)
+    for file in code_of(support):
+        target = own / "checks" / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+    # What `extension_child` is told, with paths relative to the sources' folder.
+    spec = {
+        "kind": tools.kind,
+        "sources": [
+            *layout.sources,
+            *([f"{_OWN}/checks/{build.binding}"] if build.binding else []),
+        ],
+        "include": [*layout.include, f"{_OWN}/checks"],
+        "defines": build.defines,
+        "flags": build.flags,
+        "launcher": [str(launcher.program)] if launcher else [],
+        "jobs": jobs,
+        "out": f"{_OWN}/out",
+    }
     (own / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-    for name in ("home", "tmp"):
-        (folder / name).mkdir()
+    environment = {
+        **tools.env,
+        **(launcher.env if launcher else {}),
+        **private_folders(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        # torch 2.13 and newer put ccache in front by themselves; it is there already.
+        "TORCH_NO_COMPILER_WRAPPER": "1",
+    }
     ran = run_commands(
         [[sys.executable, "-P", extension_child.__file__, f"{_OWN}/spec.json"]],
         cwd=sources,
-        env=_environment(tools, launcher, folder),
+        env=process.clean_environment(environment),
         timeout=timeout,
-        script=folder / "commands.json",
         scrub=lambda text: scrub(text).replace(f"{_OWN}/checks/", "checks/"),
     )
     if not (ran.error or ran.lacking or ran.crash):
@@ -139,44 +153,3 @@ def compile_extension(
     with contextlib.suppress(OSError):
         process.remove_tree(sources)
     return ran
-
-
-def _add_checks(support: Sequence[PatchFile], checks: Path) -> None:
-    """Write the files of `checks/` that a compiler may see."""
-    checks.mkdir(parents=True, exist_ok=True)
-    for file in code_of(support):
-        target = checks / file.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
-
-
-def _specification(
-    build: Build, laid: Layout, *, tools: BuildTools, launcher: Launcher | None, jobs: int
-) -> dict[str, JsonValue]:
-    """Return what `extension_child` is told, with paths relative to the sources' folder."""
-    binding = [f"{_OWN}/checks/{build.binding}"] if build.binding else []
-    return {
-        "kind": tools.kind,
-        "sources": [*laid.sources, *binding],
-        "include": [*laid.include, f"{_OWN}/checks"],
-        "defines": list(build.defines),
-        "flags": list(build.flags),
-        "launcher": [str(launcher.program)] if launcher else [],
-        "jobs": jobs,
-        "out": f"{_OWN}/out",
-    }
-
-
-def _environment(tools: BuildTools, launcher: Launcher | None, folder: Path) -> dict[str, str]:
-    return process.clean_environment(
-        {
-            **tools.env,
-            **(launcher.env if launcher else {}),
-            "HOME": str(folder / "home"),
-            "TMPDIR": str(folder / "tmp"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONUNBUFFERED": "1",
-            # torch 2.13 and newer put ccache in front by themselves; it is there already.
-            "TORCH_NO_COMPILER_WRAPPER": "1",
-        }
-    )

@@ -38,8 +38,8 @@ class Spawner:
         if "-c" in words:
             self._running.append(self._pool.submit(self._tell, [*self._launcher, *words]))
             return
-        for one in self._running:
-            one.result()
+        for compiler in self._running:
+            compiler.result()
         self._running.clear()
         self._tell(words)
 
@@ -58,7 +58,7 @@ def build(spec: dict[str, object], out: Path) -> Path:
 
     sources, include = _strings(spec["sources"]), _strings(spec["include"])
     flags, launcher = _strings(spec["flags"]), _strings(spec["launcher"])
-    defines = [tuple(one.split("=", 1)) for one in _strings(spec["defines"])]
+    defines = [macro.partition("=") for macro in _strings(spec["defines"])]
     kernels = spec["kind"] != "cpp"
     # nvcc's and hipcc's flags mean nothing to the host's compiler, but for the standard.
     host = [flag for flag in flags if not kernels or flag.startswith(("-std=", "-O"))]
@@ -67,7 +67,7 @@ def build(spec: dict[str, object], out: Path) -> Path:
         "extension",
         sources,
         include_dirs=include,
-        define_macros=[(one[0], one[1] if len(one) > 1 else None) for one in defines],
+        define_macros=[(name, value if given else None) for name, given, value in defines],
         # The host's debugging information doubles the time and holds folder names.
         extra_compile_args={"cxx": [*host, "-g0"], "nvcc": flags},
     )
@@ -97,7 +97,7 @@ def build(spec: dict[str, object], out: Path) -> Path:
 
 
 def _strings(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
+    return [*map(str, value)] if isinstance(value, list) else []
 
 
 def main() -> None:

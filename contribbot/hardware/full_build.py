@@ -17,7 +17,6 @@ from pydantic import JsonValue
 from contribbot import process
 from contribbot.git.patch_format import export
 from contribbot.git.repository import Store
-from contribbot.hardware import recipe_child
 from contribbot.hardware.build_cache import Launcher
 from contribbot.hardware.toolchain import target_environment
 from contribbot.model.evidence import Machine
@@ -25,6 +24,17 @@ from contribbot.model.pin import PLACEHOLDERS, BuildRecipe
 
 #: A build may say much; the whole is kept in a log.
 _MAX_OUTPUT: Final = 64 * 2**20
+#: Runs commands one after the other, up to the first that does not end with 0, and ends with
+#: its status (128 and more: a signal). Who started it ends it; a build need not know.
+_RUNNER: Final = """\
+import json, os, shlex, sys
+os.environ.pop("CONTRIBBOT_LIFELINE", None)
+for argv in json.loads(sys.argv[1]):
+    print("+", shlex.join(argv), flush=True)
+    status = os.spawnvp(os.P_WAIT, argv[0], argv)
+    if status:
+        sys.exit(status if status > 0 else 128 - status)
+"""
 #: What compilers, linkers, CMake and make say of what is wrong, the plainest first.
 _COMPLAINTS: Final = (
     re.compile(
@@ -47,13 +57,18 @@ _NO_MEMORY: Final = re.compile(
     r"|[Cc]annot allocate memory|out of memory allocating"
 )
 _CRASHED: Final = re.compile(
-    r"internal compiler error|Segmentation fault|PLEASE submit a (?:full )?bug report"
-    r"|Internal error|signal \d+ received|died due to signal"
+    r"^.*(?:internal compiler error|Segmentation fault|PLEASE submit a (?:full )?bug report"
+    r"|Internal error|signal \d+ received|died due to signal).*$",
+    re.MULTILINE,
 )
 _NO_SPACE: Final = re.compile(r"No space left on device", re.IGNORECASE)
 #: Exit statuses of a program that a signal ended begin here (POSIX shells).
 _SIGNALLED: Final = 128
 _KILLED: Final = 128 + 9
+_MODULE: Final = "python:"
+_PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+#: The copy of the tree in a product's folder.
+COPY: Final = "tree"
 
 
 @dataclass(frozen=True)
@@ -73,13 +88,11 @@ def run_commands(
     cwd: Path,
     env: Mapping[str, str],
     timeout: float,
-    script: Path,
     scrub: Callable[[str], str],
 ) -> Ran:
     """Run commands one after the other, until one fails; none of them outlives contribbot."""
-    script.write_text(json.dumps([list(argv) for argv in commands]), encoding="utf-8")
     done = process.supervise(
-        [sys.executable, "-I", "-S", recipe_child.__file__, str(script)],
+        [sys.executable, "-I", "-S", "-c", _RUNNER, json.dumps([*map(list, commands)])],
         cwd=cwd,
         env=env,
         timeout=timeout,
@@ -89,50 +102,32 @@ def run_commands(
     )
     # Killed because this process ends: that is no outcome.
     process.check_stopping()
-    return _judge(done, scrub(done.output.decode("utf-8", "replace")), timeout)
-
-
-def _judge(done: process.Supervised, output: str, timeout: float) -> Ran:
+    output = scrub(done.output.decode("utf-8", "replace"))
     status = done.returncode if done.returncode >= 0 else _SIGNALLED - done.returncode
     lacking = crash = error = ""
     if done.timed_out:
         lacking = f"not finished after {timeout:g} s"
     elif done.flooded:
         crash = f"it wrote more than {_MAX_OUTPUT >> 20} MiB"
-    elif status == 0:
-        pass
-    elif _NO_SPACE.search(output):
+    elif status and _NO_SPACE.search(output):
         lacking = "the disk is full"
-    elif status == _KILLED or _NO_MEMORY.search(output):
+    elif status == _KILLED or (status and _NO_MEMORY.search(output)):
         lacking = "killed, or out of memory"
-    elif crashed := _line_with(_CRASHED, output):
-        crash = f"the compiler crashed: {crashed}"
+    elif status and (crashed := _CRASHED.search(output)):
+        crash = f"the compiler crashed: {crashed[0].strip()}"
     elif status > _SIGNALLED:
         crash = f"it was ended by signal {status - _SIGNALLED}"
-    else:
+    elif status:
         error = complaint(output) or f"exit status {status}"
     return Ran(output, done.seconds, error=error, lacking=lacking, crash=crash)
-
-
-def _line_with(pattern: re.Pattern[str], output: str) -> str:
-    return next((row.strip() for row in output.splitlines() if pattern.search(row)), "")
 
 
 def complaint(output: str) -> str:
     """Return the line that says what is wrong: the first error, or else the last line."""
     rows = [row.strip() for row in output.splitlines() if row.strip()]
-    told = [row for row in rows if not _PASSED_OVER.search(row)]
-    for pattern in _COMPLAINTS:
-        for row in told:
-            if pattern.search(row):
-                return row
-    return told[-1] if told else ""
-
-
-_MODULE: Final = "python:"
-_PLACEHOLDER: Final = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
-#: The copy of the tree in a product's folder.
-COPY: Final = "tree"
+    telling = [row for row in rows if not _PASSED_OVER.search(row)]
+    errors = (row for pattern in _COMPLAINTS for row in telling if pattern.search(row))
+    return next(errors, telling[-1] if telling else "")
 
 
 def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
@@ -154,11 +149,8 @@ def missing_for(recipe: BuildRecipe | None, target: str, upstream: str) -> str:
 def lacks(store: Store, tree: str, recipe: BuildRecipe) -> str:
     """Return a path that a recipe needs and a tree does not hold, or nothing."""
     folder = () if recipe.folder == "." else (recipe.folder,)
-    needed: tuple[str, ...] = (*folder, *recipe.needs)
-    for path in needed:
-        if store.resolve(f"{tree}:{path}") is None:
-            return path
-    return ""
+    needed = (*folder, *recipe.needs)
+    return next((path for path in needed if store.resolve(f"{tree}:{path}") is None), "")
 
 
 def inputs_of(
@@ -193,23 +185,26 @@ def run_recipe(
     """Build a tree in a copy of its own, which stays as the product."""
     copy = into / COPY
     export(store, tree, copy, index=folder / "index")
-    for name in ("home", "tmp"):
-        (folder / name).mkdir()
-    filled = _filled(recipe, {**values, "tree": str(copy), "python": sys.executable})
+    known = {**values, "tree": str(copy), "python": sys.executable}
+
+    def fill(text: str) -> str:
+        return _PLACEHOLDER.sub(lambda place: known[place[1]], text)
+
     environment = {
         **target_environment(values["target"], machine),
         "MAX_JOBS": values["jobs"],
         "PYTHONUNBUFFERED": "1",
-        **(_cached(launcher, copy) if launcher else {}),
-        **_places(folder, into),
-        **filled.env,
+        **(launcher.cmake_environment(copy) if launcher else {}),
+        # A version is not read from whatever repository the cache lies in.
+        "GIT_CEILING_DIRECTORIES": str(into),
+        **private_folders(folder),
+        **{name: fill(value) for name, value in recipe.env.items()},
     }
     ran = run_commands(
-        filled.commands,
+        [[*map(fill, argv)] for argv in recipe.commands],
         cwd=copy / recipe.folder,
         env=process.clean_environment(environment),
         timeout=timeout,
-        script=folder / "commands.json",
         scrub=scrub,
     )
     for path in recipe.discard:
@@ -217,40 +212,15 @@ def run_recipe(
     return ran
 
 
-def _filled(recipe: BuildRecipe, known: Mapping[str, str]) -> BuildRecipe:
-    """Return a recipe with what its placeholders stand for."""
-
-    def fill(text: str) -> str:
-        return _PLACEHOLDER.sub(lambda found: known[found[1]], text)
-
-    return recipe.model_copy(
-        update={
-            "commands": tuple(tuple(map(fill, argv)) for argv in recipe.commands),
-            "env": {name: fill(value) for name, value in recipe.env.items()},
-        }
-    )
-
-
-def _places(folder: Path, into: Path) -> dict[str, str]:
-    """Return the variables that keep a build within its own folders."""
-    return {
-        # A version is not read from whatever repository the cache lies in.
-        "GIT_CEILING_DIRECTORIES": str(into),
-        "HOME": str(folder / "home"),
-        "TMPDIR": str(folder / "tmp"),
-    }
-
-
-def _cached(launcher: Launcher, copy: Path) -> dict[str, str]:
-    # Paths below the copy are taken as relative: each copy lies elsewhere.
-    base = {"CCACHE_BASEDIR": str(copy)} if launcher.name == "ccache" else {}
-    return {**launcher.env, **launcher.cmake_environment, **base}
+def private_folders(folder: Path) -> dict[str, str]:
+    """Make the folders that a build has for itself, and return the variables that name them."""
+    places = {"HOME": folder / "home", "TMPDIR": folder / "tmp"}
+    for place in places.values():
+        place.mkdir()
+    return {name: str(place) for name, place in places.items()}
 
 
 def missing_product(recipe: BuildRecipe, into: Path) -> str:
     """Return a path that a recipe promises and did not make, or nothing."""
-    made: tuple[str, ...] = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
-    for path in made:
-        if not (into / COPY / path).exists():
-            return path
-    return ""
+    promised = (*recipe.python, *((recipe.extension,) if recipe.extension else ()))
+    return next((path for path in promised if not (into / COPY / path).exists()), "")

@@ -24,13 +24,10 @@ class Source:
 
     path: Path
     include: tuple[Path, ...]
-    #: Macros, as `NAME` or `NAME=VALUE`.
-    defines: tuple[str, ...]
+    defines: tuple[str, ...]  # macros, as `NAME` or `NAME=VALUE`
     standard: str
-    #: Whether torch's headers are needed.
-    torch: bool
-    #: Folders that stand for the tree: their names must not matter.
-    folders: tuple[Path, ...]
+    torch: bool  # whether torch's headers are needed
+    folders: tuple[Path, ...]  # that stand for the tree: their names must not matter
 
 
 def toolchain(target: str) -> Toolchain | Lacking:
@@ -67,16 +64,26 @@ def compile_hip(
     scrub: Callable[[str], str],
 ) -> Compiled:
     """Compile a source for a target and read the listing."""
-    scrub = _scrub_further(scrub, using)
-    arguments = _arguments(source, target, using)
-    told = [scrub(word) for word in (*using.command, *arguments, "-S", str(source.path))]
-    compiler = Compiler(using, target, folder, timeout, scrub, process.describe(told))
+    torch = torch_include()
+    named = [(str(HEADERS), "<stand-ins>"), *using.folders]
+    named += [(str(torch), "<torch>/include")] if torch is not None else []
+
+    def scrub_headers(text: str) -> str:
+        # Folders of headers are named by what they are, wherever they lie.
+        for place, placeholder in named:
+            text = text.replace(place, placeholder)
+        return scrub(text)
+
+    arguments = _arguments(source, target, using, torch if source.torch else None)
+    words = (*using.command, *arguments, "-S", str(source.path))
+    command = [scrub_headers(word) for word in words]
+    compiler = Compiler(using, target, folder, timeout, scrub_headers, process.describe(command))
 
     def make(*how: str) -> bytes:
         return compiler.run([*using.argv, *arguments, *how, "-o", compiler.output, source.path])
 
     try:
-        key = key_of(make("-E"), told, using.identity)
+        key = key_of(make("-E"), command, using.identity)
         with alone(key):
             known = recall(key)
             if known is not None:
@@ -90,7 +97,6 @@ def compile_hip(
 
 
 def _read(compiler: Compiler, make: Callable[..., bytes]) -> Compiled:
-    """Make and read the listing."""
     listing = make("-S")
     try:
         return compiler.read(listing)
@@ -100,24 +106,8 @@ def _read(compiler: Compiler, make: Callable[..., bytes]) -> Compiled:
         raise
 
 
-def _scrub_further(scrub: Callable[[str], str], using: Toolchain) -> Callable[[str], str]:
-    """Name the folders of headers by what they are, wherever they lie."""
-    named = [(str(HEADERS), "<stand-ins>"), *using.folders]
-    torch = torch_include()
-    if torch is not None:
-        named.append((str(torch), "<torch>/include"))
-
-    def further(text: str) -> str:
-        for folder, placeholder in named:
-            text = text.replace(folder, placeholder)
-        return scrub(text)
-
-    return further
-
-
-def _arguments(source: Source, target: str, using: Toolchain) -> list[str]:
+def _arguments(source: Source, target: str, using: Toolchain, torch: Path | None) -> list[str]:
     """Return what the compiler is told, beside what it shall make of which file."""
-    torch = torch_include() if source.torch else None
     system: Sequence[Path] = ()
     if torch is not None:
         system = (HEADERS / "torch_cpu", torch, torch / "torch/csrc/api/include")
@@ -128,6 +118,6 @@ def _arguments(source: Source, target: str, using: Toolchain) -> list[str]:
         *(f"-I{root}" for root in source.include), *using.flags,
         *(word for root in system for word in ("-isystem", str(root))),
         # The folder's name must not get into what is compiled (__FILE__).
-        *(f"-ffile-prefix-map={one}=." for one in source.folders),
+        *(f"-ffile-prefix-map={folder}=." for folder in source.folders),
         "-w", "-ferror-limit=1", "-fno-color-diagnostics", "-fno-caret-diagnostics",
     ]  # fmt: skip

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from contribbot.hardware.code_object import read_object
 from contribbot.hardware.targets import Use, occupancy
 from contribbot.model.base import Model
 
@@ -41,17 +41,14 @@ def _demangler() -> tuple[Callable[..., int | None], Callable[[int], None]] | No
 
 def demangle(symbol: str) -> str:
     """Return the C++ name behind a symbol; the symbol itself where there is none."""
-    found = _demangler() if symbol.startswith("_Z") else None
-    if found is None:
-        return symbol
-    call, free = found
-    address = call(symbol.encode(), None, None, None)
-    if not address:
+    demangler = _demangler() if symbol.startswith("_Z") else None
+    address = demangler[0](symbol.encode(), None, None, None) if demangler else None
+    if not (demangler and address):
         return symbol
     try:
         return ctypes.string_at(address).decode("utf-8", "replace")
     finally:
-        free(address)
+        demangler[1](address)
 
 
 def title_of(symbol: str) -> str:
@@ -83,24 +80,20 @@ _ENCODING: Final = re.compile(r"_(?:e32|e64|dpp|dpp8|sdwa|e64_dpp|e64_dpp8)$")
 
 #: Classes by what a mnemonic starts with; the first that fits counts. From the
 #: instruction set documents' chapters: scalar, vector, matrix, memory, branches.
-_CLASSES: Final = (
-    ("matrix", r"v_(?:mfma|smfmac|wmma|swmmac)_"),
-    ("valu", r"v_"),
-    ("branch", r"s_(?:branch|cbranch|setpc|swappc|call|endpgm|subvector_loop|trap)"),
-    ("wait", r"s_(?:waitcnt|wait_)"),
-    ("sync", r"s_(?:barrier|sendmsg|sleep)"),
+_CLASSES: Final = {
+    "matrix": r"v_(?:mfma|smfmac|wmma|swmmac)_",
+    "valu": r"v_",
+    "branch": r"s_(?:branch|cbranch|setpc|swappc|call|endpgm|subvector_loop|trap)",
+    "wait": r"s_(?:waitcnt|wait_)",
+    "sync": r"s_(?:barrier|sendmsg|sleep)",
     # Hints for the scheduler and the fetcher: they take a slot and do no work.
-    ("hint", r"s_(?:nop|clause|delay_alu|inst_prefetch|set_inst_prefetch|setprio|code_end)"),
-    (
-        "smem",
-        r"s_(?:load|store|buffer_|scratch_|atomic|dcache|mem(?:real)?time|gl1_inv|prefetch|atc_)",
-    ),
-    ("salu", r"s_"),
-    ("lds", r"ds_|lds_"),
-    ("vmem", r"(?:buffer|tbuffer|image|global|flat|scratch|tensor|cluster)_"),
-)
-CLASSES: Final = (*(name for name, _ in _CLASSES), "other")
-_COMPILED: Final = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES)
+    "hint": r"s_(?:nop|clause|delay_alu|inst_prefetch|set_inst_prefetch|setprio|code_end)",
+    "smem": r"s_(?:load|store|buffer_|scratch_|atomic|dcache|mem\w*time|gl1_inv|prefetch|atc_)",
+    "salu": r"s_",
+    "lds": r"ds_|lds_",
+    "vmem": r"(?:buffer|tbuffer|image|global|flat|scratch|tensor|cluster)_",
+}
+_CLASS: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _CLASSES.items()))
 
 
 @functools.cache
@@ -111,11 +104,9 @@ def plain(mnemonic: str) -> str:
 
 @functools.cache
 def class_of(mnemonic: str) -> str:
-    """Return the class of a mnemonic, one of `CLASSES`."""
-    for name, pattern in _COMPILED:
-        if pattern.match(mnemonic):
-            return name
-    return "other"
+    """Return the class of a mnemonic."""
+    fits = _CLASS.match(mnemonic)
+    return (fits and fits.lastgroup) or "other"
 
 
 _DESCRIPTOR: Final = re.compile(r"\.amdhsa_kernel ([^\n]+)(.*?)\.end_amdhsa_kernel", re.DOTALL)
@@ -211,30 +202,56 @@ def without_facts(text: str) -> str:
 
 def read_listing(text: str, encodings: str, content: bytes, target: str) -> Listing:
     """Read a listing, what the assembler says of it, and the code object that it makes."""
-    code = read_object(content)
-    descriptors = {_bare(found[1]): found[2] for found in _DESCRIPTOR.finditer(text)}
+    functions, undefined = read_object(content)
+    descriptors = {_bare(entry[1]): entry[2] for entry in _DESCRIPTOR.finditer(text)}
     # What a source's own assembly adds is not the compiler's.
     (written, *added) = _METADATA.findall(text) or ("",)
-    numbers = [dict(_NUMBER.findall(item)) for item in written.split(_ITEM)]
-    metadata = [facts for facts in numbers if facts]
-    if added or len(metadata) != len(descriptors) or descriptors.keys() - code.functions.keys():
+    metadata = [facts for item in written.split(_ITEM) if (facts := dict(_NUMBER.findall(item)))]
+    if added or len(metadata) != len(descriptors) or descriptors.keys() - functions.keys():
         raise ValueError(f"{len(metadata)} kernels, and code of {len(descriptors)}")
     rows, labels = _read_encodings(encodings)
     held = {
-        name: _decoded(name, within, rows[labels.get(name, 0) :])
-        for name, within in code.functions.items()
+        name: _decoded(name, code, rows[labels.get(name, 0) :]) for name, code in functions.items()
     }
     return Listing(
         # Both are written in the order of the functions; names are quoted in different ways.
         kernels=tuple(
-            _kernel(symbol, facts, code.functions[symbol], held[symbol], target, wgp=_WGP in said)
-            for (symbol, said), facts in zip(descriptors.items(), metadata, strict=True)
+            _kernel(symbol, facts, functions[symbol], held[symbol], target, wgp=_WGP in descriptor)
+            for (symbol, descriptor), facts in zip(descriptors.items(), metadata, strict=True)
         ),
         functions={
-            title_of(name): len(rows) for name, rows in held.items() if name not in descriptors
+            title_of(name): len(within) for name, within in held.items() if name not in descriptors
         },
-        unresolved=tuple(sorted(map(title_of, code.undefined))),
+        unresolved=tuple(sorted(map(title_of, undefined))),
     )
+
+
+_SYMBOL_TABLE: Final = 2
+_FUNCTION: Final = 2
+#: Places from here on are no sections: absolute, common, or local data share.
+_RESERVED: Final = 0xFF00
+
+
+def read_object(content: bytes) -> tuple[dict[str, bytes], set[str]]:
+    """Return the bytes of each function of an ELF file (64 bits, not linked), and what it lacks."""
+    (start,) = struct.unpack_from("<Q", content, 40)
+    (count,) = struct.unpack_from("<H", content, 60)
+    # Of each section: kind, offset, size, and the section that its names are in.
+    headers = content[start : start + 64 * count]
+    sections = list(struct.iter_unpack("<4xI16xQQI20x", headers))
+    bodies = [content[offset : offset + size] for _, offset, size, _ in sections]
+    functions, undefined = dict[str, bytes](), set[str]()
+    for (kind, _, _, link), body in zip(sections, bodies, strict=True):
+        symbols = struct.iter_unpack("<IBxHQQ", body if kind == _SYMBOL_TABLE else b"")
+        for name, info, section, value, size in symbols:
+            symbol = bodies[link][name : bodies[link].index(b"\0", name)].decode("utf-8", "replace")
+            # LLVM's assembler takes over what quotes a quote.
+            symbol = symbol.replace('\\"', '"')
+            if info & 15 == _FUNCTION and 0 < section < _RESERVED:
+                functions[symbol] = bodies[section][value : value + size]
+            elif symbol and not section:
+                undefined.add(symbol)
+    return functions, undefined
 
 
 def _bare(symbol: str) -> str:
@@ -252,19 +269,17 @@ def _read_encodings(text: str) -> tuple[list[Instruction], dict[str, int]]:
             continue
         mnemonics = tuple(plain(half.split()[0]) for half in row["text"].split("::"))
         parts = row["bytes"].split(",")
-        known: Iterable[tuple[int, bytes]]
-        if "A" in row["bytes"]:
-            whole = ((n, part) for n, part in enumerate(parts) if len(part) == len("0x00"))
-            known = ((n, bytes.fromhex(part[2:])) for n, part in whole)
-        else:
-            known = [(0, bytes.fromhex("".join(parts).replace("0x", "")))]
-        instructions.append(Instruction(mnemonics, len(parts), tuple(known)))
+        sure = [(0, "".join(parts))]
+        if "A" in row["bytes"]:  # of a byte that only linking settles
+            sure = [(at, part) for at, part in enumerate(parts) if len(part) == len("0x00")]
+        known = tuple((at, bytes.fromhex(part.replace("0x", ""))) for at, part in sure)
+        instructions.append(Instruction(mnemonics, len(parts), known))
     return instructions, labels
 
 
 def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[Instruction]:
     """Return the instructions of a function; what only aligns is none."""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     place = 0
     for row in rows:
         while not row.stands(code, place) and code.startswith(_FILLER, place):
@@ -272,11 +287,11 @@ def _decoded(function: str, code: bytes, rows: Iterable[Instruction]) -> list[In
         if place == len(code):
             break
         if row.stands(code, place):
-            found.append(row)
+            instructions.append(row)
             place += row.size
     if code[place:].replace(_FILLER, b""):
         raise ValueError(f"no row of the listing makes what {title_of(function)} has at {place:#x}")
-    return found
+    return instructions
 
 
 def _kernel(
@@ -299,6 +314,7 @@ def _kernel(
         workgroup=number("max_flat_workgroup_size", _FULL_BLOCK),
         wgp=wgp,
     )
+    mnemonics = Counter(name for row in held for name in row.mnemonics)
     return Kernel(
         symbol=symbol,
         title=title_of(symbol),
@@ -314,11 +330,11 @@ def _kernel(
         occupancy=occupancy(target, use),
         code=len(code),
         instructions=len(held),
-        mnemonics=dict(sorted(Counter(name for row in held for name in row.mnemonics).items())),
+        mnemonics=dict(sorted(mnemonics.items())),
     )
 
 
-def by_class(kernels: tuple[Kernel, ...]) -> dict[str, int]:
+def by_class(kernels: Iterable[Kernel]) -> dict[str, int]:
     """Return how many instructions of each class some kernels hold; halves of pairs count."""
     total: Counter[str] = Counter()
     for kernel in kernels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import importlib.metadata
@@ -45,45 +46,37 @@ def this_machine() -> Machine:
         git=require_git(),
         packages=_packages(),
         rocm=_rocm(),
-        gpus=(*(amd_gpus(_KFD) if _usable(_KFD_DEVICE) else ()), *_nvidia_gpus()),
-    )
-
-
-def _usable(device: Path) -> bool:
-    """Say whether a device can be opened: sysfs also shows those of the host."""
-    return os.access(device, os.R_OK | os.W_OK)
+        # Sysfs also shows the devices of the host, which cannot be opened.
+        gpus=(*(amd_gpus(_KFD) if os.access(_KFD_DEVICE, os.R_OK | os.W_OK) else ()),
+              *_nvidia_gpus()),
+    )  # fmt: skip
 
 
 def _cpu_model() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor() or "unknown"
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or "unknown"
+    text = _text(Path("/proc/cpuinfo"))
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or "unknown"
 
 
 def _packages() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _rocm() -> str:
-    for root in (os.environ.get("ROCM_PATH", ""), "/opt/rocm"):
-        version = Path(root) / ".info" / "version"
-        if root and version.is_file():
-            return version.read_text(encoding="utf-8").strip()
-    return ""
+    roots = filter(None, (os.environ.get("ROCM_PATH", ""), "/opt/rocm"))
+    return next(filter(None, (_text(Path(root, ".info/version")) for root in roots)), "")
 
 
-def listed_amd_gpus() -> tuple[Gpu, ...]:
-    """Return the AMD GPUs that the kernel's driver lists, also those that cannot be opened."""
-    return amd_gpus(_KFD)
+def _text(file: Path) -> str:
+    """Return what a file of the system says; empty: this container was not given it."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
@@ -93,27 +86,15 @@ def amd_gpus(nodes: Path) -> tuple[Gpu, ...]:
     (Linux amdkfd); a target's name writes minor and stepping in hexadecimal:
     90402 is gfx942, 90010 is gfx90a. Processors have 0 there.
     """
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
+    driver = _text(Path("/sys/module/amdgpu/version"))
     for properties in sorted(nodes.glob("*/properties"), key=lambda path: int(path.parent.name)):
-        try:
-            text = properties.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue  # a device that this container was not given
-        pairs = dict(row.split(" ", 1) for row in text.splitlines() if " " in row)
-        version = int(pairs.get("gfx_target_version", "0"))
-        if not version:
-            continue
-        major, minor, stepping = version // 10000, version // 100 % 100, version % 100
-        name_file = properties.with_name("name")
-        name = name_file.read_text(encoding="utf-8").strip() if name_file.is_file() else ""
-        target = f"gfx{major}{minor:x}{stepping:x}"
-        found.append(Gpu(vendor="amd", target=target, name=name or target, driver=_amdgpu_driver()))
-    return tuple(found)
-
-
-def _amdgpu_driver() -> str:
-    version = Path("/sys/module/amdgpu/version")
-    return version.read_text(encoding="utf-8").strip() if version.is_file() else ""
+        version = re.search(r"^gfx_target_version (\d+)", _text(properties), re.MULTILINE)
+        if version and (number := int(version[1])):
+            target = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+            name = _text(properties.with_name("name")) or target
+            gpus.append(Gpu(vendor="amd", target=target, name=name, driver=driver))
+    return tuple(gpus)
 
 
 def _nvidia_gpus() -> tuple[Gpu, ...]:
@@ -125,15 +106,13 @@ def _nvidia_gpus() -> tuple[Gpu, ...]:
     except MachineError:
         # The program is there and no GPU answers: then there is none to use.
         return ()
-    found = []
-    for row in rows:
-        parts = [part.strip() for part in row.split(",", 2)]
-        if len(parts) != len(query[1].split(",")):
-            continue  # "No devices were found" and the like
-        capability, driver, name = parts
-        target = "sm_" + capability.replace(".", "")
-        found.append(Gpu(vendor="nvidia", target=target, name=name, driver=driver))
-    return tuple(found)
+    # "No devices were found" and the like are no such rows.
+    gpus = (re.fullmatch(r"\s*([\d.]+)\s*,\s*([^,]*?)\s*,\s*(.*?)\s*", row) for row in rows)
+    return tuple(
+        Gpu(vendor="nvidia", target=f"sm_{gpu[1].replace('.', '')}", name=gpu[3], driver=gpu[2])
+        for gpu in gpus
+        if gpu
+    )
 
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
@@ -145,10 +124,10 @@ _HIP: Final = ("HIP_VISIBLE_DEVICES", _CUDA)
 def only(index: int, count: int, *, hip: bool, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that leave one visible of the GPUs that are visible now."""
     names = _HIP if hip else (_CUDA,)
-    name = next((one for one in names if environment.get(one)), "")
+    name = next((name for name in names if environment.get(name)), "")
     if not name:
         return dict.fromkeys(names, str(index)) if count > 1 else {}
-    given = [one.strip() for one in environment[name].split(",")]
+    given = [device.strip() for device in environment[name].split(",")]
     if index >= len(given):
         raise MachineError(
             f"{name}={environment[name]}: torch sees {count} GPUs",
@@ -196,12 +175,12 @@ def run_of(environment: Mapping[str, str] = os.environ) -> RunOf | None:
     """Return the run of GitHub Actions that this process is part of; None: of none."""
     if not environment.get("GITHUB_RUN_ID"):
         return None
-    told = {field: environment.get(name, "") for field, name in _RUN.items()}
-    told["job"] = told["job"] or environment.get("GITHUB_JOB", "")
-    numbers = {
-        field: int(told[field]) for field in ("run_id", "attempt") if told[field].isdecimal()
-    }
-    return _checked(RunOf, {**told, **numbers}, _RUN)
+    facts: dict[str, object] = {field: environment.get(name, "") for field, name in _RUN.items()}
+    facts["job"] = facts["job"] or environment.get("GITHUB_JOB", "")
+    for field in ("run_id", "attempt"):
+        if (digits := str(facts[field])).isdecimal():
+            facts[field] = int(digits)
+    return _checked(RunOf, facts, _RUN)
 
 
 def container_of(environment: Mapping[str, str] = os.environ) -> Container | None:
@@ -216,9 +195,9 @@ def container_of(environment: Mapping[str, str] = os.environ) -> Container | Non
     return _checked(Container, {"image": image, "flags": flags}, _CONTAINER)
 
 
-def _checked(model: type[ModelT], told: dict[str, object], names: Mapping[str, str]) -> ModelT:
+def _checked(model: type[ModelT], facts: dict[str, object], names: Mapping[str, str]) -> ModelT:
     try:
-        return model.model_validate(told)
+        return model.model_validate(facts)
     except ValidationError as error:
         first = error.errors()[0]
         name = names[str(first["loc"][0])]
@@ -238,7 +217,7 @@ def absent_gpu(target: str, environment: Mapping[str, str] = os.environ) -> str:
         return ""
     if target == "cuda":
         return "nvidia-smi finds no GPU: the driver or the container's access to it is missing"
-    listed = ", ".join(dict.fromkeys(gpu.target for gpu in listed_amd_gpus()))
+    listed = ", ".join(dict.fromkeys(gpu.target for gpu in amd_gpus(_KFD)))
     if target in listed.split(", "):
         return (
             f"the driver lists {target}, and /dev/kfd cannot be opened: the container needs "

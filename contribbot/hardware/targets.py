@@ -97,9 +97,8 @@ TARGETS: Final = {
 
 def wavefront_of(name: str) -> int:
     """Return the lanes of a wavefront of a target, also of one that is not in the table."""
-    known = TARGETS.get(name)
-    if known is not None:
-        return known.family.wavefront
+    if name in TARGETS:
+        return TARGETS[name].family.wavefront
     # The last two characters are minor version and stepping: gfx9 has one digit before.
     return 64 if len(name) <= len("gfx90a") else 32
 
@@ -110,21 +109,13 @@ def occupancy(name: str, use: Use) -> int | None:
     if target is None:
         return None
     family = target.family
-    return max(1, min(family.waves, _by_vgprs(family, use), _by_sgprs(family, use),
-                      _by_workgroup(family, use)))  # fmt: skip
-
-
-def _by_vgprs(family: Family, use: Use) -> int:
     # A wavefront twice as wide takes two rows of the file for each register.
     rows = use.wavefront // family.wavefront or 1
-    granule = family.vgpr_granule // rows
-    return family.vgprs // rows // _up(max(1, use.vgprs), granule)
-
-
-def _by_sgprs(family: Family, use: Use) -> int:
-    if family.rdna:
-        return family.waves
-    return _GFX9_SGPRS // _up(max(1, use.sgprs), _GFX9_SGPR_GRANULE)
+    by_vgprs = family.vgprs // rows // _up(max(1, use.vgprs), family.vgpr_granule // rows)
+    by_sgprs = family.waves
+    if not family.rdna:
+        by_sgprs = _GFX9_SGPRS // _up(max(1, use.sgprs), _GFX9_SGPR_GRANULE)
+    return max(1, min(family.waves, by_vgprs, by_sgprs, _by_workgroup(family, use)))
 
 
 def _by_workgroup(family: Family, use: Use) -> int:

@@ -8,7 +8,6 @@ zig leaves out, lie in the wheel of clang-tidy.
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
@@ -17,11 +16,12 @@ import json
 import os
 import platform
 import re
+import runpy
 import shutil
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -103,8 +103,13 @@ class Toolchain:
     @property
     def command(self) -> tuple[str, ...]:
         """How a person calls it."""
-        called = ("python", "-m", "ziglang") if self.kind == "pip" else (self.program,)
-        return (*called, *self.argv[1:])
+        program = ("python", "-m", "ziglang") if self.kind == "pip" else (self.program,)
+        return (*program, *self.argv[1:])
+
+    def lacking(self, trouble: str, *, repair: bool = True) -> Lacking:
+        """Return why it does not serve, and what helps."""
+        cure = self.cures[1 if repair else 0]
+        return Lacking(f"{trouble}: {cure}" if cure else trouble)
 
 
 @dataclass(frozen=True)
@@ -126,26 +131,23 @@ def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
 def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> Toolchain | Lacking:
     named, rocm, path = asked
     plain = _plain(stand_ins)
-    only = [_named(plain, named, target)] if named else []
-    troubles: dict[str, str] = {}
-    for candidate in only or _candidates(plain, rocm, path):
-        found = candidate if isinstance(candidate, Lacking) else _examine(candidate, cache)
-        # What is said of a program holds for it with the last headers that it was given.
-        program = candidate.argv[0] if isinstance(candidate, Toolchain) else ""
-        if isinstance(found, Lacking):
-            troubles[program] = found.reason
-        elif target in found.targets:
-            return found
-        else:
-            troubles[program] = f"{found.name} does not know {target}"
-            if found.kind == "pip":
+    #: By program: what is said of one holds for it with the last headers that it was given.
+    reasons: dict[str, str] = {}
+    for candidate in [_named(plain, named, target)] if named else _candidates(plain, rocm, path):
+        if isinstance(candidate, Lacking):
+            reasons[""] = candidate.reason
+            continue
+        examined = _examine(candidate, cache)
+        if isinstance(examined, Toolchain):
+            if target in examined.targets:
+                return examined
+            trouble = f"{examined.name} does not know {target}"
+            if examined.kind == "pip":
+                reasons[candidate.argv[0]] = trouble
                 break  # with other headers it knows no other targets
-            troubles[program] = _with(troubles[program], found.cures[0])
-    return Lacking("; ".join(troubles.values()))
-
-
-def _with(trouble: str, cure: str) -> str:
-    return f"{trouble}: {cure}" if cure else trouble
+            examined = examined.lacking(trouble, repair=False)
+        reasons[candidate.argv[0]] = examined.reason
+    return Lacking("; ".join(reasons.values()))
 
 
 def _named(plain: Toolchain | Lacking, named: str, target: str) -> Toolchain | Lacking:
@@ -161,47 +163,44 @@ def _named(plain: Toolchain | Lacking, named: str, target: str) -> Toolchain | L
 
 def _candidates(plain: Toolchain | Lacking, rocm: str, path: str) -> Iterator[Toolchain | Lacking]:
     """Yield compilers, the preferred first; pip's, or why it is not here, is the last."""
-    on_path = [shutil.which(program, path=path) for program in ("amdclang++", "hipcc")]
     roots = [Path(rocm)] if rocm else []
     roots.append(Path("/opt/rocm"))
-    for found in filter(None, on_path):
-        # As it is called, and as it is: one of them may be a link from elsewhere.
-        roots += [Path(found).parent.parent, Path(found).resolve().parent.parent]
+    for program in ("amdclang++", "hipcc"):
+        if place := shutil.which(program, path=path):
+            # As it is called, and as it is: one of them may be a link from elsewhere.
+            roots += [Path(place).parent.parent, Path(place).resolve().parent.parent]
     for root in dict.fromkeys(roots):
         version = _hip_version(root)
         if not version or int(version.partition(".")[0]) < _OLDEST_HIP:
             continue
-        for place in ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++"):
-            if (root / place).is_file():
-                yield Toolchain(
-                    "rocm", (str(root / place),), (f"--rocm-path={root}",), f"ROCm, HIP {version}",
-                    ((str(root), "<hip>"),), releases=range(1000),
-                )  # fmt: skip
-                break
+        places = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
+        clang = next((root / place for place in places if (root / place).is_file()), None)
+        if clang is not None:
+            yield Toolchain(
+                "rocm", (str(clang),), (f"--rocm-path={root}",), f"ROCm, HIP {version}",
+                ((str(root), "<hip>"),), releases=range(1000),
+            )  # fmt: skip
     if isinstance(plain, Lacking):
         yield plain
         return
-    yield from (replace(plain, argv=(str(clang),)) for clang in _clangs(path))
+    yield from (replace(plain, argv=(clang,)) for clang in _clangs(path))
     yield from _of_pip(plain)
 
 
-def _clangs(path: str) -> list[Path]:
-    """Return the clangs on a search path, the newest first, the one without a number last."""
-    numbered: dict[int, Path] = {}
-    for folder in map(Path, filter(None, path.split(os.pathsep))):
-        try:
-            entries = sorted(folder.glob("clang++-*"))
-        except OSError:
-            continue
-        for entry in entries:
-            number = re.fullmatch(r"clang\+\+-(\d+)", entry.name)
-            if number and os.access(entry, os.X_OK):
-                numbered.setdefault(int(number[1]), entry)
-    plain = shutil.which("clang++", path=path)
-    newest = [
-        numbered[number] for number in sorted(numbered, reverse=True) if number >= OLDEST_CLANG
-    ]
-    return [*newest, *([Path(plain)] if plain else [])]
+def _clangs(path: str) -> Iterator[str]:
+    """Yield the clangs on a search path, the newest first, the one without a number last."""
+    folders = [Path(folder) for folder in path.split(os.pathsep) if folder]
+    names = {
+        entry.name
+        for folder in folders
+        if folder.is_dir() and os.access(folder, os.R_OK)
+        for entry in folder.glob("clang++-*")
+    }
+    releases = [int(name[8:]) for name in names if re.fullmatch(r"clang\+\+-\d+", name)]
+    newest = (f"clang++-{n}" for n in sorted(releases, reverse=True) if n >= OLDEST_CLANG)
+    for name in (*newest, "clang++"):
+        if program := shutil.which(name, path=path):
+            yield program
 
 
 def _plain(stand_ins: Path) -> Toolchain | Lacking:
@@ -299,61 +298,58 @@ def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
     """Look at a compiler; what is good is remembered until the program changes."""
     program = Path(candidate.argv[0])
     if not program.is_file():
-        return Lacking(_with(f"{candidate.program}: no such program", candidate.cures[1]))
+        return candidate.lacking(f"{candidate.program}: no such program")
     stat = program.stat()
-    told = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size])
-    remembered = cache / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
+    facts = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size])
+    remembered = cache / f"{hashlib.sha256(facts.encode()).hexdigest()}.json"
     try:
         known = json.loads(remembered.read_bytes())
         version, targets, identity = known["version"], known["targets"], known["identity"]
     except (OSError, ValueError, KeyError, TypeError):
-        seen = _look(candidate, told)
-        if isinstance(seen, Toolchain):
-            kept = {
-                "version": seen.version,
-                "targets": sorted(seen.targets),
-                "identity": seen.identity,
-            }
-            write_atomically(remembered, json.dumps(kept).encode())
-        return seen
+        examined = _look(candidate, facts)
+        if isinstance(examined, Toolchain):
+            kept = {"version": examined.version, "identity": examined.identity}
+            text = json.dumps({**kept, "targets": sorted(examined.targets)})
+            write_atomically(remembered, text.encode())
+        return examined
     return replace(candidate, version=version, targets=frozenset(targets), identity=identity)
 
 
 @functools.cache
-def _look(candidate: Toolchain, told: str) -> Toolchain | Lacking:
-    program, (upgrade, repair) = candidate.program, candidate.cures
+def _look(candidate: Toolchain, facts: str) -> Toolchain | Lacking:
+    """Ask a compiler for its version and its targets, and compile a small kernel."""
+    program = candidate.program
     try:
         banner = process.run([*candidate.argv, "--version"], timeout=_SECONDS).stdout.decode()
         version = re.search(r"clang version (\d+(?:\.\d+)*)", banner)
         if not version:
-            return Lacking(_with(f"{program} is no clang that says its version", repair))
+            return candidate.lacking(f"{program} is no clang that says its version")
         if int(version[1].partition(".")[0]) not in candidate.releases:
             needed = candidate.releases.start
             trouble = f"{program} is clang {version[1]}: {needed} is needed"
-            return Lacking(_with(trouble, upgrade))
-        identity = hashlib.sha256(f"{banner}{told}".encode()).hexdigest()
-        targets = _targets(candidate)
+            return candidate.lacking(trouble, repair=False)
+        how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
+        done = process.run([*candidate.argv, *how], timeout=_SECONDS, accept=range(128))
+        listed = (done.stdout + done.stderr).decode("utf-8", "replace")
+        targets = frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", listed, re.MULTILINE))
         if not targets:
-            trouble = f"{program} was built without the AMDGPU back end"
-            return Lacking(_with(trouble, repair))
-        if trouble := _try(candidate):
-            return Lacking(_with(trouble, repair))
+            return candidate.lacking(f"{program} was built without the AMDGPU back end")
+        _compile_sample(candidate)
+    except _SampleError as error:
+        return candidate.lacking(f"{program} does not compile a small HIP kernel: {error}")
     except MachineError as error:
         # Records name no folder of this machine.
         why = _short(error).replace(candidate.argv[0], "it")
-        return Lacking(_with(f"{program} does not work: {why}", repair))
+        return candidate.lacking(f"{program} does not work: {why}")
+    identity = hashlib.sha256(f"{banner}{facts}".encode()).hexdigest()
     return replace(candidate, version=version[1], targets=targets, identity=identity)
 
 
-def _targets(candidate: Toolchain) -> frozenset[str]:
-    how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
-    done = process.run([*candidate.argv, *how], timeout=_SECONDS, accept=range(128))
-    said = (done.stdout + done.stderr).decode("utf-8", "replace")
-    return frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", said, re.MULTILINE))
+class _SampleError(Exception):
+    """The sample does not compile; says why."""
 
 
-def _try(candidate: Toolchain) -> str:
-    """Compile the sample and say what is wrong, or nothing."""
+def _compile_sample(candidate: Toolchain) -> None:
     with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
         source = Path(folder) / "sample.hip"
         source.write_text(_SAMPLE, encoding="utf-8")
@@ -366,26 +362,20 @@ def _try(candidate: Toolchain) -> str:
             process.run(argv, cwd=Path(folder), timeout=_SECONDS)
         except CommandError as error:
             first = re.search(r"\berror: (.+)", error.stderr)
-            why = first[1] if first else _short(error)
-            return f"{candidate.program} does not compile a small HIP kernel: {why}"
-    return ""
+            raise _SampleError(first[1] if first else _short(error)) from error
 
 
 def _short(error: MachineError) -> str:
     """Say how a program failed, without the command with this machine's folders."""
-    if isinstance(error, CommandError):
-        if error.returncode < 0:
-            return f"killed by signal {-error.returncode}"
-        last = error.stderr.splitlines()[-1] if error.stderr else "it said nothing"
-        return f"exit status {error.returncode}: {last}"
-    return error.message
+    if not isinstance(error, CommandError):
+        return error.message
+    if error.returncode < 0:
+        return f"killed by signal {-error.returncode}"
+    last = error.stderr.splitlines()[-1] if error.stderr else "it said nothing"
+    return f"exit status {error.returncode}: {last}"
 
 
-_VERSION: Final = re.compile(r"\d+\.\d+")
 Kind = Literal["cpp", "cuda", "hip"]
-#: Where the runfile and Debian put CUDA, and the installer ROCm.
-_CUDA: Final = (Path("/usr/local/cuda"), Path("/usr/lib/cuda"))
-_ROCM: Final = Path("/opt/rocm")
 
 
 @dataclass(frozen=True)
@@ -399,83 +389,96 @@ class BuildTools:
     missing: str = ""
 
 
-@dataclass(frozen=True)
-class Torch:
-    """The torch that is installed; read without importing it, which takes a second."""
-
-    version: str
-    cuda: str
-    hip: str
-
-
 @functools.cache
-def installed_torch() -> Torch | None:
-    """Return the torch that is installed, or None."""
+def _torch() -> dict[str, str | None]:
+    """Return what the installed torch says of itself; importing it takes a second."""
     spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    told: dict[str, str] = {}
-    for node in ast.parse(text).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(node, ast.AnnAssign):
-            target = node.target
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
-            told[target.id] = value.value if isinstance(value.value, str) else ""
-    return Torch(told.get("__version__", ""), told.get("cuda", ""), told.get("hip", ""))
+    version = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    return runpy.run_path(str(version)) if version and version.is_file() else {}
 
 
 def toolchain(target: str, machine: Machine) -> BuildTools:
     """Return the compilers for some hardware of this machine."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
-    torch = installed_torch()
-    host, host_env = _host_compilers()
+    host, env = _host_compilers()
+    toolkit: Path | None = None
     missing = ""
-    if torch is None:
+    if not _torch():
         missing = "torch is not installed"
     elif importlib.util.find_spec("setuptools") is None:
         missing = "the Python package setuptools is not installed, which cpp_extension needs"
     elif not host:
         missing = "no C++ compiler on this machine (Debian: install g++)"
-    if torch is None or missing:
+    elif kind != "cpp":
+        toolkit, missing = _toolkit(_TOOLKITS[kind])
+    if missing:
         return BuildTools(kind, missing=missing)
-    env = {**host_env, **target_environment(target, machine)}
-    found = {"cpp": _no_more, "cuda": _cuda, "hip": _hip}[kind](torch)
-    if isinstance(found, str):
-        return BuildTools(kind, missing=found)
-    more_env, more = found
-    return BuildTools(
-        kind,
-        env={**env, **more_env},
-        identity=(
-            f"torch {torch.version}",
-            *map(_identity, (*host, *more)),
-            *_pairs(env),
-            # A binding may include Python's headers.
-            str(sysconfig.get_config_var("SOABI")),
-        ),
-        programs=(host[-1], *more),
-    )
+    env |= target_environment(target, machine)
+    programs = host
+    identity = [f"{name}={value}" for name, value in sorted(env.items())]
+    if toolkit is not None:
+        programs = (*host, toolkit / _TOOLKITS[kind].files[0])
+        env[_TOOLKITS[kind].variables[0]] = str(toolkit)
+    # A binding may include Python's headers.
+    soabi = str(sysconfig.get_config_var("SOABI"))
+    named = (f"torch {_torch()['__version__']}", *map(_identity, programs), *identity, soabi)
+    return BuildTools(kind, env=env, identity=named, programs=programs[1:])
+
+
+@dataclass(frozen=True)
+class _Toolkit:
+    """What comes with a compiler for GPUs, and where it is looked for."""
+
+    build: str  # the variable of torch's that names its release
+    label: str
+    variables: tuple[str, ...]
+    usual: tuple[str, ...]
+    # A lone compiler somewhere on PATH may be no toolkit: headers lie beside it.
+    files: tuple[str, ...]
+    missing: str
+
+
+_TOOLKITS: Final = {
+    "cuda": _Toolkit(
+        "cuda", "CUDA", ("CUDA_HOME", "CUDA_PATH"), ("/usr/local/cuda", "/usr/lib/cuda"),
+        ("bin/nvcc", "include/cuda_runtime.h"),
+        "no CUDA toolkit on this machine (install CUDA {} with nvcc)",
+    ),
+    "hip": _Toolkit(
+        "hip", "ROCm", ("ROCM_HOME", "ROCM_PATH"), ("/opt/rocm",), ("bin/hipcc",),
+        "no hipcc on this machine (install ROCm's hip-dev)",
+    ),
+}  # fmt: skip
+
+
+def _toolkit(kit: _Toolkit) -> tuple[Path | None, str]:
+    """Return the folder of a toolkit for the installed torch, or what is missing."""
+    release = _torch().get(kit.build)
+    if not release:
+        return None, f"torch {_torch()['__version__']} is no {kit.label} build"
+    roots = [Path(os.environ[name]) for name in kit.variables if os.environ.get(name)]
+    if program := shutil.which(Path(kit.files[0]).name):
+        roots.append(Path(program).resolve().parents[1])
+    for root in (*roots, *map(Path, kit.usual)):
+        if all((root / file).is_file() for file in kit.files):
+            return root, ""
+    return None, kit.missing.format(release)
 
 
 def described(tools: BuildTools) -> list[str]:
     """Return what compilers say that they are, and what they are told, for a record."""
-    said = []
+    lines = [*tools.identity[:1]]
     for program in tools.programs:
         try:
             text = process.run([program, "--version"], timeout=20).stdout.decode(errors="replace")
         except CommandError:
             text = ""
         # g++ and hipcc say it first, nvcc after its copyright.
-        row = next((row for row in text.splitlines() if _VERSION.search(row)), "")
-        said.append(f"{program.name}: {row.strip() or 'it does not say'}")
+        row = next((row for row in text.splitlines() if re.search(r"\d+\.\d+", row)), "")
+        lines.append(f"{program.name}: {row.strip() or 'it does not say'}")
     # Where things lie on this machine is nobody's business.
-    told = {name: value for name, value in tools.env.items() if not name.endswith("_HOME")}
-    return [*tools.identity[:1], *said, *_pairs(told)]
+    stated = (pair for pair in sorted(tools.env.items()) if not pair[0].endswith("_HOME"))
+    return [*lines, *(f"{name}={value}" for name, value in stated)]
 
 
 def target_environment(target: str, machine: Machine) -> dict[str, str]:
@@ -484,11 +487,10 @@ def target_environment(target: str, machine: Machine) -> dict[str, str]:
         return {"PYTORCH_ROCM_ARCH": target}
     if target != "cuda":
         return {}
-    capabilities = dict.fromkeys(
-        gpu.target.removeprefix("sm_") for gpu in machine.gpus if gpu.vendor == "nvidia"
-    )
+    nvidia = [gpu.target.removeprefix("sm_") for gpu in machine.gpus if gpu.vendor == "nvidia"]
     # The last digit is the minor version: sm_90 is 9.0, sm_120 is 12.0.
-    return {"TORCH_CUDA_ARCH_LIST": ";".join(f"{one[:-1]}.{one[-1]}" for one in capabilities)}
+    capabilities = (f"{digits[:-1]}.{digits[-1]}" for digits in dict.fromkeys(nvidia))
+    return {"TORCH_CUDA_ARCH_LIST": ";".join(capabilities)}
 
 
 def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
@@ -497,65 +499,12 @@ def _host_compilers() -> tuple[tuple[Path, ...], dict[str, str]]:
     setuptools uses those that this Python was built with. Where these are not
     here (a Python that was built elsewhere), GCC's are named.
     """
-    own = _all_found(_first_word("CC"), _first_word("CXX"))
-    if own:
-        return own, {}
-    gcc = _all_found("gcc", "g++")
-    return (gcc, {"CC": "gcc", "CXX": "g++"}) if gcc else ((), {})
-
-
-def _first_word(variable: str) -> str:
-    value = sysconfig.get_config_var(variable)
-    words = value.split() if isinstance(value, str) else []
-    return words[0] if words else variable.lower()
-
-
-def _all_found(*names: str) -> tuple[Path, ...]:
-    found = [shutil.which(name) for name in names]
-    paths = tuple(Path(one) for one in found if one is not None)
-    return paths if len(paths) == len(names) else ()
-
-
-_Found = tuple[dict[str, str], Sequence[Path]]
-
-
-def _no_more(_torch: Torch) -> _Found | str:
-    return {}, ()
-
-
-def _cuda(torch: Torch) -> _Found | str:
-    if not torch.cuda:
-        return f"torch {torch.version} is no CUDA build"
-    nvcc = shutil.which("nvcc")
-    roots = [
-        *_build_tool_named("CUDA_HOME", "CUDA_PATH"),
-        *((Path(nvcc).resolve().parents[1],) if nvcc else ()),
-        *_CUDA,
-    ]
-    # A lone nvcc somewhere on PATH is no toolkit: cpp_extension wants its headers beside it.
-    for root in roots:
-        if (root / "bin/nvcc").is_file() and (root / "include/cuda_runtime.h").is_file():
-            return {"CUDA_HOME": str(root)}, (root / "bin/nvcc",)
-    return f"no CUDA toolkit on this machine (install CUDA {torch.cuda} with nvcc)"
-
-
-def _hip(torch: Torch) -> _Found | str:
-    if not torch.hip:
-        return f"torch {torch.version} is no ROCm build"
-    hipcc = shutil.which("hipcc")
-    roots = [
-        *_build_tool_named("ROCM_HOME", "ROCM_PATH"),
-        *((Path(hipcc).resolve().parents[1],) if hipcc else ()),
-        _ROCM,
-    ]
-    for root in roots:
-        if (root / "bin/hipcc").is_file():
-            return {"ROCM_HOME": str(root)}, (root / "bin/hipcc",)
-    return "no hipcc on this machine (install ROCm's hip-dev)"
-
-
-def _build_tool_named(*variables: str) -> Iterable[Path]:
-    return (Path(os.environ[name]) for name in variables if os.environ.get(name))
+    own = [str(sysconfig.get_config_var(name) or name.lower()).split()[0] for name in ("CC", "CXX")]
+    for names, env in ((own, {}), (["gcc", "g++"], {"CC": "gcc", "CXX": "g++"})):
+        places = [Path(place) for name in names if (place := shutil.which(name))]
+        if len(places) == len(names):
+            return tuple(places), env
+    return (), {}
 
 
 def _identity(program: Path) -> str:
@@ -563,7 +512,3 @@ def _identity(program: Path) -> str:
     real = program.resolve()
     status = real.stat()
     return f"{real} {status.st_size} {status.st_mtime_ns}"
-
-
-def _pairs(env: dict[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in sorted(env.items())]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
@@ -20,6 +20,7 @@ from contribbot.hardware.targets import wavefront_of
 from contribbot.hardware.toolchain import Toolchain, triton_version
 
 _CHILD: Final = Path(__file__).with_name("triton_child.py")
+_ANSWER: Final = TypeAdapter(dict[str, JsonValue])
 
 
 @dataclass(frozen=True)
@@ -63,45 +64,11 @@ def compile_triton(
         "num_warps": source.num_warps, "wavefront": wavefront_of(target),
     }  # fmt: skip
     request.write_text(json.dumps(asked), encoding="utf-8")
-    done = _run_child(source, [request, answer], folder=folder, timeout=timeout)
-    command = scrub(
-        f"triton.compile({source.function} of {source.path}, "
-        f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
-    )
-    compiler = Compiler(using, target, folder, timeout, scrub, command, done.seconds)
-    try:
-        return compiler.read(_listing(compiler, done, _told(answer)))
-    except CompileError as failure:
-        return failure.result
-
-
-def _listing(compiler: Compiler, done: process.Supervised, told: dict[str, JsonValue]) -> bytes:
-    """Return the listing that the child answered."""
-    if "listing" in told:
-        return str(told["listing"]).encode()
-    error = compiler.scrub(str(told.get("error", "")))
-    said = error or done.output.decode("utf-8", "replace")
-    if lacked := lacking(done, said, compiler.timeout):
-        missing = f"{triton_name()}: {lacked}"
-        raise compiler.failure(Compiled(missing=missing, starved=lacked == STARVED))
-    if not told:
-        raise compiler.failure(Compiled(crashed=_crash(done)))
-    missing = ""
-    if told.get("unknown_target"):
-        missing = f"{triton_name()} does not know {compiler.target}"
-    elif told.get("broken"):
-        missing = f"the file cannot be imported here: {error}"
-    raise compiler.failure(Compiled(error=error, missing=missing))
-
-
-def _run_child(
-    source: TritonSource, files: Sequence[Path], *, folder: Path, timeout: float
-) -> process.Supervised:
-    """Run triton's compiler in a process of its own, away from this machine's settings."""
     path = [*map(str, source.python), process.own_path()]
-    return process.supervise(
+    # A process of its own, away from this machine's settings.
+    done = process.supervise(
         # -P: modules beside the script must not stand before triton and the tree's.
-        [sys.executable, "-B", "-P", _CHILD, *files],
+        [sys.executable, "-B", "-P", _CHILD, request, answer],
         cwd=folder,
         timeout=timeout,
         env=process.clean_environment(
@@ -114,19 +81,39 @@ def _run_child(
             }
         ),
     )
-
-
-def _told(answer: Path) -> dict[str, JsonValue]:
-    """Return what the child answered; nothing where it did not come to that."""
+    command = scrub(
+        f"triton.compile({source.function} of {source.path}, "
+        f'GPUTarget("hip", "{target}", {asked["wavefront"]}), num_warps={source.num_warps})'
+    )
+    compiler = Compiler(using, target, folder, timeout, scrub, command, done.seconds)
     try:
-        told = json.loads(answer.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
+        return compiler.read(_listing(compiler, done, answer))
+    except CompileError as failure:
+        return failure.result
 
 
-def _crash(done: process.Supervised) -> str:
-    if done.returncode < 0:
-        return f"{triton_name()}: killed by signal {-done.returncode}"
-    last = done.output.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return f"{triton_name()}: exit status {done.returncode}: {''.join(last)}"
+def _listing(compiler: Compiler, done: process.Supervised, file: Path) -> bytes:
+    """Return the listing that the child answered."""
+    try:
+        answer = _ANSWER.validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        answer = {}  # it did not come to that
+    if "listing" in answer:
+        return str(answer["listing"]).encode()
+    output = done.output.decode("utf-8", "replace")
+    error = compiler.scrub(str(answer.get("error", "")))
+    if lacked := lacking(done, error or output, compiler.timeout):
+        missing = f"{triton_name()}: {lacked}"
+        raise compiler.failure(missing=missing, starved=lacked == STARVED)
+    if not answer:
+        last = "".join(output.strip().splitlines()[-1:])
+        how = f"exit status {done.returncode}: {last}"
+        if done.returncode < 0:
+            how = f"killed by signal {-done.returncode}"
+        raise compiler.failure(crashed=f"{triton_name()}: {how}")
+    missing = ""
+    if answer.get("unknown_target"):
+        missing = f"{triton_name()} does not know {compiler.target}"
+    elif answer.get("broken"):
+        missing = f"the file cannot be imported here: {error}"
+    raise compiler.failure(error=error, missing=missing)

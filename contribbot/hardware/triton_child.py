@@ -82,8 +82,8 @@ def _compile(request: dict[str, object], module: ModuleType) -> str:
             attributes[place,] = [["tt.divisibility", int(multiple)]]
     source = source_kind(kernel, signature, request["constants"], attributes)
     target = target_kind("hip", request["target"], request["wavefront"])
-    made = triton.compile(source, target=target, options={"num_warps": request["num_warps"]})
-    return str(made.asm["amdgcn"])
+    compiled = triton.compile(source, target=target, options={"num_warps": request["num_warps"]})
+    return str(compiled.asm["amdgcn"])
 
 
 def _told(error: BaseException) -> str:
@@ -91,7 +91,9 @@ def _told(error: BaseException) -> str:
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and len(chain) < _DEEPEST:
         chain.append(cause)
-    return " <- ".join(" ".join(f"{type(one).__name__}: {one}".split()) for one in reversed(chain))
+    return " <- ".join(
+        " ".join(f"{type(cause).__name__}: {cause}".split()) for cause in reversed(chain)
+    )
 
 
 def _answer(request: dict[str, object]) -> dict[str, object]:

@@ -34,7 +34,14 @@ from contribbot.model.patch import Expiry, PatchSpec
 from contribbot.model.pin import Pin, ReleaseRecipe
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import AppliedPatch, Landed, Stack, land, own_pin, with_dependencies
+from contribbot.queue.stack import (
+    AppliedPatch,
+    Landed,
+    PatchStack,
+    land,
+    own_pin,
+    with_dependencies,
+)
 from contribbot.verify.base_only import Ask, behaviours
 from contribbot.verify.evidence import State, read_records
 from contribbot.verify.pipeline import Options, Watcher, tool_digest
@@ -188,7 +195,7 @@ def _on_own_pin(
     if unsaid:
         landed = Landed(pin, found.commit, store)
         with run_folder() as scratch, store.exclusive():
-            stack = Stack(queue, landed, scratch)
+            stack = PatchStack(queue, landed, scratch)
             for name in unsaid:
                 says = _of_applied(stack.apply(name), empty=not queue.patch(name).files)
                 remembered.put(keys[name], says)

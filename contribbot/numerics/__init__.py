@@ -64,38 +64,24 @@ from contribbot.numerics.limits import CannotJudgeError, Limits
 from contribbot.numerics.records import CellRecord, OutputRecord
 
 if TYPE_CHECKING:
-    from contribbot.numerics.cell import Cell
-    from contribbot.numerics.draw import Draw
+    from contribbot.numerics.draw import Cell, Draw
     from contribbot.numerics.grid import Grid
-    from contribbot.numerics.layouts import LAYOUTS, lay_out
+    from contribbot.numerics.tensors import LAYOUTS, lay_out
 
 __all__ = [
-    "LAYOUTS",
-    "CannotJudgeError",
-    "Cell",
-    "CellRecord",
-    "Draw",
-    "Grid",
-    "Limits",
-    "OutputRecord",
+    "LAYOUTS", "CannotJudgeError", "Cell", "CellRecord", "Draw", "Grid", "Limits", "OutputRecord",
     "lay_out",
-]
-
+]  # fmt: skip
 
 #: What needs torch, and the module that has it.
 _LATE: Final = {
-    "Cell": "cell",
-    "Draw": "draw",
-    "Grid": "grid",
-    "LAYOUTS": "layouts",
-    "lay_out": "layouts",
-}
+    "Cell": "draw", "Draw": "draw", "Grid": "grid", "LAYOUTS": "tensors", "lay_out": "tensors",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     """Import what needs torch when it is asked for: the stage reads records without it."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_LATE[name]}")
-    found: object = getattr(module, name)
-    return found
+    value: object = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+    return value

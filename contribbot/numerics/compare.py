@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import torch
 
 from contribbot.numerics.limits import CannotJudgeError, Limits
+from contribbot.numerics.records import OutputRecord
 from contribbot.numerics.tensors import (
     blocks,
     differing,
@@ -30,9 +31,9 @@ from contribbot.numerics.words import count, multiple, number, place_of, times
 _LARGEST: Final = sys.float_info.max
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One result of one seed, compared; fields as in `OutputRecord`."""
+@dataclass
+class _Comparison:
+    """One result of one seed against what is expected; fields as in `OutputRecord`."""
 
     kind: Literal["error", "exact"]
     dtype: str
@@ -50,17 +51,45 @@ class Comparison:
     ratio: float | None = None
     complaint: str = ""
 
-    @property
-    def vacuous(self) -> bool:
-        """Whether it passes and shows nothing: it is empty, or zeros would pass as well."""
-        zeros = self.kind == "error" and self.allowed >= self.largest
-        return not self.complaint and (not self.elements or zeros)
+    def measure(self, actual: torch.Tensor, reference: torch.Tensor) -> str:
+        """Take the errors of a result, and say that it is not finite; such elements mismatch."""
+        self.elements = reference.numel()
+        for block in blocks(self.shape):
+            got, right = _wide_pair(actual[block], reference[block])
+            error = (got - right).abs()
+            largest = float(error.max())
+            if not math.isfinite(largest):  # NaN and infinity win every maximum
+                finite = torch.isfinite(got)
+                bad = int(finite.numel() - int(finite.sum()))
+                if bad and not self.non_finite:
+                    self.place = index_of(~finite, block)
+                self.non_finite += bad
+                self.mismatches += bad
+                # What overflows here is the difference of two finite numbers.
+                error = torch.where(finite, error.clamp_max(_LARGEST), 0.0)
+                largest = float(error.max())
+            if largest > self.max_abs:
+                self.max_abs = largest
+                if not self.non_finite:
+                    self.place = index_of(error, block)
+            if largest > self.allowed:
+                self.mismatches += int((error > self.allowed).sum())
+            magnitude = right.abs()
+            self.largest = max(self.largest, min(float(magnitude.max()), _LARGEST))
+            relative = torch.where(right != 0, error / magnitude, -1.0).max()
+            if relative >= 0:
+                self.max_rel = max(min(float(relative), _LARGEST), self.max_rel or 0.0)
+        if not self.non_finite:
+            return ""
+        share = f"{count(self.non_finite)} of {count(self.elements)}"
+        return f"{share} elements are NaN or infinite, first at {place_of(self.place or ())}"
 
-    @property
-    def badness(self) -> tuple[bool, int, float, int, float]:
-        """Orders the results and seeds of a cell: the worst is the largest."""
-        plain = bool(self.complaint) and not self.elements
-        return plain, self.non_finite, self.ratio or 0.0, self.mismatches, self.max_abs
+    def record(self, name: str, seed: int) -> OutputRecord:
+        """Return it as the record of one seed."""
+        zeros_pass = self.kind == "error" and self.allowed >= self.largest
+        vacuous = not self.complaint and (not self.elements or zeros_pass)
+        facts = {**vars(self), "name": name, "worst_seed": seed, "vacuous": int(vacuous)}
+        return OutputRecord.model_validate(facts)
 
 
 def compare(
@@ -70,118 +99,75 @@ def compare(
     same_precision: torch.Tensor,
     limits: Limits,
     device: torch.device | None = None,
-) -> Comparison:
+    name: str = "",
+    seed: int = 0,
+) -> OutputRecord:
     """Judge a result by the error that a same-precision reference makes."""
     require_references(reference, same_precision)
-    floor = limits.floor_for(dtype_name(same_precision.dtype))
-    reference_abs = _error_of_reference(reference, same_precision)
-    yardstick = max(reference_abs, floor)
-    allowed = min(limits.fudge * yardstick, _LARGEST)
-    judged_by = Comparison(
-        "error", dtype_name(same_precision.dtype), tuple(same_precision.shape),
-        reference_abs=reference_abs, floor=floor, allowed=allowed,
-    )  # fmt: skip
+    require_finite("the float64 reference", reference)
+    require_finite("the same-precision reference", same_precision)
+    comparison = _begun("error", same_precision)
+    comparison.floor = limits.floor_for(comparison.dtype)
+    comparison.reference_abs = _largest_error(same_precision, reference)
+    yardstick = max(comparison.reference_abs, comparison.floor)
+    comparison.allowed = min(limits.fudge * yardstick, _LARGEST)
     actual = own_tensor(actual)
-    odd = _plain_mismatch(actual, same_precision, device)
-    if odd or not isinstance(actual, torch.Tensor):
-        return replace(judged_by, complaint=odd)
-    _require_apart(actual, same_precision)
-    _require_apart(actual, reference)
-    seen = _measure(actual, reference, allowed)
-    ratio = min(seen.max_abs / yardstick, _LARGEST)
-    complaint = seen.complaint_if_non_finite(reference.numel())
-    if not complaint and seen.max_abs > allowed and seen.place is not None:
-        complaint = (
-            f"max abs error {number(seen.max_abs)} at {place_of(seen.place)} is "
-            f"{multiple(ratio, reference_abs, floor)}; allowed {times(limits.fudge)} times"
-        )
-    seen_fields = {**vars(seen), "ratio": ratio, "complaint": complaint}
-    return replace(judged_by, elements=reference.numel(), **seen_fields)
+    comparison.complaint = _plain_mismatch(actual, same_precision, device)
+    if isinstance(actual, torch.Tensor) and not comparison.complaint:
+        _require_apart(actual, same_precision)
+        _require_apart(actual, reference)
+        comparison.complaint = comparison.measure(actual, reference)
+        comparison.ratio = min(comparison.max_abs / yardstick, _LARGEST)
+        if not comparison.complaint and comparison.max_abs > comparison.allowed:
+            error = multiple(comparison.ratio, comparison.reference_abs, comparison.floor)
+            comparison.complaint = (
+                f"max abs error {number(comparison.max_abs)} at {place_of(comparison.place or ())} "
+                f"is {error}; allowed {times(limits.fudge)} times"
+            )
+    return comparison.record(name, seed)
 
 
 def compare_exact(
-    actual: object, expected: torch.Tensor, *, device: torch.device | None = None
-) -> Comparison:
+    actual: object,
+    expected: torch.Tensor,
+    *,
+    device: torch.device | None = None,
+    name: str = "",
+    seed: int = 0,
+) -> OutputRecord:
     """Compare a result bit by bit."""
     require_plain("the expected tensor", expected)
     require_finite("the expected tensor", expected)
-    dtype, shape = dtype_name(expected.dtype), tuple(expected.shape)
+    comparison = _begun("exact", expected)
     actual = own_tensor(actual)
-    odd = _plain_mismatch(actual, expected, device)
-    if odd or not isinstance(actual, torch.Tensor):
-        return Comparison("exact", dtype, shape, complaint=odd)
+    comparison.complaint = _plain_mismatch(actual, expected, device)
+    if not isinstance(actual, torch.Tensor) or comparison.complaint:
+        return comparison.record(name, seed)
     _require_apart(actual, expected)
-    seen = _measure(actual, expected, 0.0)
+    comparison.complaint = comparison.measure(actual, expected)
     wrong, first = 0, None
-    for block in blocks(shape):
-        there = differing(actual[block], expected[block])
-        if first is None and bool(there.any()):
-            first = index_of(there, block)
-        wrong += int(there.sum())
-    complaint = seen.complaint_if_non_finite(expected.numel())
-    if not complaint and first is not None:
-        got, right = (_shown(one[first]) for one in (actual, expected))
-        complaint = (
-            f"{count(wrong)} of {count(expected.numel())} elements differ, "
+    for block in blocks(comparison.shape):
+        unlike = differing(actual[block], expected[block])
+        if first is None and bool(unlike.any()):
+            first = index_of(unlike, block)
+        wrong += int(unlike.sum())
+    comparison.mismatches = wrong
+    if not comparison.non_finite:
+        comparison.place = first
+    if not comparison.complaint and first is not None:
+        got, right = (tensor[first].detach().cpu().item() for tensor in (actual, expected))
+        comparison.complaint = (
+            f"{count(wrong)} of {count(comparison.elements)} elements differ, "
             f"first at {place_of(first)}: {got} instead of {right}"
         )
-    seen.mismatches, seen.place = wrong, seen.place if seen.non_finite else first
-    elements = expected.numel()
-    return Comparison("exact", dtype, shape, elements=elements, complaint=complaint, **vars(seen))
+    return comparison.record(name, seed)
 
 
-@dataclass
-class _Seen:
-    """What a pass over a result and its reference found."""
-
-    max_abs: float = 0.0
-    max_rel: float | None = None
-    largest: float = 0.0
-    mismatches: int = 0
-    non_finite: int = 0
-    place: tuple[int, ...] | None = None
-
-    def complaint_if_non_finite(self, elements: int) -> str:
-        if not self.non_finite or self.place is None:
-            return ""
-        what = f"{count(self.non_finite)} of {count(elements)} elements are NaN or infinite"
-        return f"{what}, first at {place_of(self.place)}"
+def _begun(kind: Literal["error", "exact"], expected: torch.Tensor) -> _Comparison:
+    return _Comparison(kind, dtype_name(expected.dtype), tuple(expected.shape))
 
 
-def _measure(actual: torch.Tensor, reference: torch.Tensor, allowed: float) -> _Seen:
-    """Take the errors of a result; an element that is not finite mismatches."""
-    seen = _Seen()
-    for block in blocks(tuple(reference.shape)):
-        got, right = _wide_pair(actual[block], reference[block])
-        error = (got - right).abs()
-        largest = float(error.max())
-        if not math.isfinite(largest):  # NaN and infinity win every maximum
-            finite = torch.isfinite(got)
-            bad = int(finite.numel() - int(finite.sum()))
-            if bad and not seen.non_finite:
-                seen.place = index_of(~finite, block)
-            seen.non_finite += bad
-            seen.mismatches += bad
-            # What overflows here is the difference of two finite numbers.
-            error = torch.where(finite, error.clamp_max(_LARGEST), 0.0)
-            largest = float(error.max())
-        if largest > seen.max_abs:
-            seen.max_abs = largest
-            if not seen.non_finite:
-                seen.place = index_of(error, block)
-        if largest > allowed:
-            seen.mismatches += int((error > allowed).sum())
-        magnitude = right.abs()
-        seen.largest = max(seen.largest, min(float(magnitude.max()), _LARGEST))
-        relative = torch.where(right != 0, error / magnitude, -1.0).max()
-        if relative >= 0:
-            seen.max_rel = max(min(float(relative), _LARGEST), seen.max_rel or 0.0)
-    return seen
-
-
-def _error_of_reference(reference: torch.Tensor, same_precision: torch.Tensor) -> float:
-    require_finite("the float64 reference", reference)
-    require_finite("the same-precision reference", same_precision)
+def _largest_error(same_precision: torch.Tensor, reference: torch.Tensor) -> float:
     largest = 0.0
     for block in blocks(tuple(reference.shape)):
         usual, right = _wide_pair(same_precision[block], reference[block])
@@ -200,21 +186,18 @@ def _plain_mismatch(actual: object, expected: torch.Tensor, device: torch.device
         return f"shape {place_of(tuple(actual.shape))} instead of {place_of(tuple(expected.shape))}"
     if actual.dtype != expected.dtype:
         return f"dtype {dtype_name(actual.dtype)} instead of {dtype_name(expected.dtype)}"
-    if actual.is_meta or (device is not None and not _lies_on(actual, device)):
+    # `cuda` without a number stands for every one of them.
+    elsewhere = device is not None and device not in {
+        actual.device, torch.device(actual.device.type),
+    }  # fmt: skip
+    if actual.is_meta or elsewhere:
         return f"lies on {actual.device}, not on {device or 'a device with memory'}"
     return ""
 
 
-def _lies_on(tensor: torch.Tensor, device: torch.device) -> bool:
-    """Say whether a tensor lies on a device; `cuda` stands for every one of them."""
-    if ":" in str(device):
-        return tensor.device == device
-    return tensor.device.type == device.type
-
-
 def _require_apart(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Refuse to judge a result by itself, which always passes."""
-    memory = [one.untyped_storage().data_ptr() for one in (actual, expected)]
+    memory = [tensor.untyped_storage().data_ptr() for tensor in (actual, expected)]
     if actual.numel() and memory[0] == memory[1]:
         raise CannotJudgeError("the result and its reference are the same memory: clone one")
 
@@ -223,11 +206,11 @@ def require_references(reference: object, same_precision: object) -> None:
     """Refuse references that are no tensors of their precision, or do not fit each other."""
     reference = require_plain("the float64 reference", reference)
     same_precision = require_plain("the same-precision reference", same_precision)
-    wanted = torch.complex128 if same_precision.is_complex() else torch.float64
-    if reference.dtype != wanted:
+    wide = torch.complex128 if same_precision.is_complex() else torch.float64
+    if reference.dtype != wide:
         raise CannotJudgeError(
             f"the reference is {dtype_name(reference.dtype)}; "
-            f"for {dtype_name(same_precision.dtype)} it must be {dtype_name(wanted)}"
+            f"for {dtype_name(same_precision.dtype)} it must be {dtype_name(wide)}"
         )
     if reference.shape != same_precision.shape:
         raise CannotJudgeError(
@@ -236,12 +219,8 @@ def require_references(reference: object, same_precision: object) -> None:
         )
 
 
-def _wide_pair(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _wide_pair(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Widen two blocks, on their device, or on the CPU where they lie apart."""
-    if one.device != other.device:
-        one, other = one.cpu(), other.cpu()
-    return widened(one), widened(other)
-
-
-def _shown(element: torch.Tensor) -> str:
-    return str(element.detach().cpu().item())
+    if left.device != right.device:
+        left, right = left.cpu(), right.cpu()
+    return widened(left), widened(right)

@@ -1,25 +1,107 @@
-"""One seed of one cell: its inputs, and the judging of its results."""
+"""One cell of a grid: what its seeds draw, the judging of its results, and what they come to."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
-from contribbot.numerics.cell import Cell
 from contribbot.numerics.compare import compare, compare_exact, require_references
-from contribbot.numerics.layouts import lay_out
 from contribbot.numerics.limits import CannotJudgeError, Limits
-from contribbot.numerics.merge import Findings
-from contribbot.numerics.tensors import digest, require_plain
+from contribbot.numerics.records import Digests, OutputRecord
+from contribbot.numerics.tensors import digest, lay_out, require_plain
 from contribbot.numerics.treewatch import TreeWatch, unwatched
+from contribbot.numerics.words import plain
 
 Value = TypeVar("Value")
 
 #: Axes that change how the same values are held, not which they are.
 _HOLDING = frozenset({"dtype", "layout"})
+#: An error message may hold a tensor; a record need not.
+_LONGEST = 500
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the values of a grid's axes.
+
+    Attributes:
+        name: The values as text, such as `float16 7x64 packed scale=100.0`.
+        values: The values, by axis.
+        texts: The values as text, by axis.
+    """
+
+    name: str
+    values: Mapping[str, object]
+    texts: Mapping[str, str]
+
+
+class Findings:
+    """What the seeds of a cell come to; `failed`: why it ended before all were judged."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.failed = ""
+        self._cell = cell
+        self._by_name: dict[str, list[OutputRecord]] = {}
+        self._digests: list[Digests] = []
+
+    def judged_by(self, name: str, seed: int, *, inputs: str, references: str) -> None:
+        """Note what a result is about to be judged by; raise ValueError for a name's second."""
+        name = plain(name)
+        if any((judged.result, judged.seed) == (name, seed) for judged in self._digests):
+            raise ValueError(f"{name}: judged twice with seed {seed}; give each result its name")
+        self._digests.append(Digests(seed=seed, result=name, inputs=inputs, references=references))
+
+    def add(self, output: OutputRecord) -> None:
+        """Take what one result of one seed came to."""
+        self._by_name.setdefault(output.name, []).append(output)
+
+    def record(self, seeds: Iterable[int]) -> dict[str, object]:
+        """Return the fields of a `CellRecord`, without its test."""
+        failed = self.failed or self._complaint()
+        return {
+            "cell": self._cell.name,
+            "axes": {**self._cell.texts},
+            "seeds": [*seeds],
+            "digests": [judged.model_dump() for judged in self._digests],
+            "outputs": [
+                _over_seeds(each).model_dump(mode="json") for each in self._by_name.values()
+            ],
+            "failed": plain(failed.partition("\n")[0][:_LONGEST]),
+        }
+
+    def require_good(self) -> None:
+        """Fail if nothing was judged or a result is not good enough, naming the worst."""
+        __tracebackhide__ = True
+        if complaint := self._complaint():
+            raise AssertionError(complaint)
+
+    def _complaint(self) -> str:
+        if not self._by_name:
+            return f"{self._cell.name}: nothing was judged"
+        outputs = (output for each in self._by_name.values() for output in each)
+        bad = [output for output in outputs if output.complaint]
+        if not bad:
+            return ""
+        worst = max(bad, key=_badness)
+        return f"{self._cell.name} seed {worst.worst_seed}: {worst.name}: {worst.complaint}"
+
+
+def _badness(output: OutputRecord) -> tuple[bool | float, ...]:
+    """Order the results and seeds of a cell: first what could not be compared at all."""
+    return bool(output.complaint) and not output.elements, *output.badness[1:]
+
+
+def _over_seeds(outputs: list[OutputRecord]) -> OutputRecord:
+    """Return the worst seed's record of a result, with the counts of all."""
+    relative = [output.max_rel for output in outputs if output.max_rel is not None]
+    counts = ("elements", "mismatches", "non_finite", "vacuous")
+    sums = {name: sum(getattr(output, name) for output in outputs) for name in counts}
+    worst = max(outputs, key=_badness)
+    return worst.model_copy(update={**sums, "max_rel": max(relative, default=None)})
 
 
 class Draw:
@@ -52,10 +134,10 @@ class Draw:
         self._values = cell.values
         self._limits = limits
         self._findings = findings
-        told = sorted(pair for pair in cell.texts.items() if pair[0] not in _HOLDING)
-        digest = hashlib.sha256(repr((seed, told)).encode()).digest()
+        named = sorted(pair for pair in cell.texts.items() if pair[0] not in _HOLDING)
+        entropy = hashlib.sha256(repr((seed, named)).encode()).digest()
         # torch takes seeds of 63 bits.
-        self._generator = torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
+        self._generator = torch.Generator().manual_seed(int.from_bytes(entropy[:8]) >> 1)
 
     def axis(self, name: str, kind: type[Value]) -> Value:
         """Return the cell's value on an axis.
@@ -91,13 +173,9 @@ class Draw:
         return self.axis("layout", str)
 
     def normal(
-        self,
-        *shape: int,
-        mean: float = 0.0,
-        std: float = 1.0,
-        dtype: torch.dtype | None = None,
-        layout: str = "contiguous",
-    ) -> torch.Tensor:
+        self, *shape: int, mean: float = 0.0, std: float = 1.0,
+        dtype: torch.dtype | None = None, layout: str = "contiguous",
+    ) -> torch.Tensor:  # fmt: skip
         """Draw from a normal distribution.
 
         Args:
@@ -111,35 +189,23 @@ class Draw:
         return self.place(drawn * std + mean, dtype=dtype, layout=layout)
 
     def uniform(
-        self,
-        *shape: int,
-        low: float = 0.0,
-        high: float = 1.0,
-        dtype: torch.dtype | None = None,
-        layout: str = "contiguous",
-    ) -> torch.Tensor:
+        self, *shape: int, low: float = 0.0, high: float = 1.0,
+        dtype: torch.dtype | None = None, layout: str = "contiguous",
+    ) -> torch.Tensor:  # fmt: skip
         """Draw evenly from `low` to `high`; other arguments as for `normal`."""
         drawn = torch.rand(shape, generator=self._generator, dtype=torch.float64)
         return self.place(drawn * (high - low) + low, dtype=dtype, layout=layout)
 
     def integers(
-        self,
-        *shape: int,
-        low: int,
-        high: int,
-        dtype: torch.dtype = torch.int64,
-        layout: str = "contiguous",
-    ) -> torch.Tensor:
+        self, *shape: int, low: int, high: int,
+        dtype: torch.dtype = torch.int64, layout: str = "contiguous",
+    ) -> torch.Tensor:  # fmt: skip
         """Draw integers from `low` to below `high`; other arguments as for `normal`."""
         drawn = torch.randint(low, high, shape, generator=self._generator)
         return self.place(drawn, dtype=dtype, layout=layout)
 
     def place(
-        self,
-        values: torch.Tensor,
-        *,
-        dtype: torch.dtype | None = None,
-        layout: str = "contiguous",
+        self, values: torch.Tensor, *, dtype: torch.dtype | None = None, layout: str = "contiguous"
     ) -> torch.Tensor:
         """Round values of your own to a dtype, move them to the device and lay them out.
 
@@ -155,12 +221,7 @@ class Draw:
         return placed
 
     def judge(
-        self,
-        name: str,
-        actual: object,
-        *,
-        reference: torch.Tensor,
-        same_precision: torch.Tensor,
+        self, name: str, actual: object, *, reference: torch.Tensor, same_precision: torch.Tensor
     ) -> None:
         """Judge a result; the test fails after the last seed.
 
@@ -178,15 +239,16 @@ class Draw:
         """
         with unwatched():
             require_references(reference, same_precision)
-            result = self._result(name, actual, reference, same_precision)
-            seen = compare(
-                result,
+            output = compare(
+                self._result(name, actual, reference, same_precision),
                 reference=reference,
                 same_precision=same_precision,
                 limits=self._limits(),
                 device=self.device,
+                name=plain(name),
+                seed=self.seed,
             )
-        self._findings.add(name, self.seed, seen)
+        self._findings.add(output)
 
     def judge_exact(self, name: str, actual: object, expected: torch.Tensor) -> None:
         """Compare a result bit by bit; the test fails after the last seed.
@@ -204,8 +266,10 @@ class Draw:
         with unwatched():
             require_plain("the expected tensor", expected)
             result = self._result(name, actual, expected)
-            seen = compare_exact(result, expected, device=self.device)
-        self._findings.add(name, self.seed, seen)
+            output = compare_exact(
+                result, expected, device=self.device, name=plain(name), seed=self.seed
+            )
+        self._findings.add(output)
 
     def _result(self, name: str, actual: object, *references: torch.Tensor) -> object:
         """Note what a result is judged by, then compute it, which may change nothing of that."""
@@ -227,8 +291,7 @@ class Draw:
         if not callable(actual):
             return actual
         result = actual()
-        known = self._inputs[: len(inputs)]
-        self._written = inputs != [digest(tensor) for tensor in known]
+        self._written = inputs != [digest(tensor) for tensor in self._inputs[: len(inputs)]]
         if before != digest(*references):
             raise CannotJudgeError(
                 f"{name}: what is judged wrote to its reference: give it a clone"

@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 import pytest
 import torch
 
-from contribbot.numerics.cell import Cell
-from contribbot.numerics.draw import Draw
+from contribbot.numerics.draw import Cell, Draw, Findings
 from contribbot.numerics.limits import Limits
-from contribbot.numerics.merge import Findings
 from contribbot.numerics.tensors import dtype_name
 from contribbot.numerics.treewatch import TreeWatch
 from contribbot.numerics.words import plain
@@ -29,7 +27,6 @@ class _Reporter(Protocol):
     def cell(self, nodeid: str, record: Mapping[str, object]) -> None: ...
 
 
-Where = Callable[[Cell], bool]
 #: A test; its first parameter is `draw`, others are pytest's to fill.
 Test = Callable[..., None]
 
@@ -55,13 +52,14 @@ class Grid:
         axes: Mapping[str, Sequence[object] | Mapping[str, object]],
         *,
         seeds: int | Sequence[int] = 3,
-        where: Where | None = None,
+        where: Callable[[Cell], bool] | None = None,
         device: str = "cpu",
     ) -> None:
         self.seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
         self.device = torch.device(device)
         named = [_named(axis, values) for axis, values in axes.items()]
-        cells = [_cell(tuple(axes), chosen) for chosen in itertools.product(*named)]
+        combinations = itertools.product(*named)
+        cells = (_cell(dict(zip(axes, pairs, strict=True))) for pairs in combinations)
         self.cells = tuple(cell for cell in cells if where is None or where(cell))
         _require_distinct("cell", [cell.name for cell in self.cells])
         _require_distinct("seed", [str(seed) for seed in self.seeds])
@@ -79,7 +77,7 @@ class Grid:
         if not parameters or parameters[0].name != "draw":
             raise TypeError(f"{test.__name__}: the first parameter must be `draw`")
         file = Path(inspect.getfile(test))
-        wants_request = any(one.name == "request" for one in parameters)
+        wants_request = any(parameter.name == "request" for parameter in parameters)
 
         @functools.wraps(test)
         def run(cell: Cell, request: pytest.FixtureRequest, **others: object) -> None:
@@ -90,7 +88,7 @@ class Grid:
         kind = inspect.Parameter.KEYWORD_ONLY
         asked = [
             *(inspect.Parameter(name, kind) for name in ("cell", "request")),
-            *(one.replace(kind=kind) for one in parameters[1:] if one.name != "request"),
+            *(other.replace(kind=kind) for other in parameters[1:] if other.name != "request"),
         ]
         # What pytest reads to know which fixtures the test wants.
         vars(run)["__signature__"] = inspect.Signature(asked)
@@ -139,8 +137,7 @@ def _text(axis: str, value: object) -> str:
     return text if axis in {"dtype", "shape", "layout"} else f"{axis}={text}"
 
 
-def _cell(axes: tuple[str, ...], chosen: Iterable[tuple[str, object]]) -> Cell:
-    pairs = dict(zip(axes, chosen, strict=True))
+def _cell(pairs: Mapping[str, tuple[str, object]]) -> Cell:
     return Cell(
         name=" ".join(text for text, _ in pairs.values()),
         values={axis: value for axis, (_, value) in pairs.items()},

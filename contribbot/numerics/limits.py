@@ -19,13 +19,17 @@ VARIABLE: Final = "CONTRIBBOT_NUMERICS"
 
 
 class CannotJudgeError(Exception):
-    """A reference, or the limits, can judge nothing: the check is broken, not the code.
+    """A reference, or the limits, can judge nothing: the check is broken, not the code."""
 
-    Attributes:
-        contribbot_broken: Read by the child pytest: never the stated reason of a failure.
-    """
-
+    #: Read by the child pytest: never the stated reason of a failure.
     contribbot_broken = True
+
+
+class _Entry(BaseModel):
+    """The part of a `[[numerics]]` that is read here."""
+
+    fudge: Positive
+    floor: Positive | dict[str, Positive]
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,7 @@ class Limits:
     floor: float | Mapping[str, float]
 
     def floor_for(self, dtype: str) -> float:
-        """Return the floor of a dtype.
-
-        Args:
-            dtype: Its name, such as `bfloat16`.
+        """Return the floor of a dtype, such as `bfloat16`.
 
         Raises:
             CannotJudgeError: The floors are given by dtype, and this one has none.
@@ -59,10 +60,7 @@ class Limits:
 
     @classmethod
     def stated(cls, check: Path) -> Limits:
-        """Return what is stated for a check file.
-
-        Args:
-            check: The file; without the variable, `patch.toml` is looked for beside its folder.
+        """Return what the variable, or the `patch.toml` beside its folder, states for a check file.
 
         Raises:
             CannotJudgeError: Nothing is stated, or nothing that can be read.
@@ -79,18 +77,10 @@ class Limits:
         return cls(entry.fudge, entry.floor)
 
 
-class _Entry(BaseModel):
-    """The part of a `[[numerics]]` that is read here."""
-
-    fudge: Positive
-    floor: Positive | dict[str, Positive]
-
-
-def _beside(check: Path) -> Mapping[str, object]:
+def _beside(check: Path) -> object:
     """Read the entry of a check file from its patch."""
     content = tomllib.loads((check.parent.parent / "patch.toml").read_text(encoding="utf-8"))
     for entry in content.get("numerics", ()):
         if entry["file"] == check.name:
-            found: Mapping[str, object] = entry
-            return found
+            return entry
     raise LookupError("the patch has no [[numerics]] with this file")

@@ -1,10 +1,10 @@
-"""Tensors seen block by block: widened, as bits, and what cannot be seen at all."""
+"""Tensors: how they lie in memory, seen block by block, widened, and as bits."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
@@ -15,6 +15,10 @@ from contribbot.numerics.words import place_of
 #: Elements that are widened at the same time: 32 MB in float64.
 BLOCK: Final = 2**22
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+#: Bytes that a kernel may expect data to be aligned to.
+_ALIGNMENT: Final = 16
+#: From this rank on, the last dimension but one counts heads.
+_HEADS: Final = 3
 
 #: Slices of the first dimensions; the others are whole.
 Block = tuple[slice, ...]
@@ -37,6 +41,14 @@ def blocks(shape: tuple[int, ...], limit: int = BLOCK) -> Iterator[Block]:
         rows = slice(start, min(start + step, shape[0]))
         for rest in blocks(shape[1:], limit) if row > limit else [()]:
             yield (rows, *rest)
+
+
+def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
+    """Return the index in the whole of the first largest value (or True) in a block."""
+    ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
+    inside = torch.unravel_index(ranked.argmax(), block_values.shape)
+    starts = [rows.start for rows in block] + [0] * (len(inside) - len(block))
+    return tuple(start + int(offset) for start, offset in zip(starts, inside, strict=True))
 
 
 def own_tensor(value: object) -> object:
@@ -87,20 +99,20 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def differing(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def differing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return which elements of two blocks differ in their bits, on the first one's device."""
-    there = _bits(one) != _bits(other).to(one.device)
-    return there.any(dim=-1) if one.is_complex() else there
+    unlike = _bits(left) != _bits(right).to(left.device)
+    return unlike.any(dim=-1) if left.is_complex() else unlike
 
 
 def digest(*tensors: torch.Tensor) -> str:
     """Return 16 digits of a SHA-256 over dtypes, shapes and bits."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for tensor in tensors:
-        found.update(f"{dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}".encode())
+        sha256.update(f"{dtype_name(tensor.dtype)} {place_of(tuple(tensor.shape))}".encode())
         for block in blocks(tuple(tensor.shape)):
-            found.update(_bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
-    return found.hexdigest()[:16]
+            sha256.update(_bits(tensor[block]).flatten().contiguous().cpu().numpy().data)
+    return sha256.hexdigest()[:16]
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -111,13 +123,83 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return plain.view(_INTEGERS[plain.element_size()])
 
 
-def index_of(block_values: torch.Tensor, block: Block) -> tuple[int, ...]:
-    """Return the index in the whole of the first largest value (or True) in a block."""
-    ranked = block_values.to(torch.uint8) if block_values.dtype == torch.bool else block_values
-    flat = int(ranked.argmax())
-    inside: list[int] = []
-    for size in reversed(block_values.shape):
-        flat, offset = divmod(flat, size)
-        inside.insert(0, offset)
-    starts = [one.start for one in block] + [0] * (len(inside) - len(block))
-    return tuple(start + offset for start, offset in zip(starts, inside, strict=True))
+def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
+    """Return a dense tensor's values in memory of their own, laid out as callers lay them out.
+
+    Memory beside a view is filled with NaN (integers: their largest value), so that a
+    kernel that reads past its rows gives a result that cannot pass.
+
+    Args:
+        values: A dense tensor.
+        layout: A name in `LAYOUTS`.
+
+    Raises:
+        ValueError: There is no such layout, or the tensor has too few dimensions for it.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"no layout {layout!r}; there are {', '.join(LAYOUTS)}")
+    least, build = LAYOUTS[layout]
+    if values.dim() < least:
+        raise ValueError(
+            f"layout {layout} needs {least} dimension{'s' if least > 1 else ''}, "
+            f"shape {tuple(values.shape)} has {values.dim()}"
+        )
+    return build(values)
+
+
+def _guarded(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return memory that no correct kernel reads; its contents spoil a result."""
+    memory = torch.empty(shape, dtype=like.dtype, device=like.device)
+    if like.dtype == torch.bool:
+        return memory.fill_(True)  # noqa: FBT003  a value to fill with
+    if not (like.is_floating_point() or like.is_complex()):
+        return memory.fill_(torch.iinfo(like.dtype).max)
+    if like.element_size() == 1:
+        # 8-bit floats: torch may convert NaN to something else; 0xff and, for the
+        # unsigned-zero kinds (fnuz), 0x80 are NaN by definition.
+        memory.view(torch.uint8).fill_(0x80 if "fnuz" in str(like.dtype) else 0xFF)
+        return memory
+    return memory.fill_(float("nan"))
+
+
+def _contiguous(values: torch.Tensor) -> torch.Tensor:
+    return values.clone(memory_format=torch.contiguous_format)
+
+
+def _packed(values: torch.Tensor) -> torch.Tensor:
+    """Lie between two neighbours in a packed projection, as Q, K and V do."""
+    # Of (…, heads, width) the heads are packed, of (rows, width) the columns.
+    dim = values.dim() - (2 if values.dim() >= _HEADS else 1)
+    size, shape = values.shape[dim], [*values.shape]
+    shape[dim] = 3 * size
+    return _guarded(tuple(shape), values).narrow(dim, size, size).copy_(values)
+
+
+def _wide_rows(values: torch.Tensor) -> torch.Tensor:
+    return _guarded((*values.shape[:-1], 2 * values.shape[-1]), values)
+
+
+def _shifted(values: torch.Tensor, by: int) -> torch.Tensor:
+    """Lie behind some elements at the start of the storage."""
+    return _guarded((by + values.numel(),), values)[by:].view(values.shape).copy_(values)
+
+
+#: Each layout: the dimensions that it needs, and how it is made.
+LAYOUTS: Final[dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]]] = {
+    # Rows one after the other, at the start of their own memory.
+    "contiguous": (0, _contiguous),
+    # The middle third of a packed tensor: of the heads (rank 3 and more), else of the columns.
+    "packed": (1, _packed),
+    # The last two dimensions swapped in memory.
+    "transposed": (2, lambda values: _contiguous(values.transpose(-1, -2)).transpose(-1, -2)),
+    # Each row followed by a gap as long as itself; the last stride is 1.
+    "row-stride": (1, lambda values: _wide_rows(values)[..., : values.shape[-1]].copy_(values)),
+    # Every second element: the last stride is 2.
+    "strided": (1, lambda values: _wide_rows(values)[..., ::2].copy_(values)),
+    # One row, repeated with stride 0. Only the first row's values remain.
+    "expanded": (1, lambda values: _contiguous(values[:1]).expand(values.shape)),
+    # Contiguous, 64 bytes into the storage: aligned.
+    "offset": (0, lambda values: _shifted(values, 4 * _ALIGNMENT // values.element_size())),
+    # Contiguous, one element into the storage: aligned to the element and no more.
+    "misaligned": (0, lambda values: _shifted(values, 1)),
+}

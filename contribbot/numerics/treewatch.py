@@ -44,13 +44,13 @@ class TreeWatch:
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
         if self.ran:
             return
-        found = ""
+        function = ""
         if event == "call" and (path := self._path(frame.f_code.co_filename)):
-            found = f"{path}: {frame.f_code.co_qualname}"
+            function = f"{path}: {frame.f_code.co_qualname}"
         elif event == "c_call" and self._compiled(module := getattr(argument, "__module__", "")):
-            found = f"{module}.{getattr(argument, '__name__', '')}"
-        if found and not self._importing(frame):
-            self.ran = found
+            function = f"{module}.{getattr(argument, '__name__', '')}"
+        if function and not self._importing(frame):
+            self.ran = function
 
     def _compiled(self, module: str | None) -> bool:
         """Say whether a module of compiled functions, or of torch's operators, is the tree's."""
@@ -60,7 +60,7 @@ class TreeWatch:
             return self._is_library(getattr(sys.modules.get(module), "__file__", None))
         if module.removeprefix(_OPERATORS) in _TORCH:
             return False
-        modules = [getattr(one, "__file__", None) for one in list(sys.modules.values())]
+        modules = [getattr(loaded, "__file__", None) for loaded in list(sys.modules.values())]
         return any(map(self._is_library, [*torch.ops.loaded_libraries, *modules]))
 
     def _is_library(self, file: str | None) -> bool:
@@ -78,8 +78,10 @@ class TreeWatch:
         """Return the path in the tree of a file, or nothing."""
         if file not in self._paths:
             real = os.path.realpath(file)
-            inside = (real.removeprefix(one) for one in self._folders if real.startswith(one))
-            self._paths[file] = min(inside, key=len, default="")
+            roots = (root for root in self._folders if real.startswith(root))
+            self._paths[file] = min(
+                (real.removeprefix(root) for root in roots), key=len, default=""
+            )
         return self._paths[file]
 
 

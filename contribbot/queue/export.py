@@ -24,7 +24,7 @@ from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.model.patch import Patch, PatchFile
 from contribbot.queue.load import Queue
-from contribbot.queue.stack import Stack, land
+from contribbot.queue.stack import PatchStack, land, with_dependencies
 
 _FROM: Final = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
 #: Headers that say how the rest of a mail is to be read.
@@ -36,16 +36,20 @@ _MIME_QUOTED: Final = (
     b"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
     b"Content-Transfer-Encoding: quoted-printable\n"
 )
-_ANYWHERE: Final = re.IGNORECASE | re.MULTILINE
-_CHARSET: Final = re.compile(rb"^content-type:[^\n]*charset=(?!\"?utf-8)", _ANYWHERE)
-#: What GNU patch, and so quilt, cannot do.
-_BINARY: Final = re.compile(
-    rb"^diff --git [^\n]*\n(?:[^\n@-][^\n]*\n)*GIT binary patch$", re.MULTILINE
+_CHARSET: Final = re.compile(
+    rb"^content-type:[^\n]*charset=(?!\"?utf-8)|quoted-printable|base64",
+    re.IGNORECASE | re.MULTILINE,
 )
 _MOVED: Final = re.compile(rb"^(?:rename|copy) from ", re.MULTILINE)
-_LINK: Final = re.compile(
-    rb"^(?:(?:new|deleted) file mode|old mode|new mode|index \S+) 120000$", re.MULTILINE
-)
+#: What GNU patch, and so quilt, cannot do.
+_NOT_FOR_QUILT: Final = {
+    "a binary file": re.compile(
+        rb"^diff --git [^\n]*\n(?:[^\n@-][^\n]*\n)*GIT binary patch$", re.MULTILINE
+    ),
+    "a symbolic link": re.compile(
+        rb"^(?:(?:new|deleted) file mode|old mode|new mode|index \S+) 120000$", re.MULTILINE
+    ),
+}
 _DIFF: Final = re.compile(rb"^diff --git ", re.MULTILINE)
 #: What GNU patch takes for a diff in a message too, indented or not.
 _DIFF_LIKE: Final = re.compile(
@@ -55,7 +59,7 @@ _DIFF_LIKE: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class One:
+class ExportedCommit:
     """A commit that is exported."""
 
     patch: str
@@ -73,54 +77,55 @@ class Export:
     added: tuple[str, ...]
     base: str
     tip: str
-    commits: tuple[One, ...]
+    commits: tuple[ExportedCommit, ...]
     conflicts: tuple[Conflict, ...] = ()
 
 
 def export_bytes(
     queue: Queue, names: Sequence[str], form: str, *, alone: bool, progress: Progress
 ) -> tuple[Export, dict[str, bytes]]:
-    """Export patches."""
-    patches, added = _selected(queue, names, alone=alone)
+    """Export patches; return the files by name, one without a name where it is but one."""
+    patches = _selected(queue, names, alone=alone)
     landed = land(queue, patches[0].pin, progress=progress)
     with run_folder() as scratch, landed.store.exclusive():
-        export = _stack(Stack(queue, landed, scratch), patches, added)
+        export = _stack(PatchStack(queue, landed, scratch), patches, names)
         if export.conflicts:
             return export, {}
         if form == "quilt":
             return export, quilt(landed.store, export.commits)
         if form == "diff":
-            return export, {"": squashed(landed.store, export.base, export.tip)}
+            # Everything in one, for `git apply`.
+            return export, {"": _diff(landed.store, export.base, export.tip, "-M")}
         return export, {"": mbox([one.file for one in export.commits])}
 
 
-def _selected(
-    queue: Queue, names: Sequence[str], *, alone: bool
-) -> tuple[list[Patch], tuple[str, ...]]:
-    """Return the patches to export, with those below them, and which of them were not named."""
+def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
+    """Return the patches to export, with those below them."""
     pins = {(queue.specs[name].upstream, queue.specs[name].pin) for name in names}
     if len(pins) > 1:
         listed = ", ".join(" ".join(pin) for pin in sorted(pins))
         raise UsageError(
             f"the patches stand on several pins ({listed})", hint="name those of one pin"
         )
-    wanted = {low for name in names for low in ([] if alone else queue.below(name))} | {*names}
-    chosen = [queue.patch(name) for name in queue.specs if name in wanted]
-    empty = [patch.name for patch in chosen if not patch.files]
-    if empty:
-        raise UsageError(
-            f"{empty[0]}: no commits yet", hint=f"make them with `contribbot edit {empty[0]}`"
-        )
-    return chosen, tuple(patch.name for patch in chosen if patch.name not in names)
+    chosen = [*names] if alone else with_dependencies(queue, names)
+    patches = [queue.patch(name) for name in queue.specs if name in chosen]
+    for patch in patches:
+        if not patch.files:
+            raise UsageError(
+                f"{patch.name}: no commits yet",
+                hint=f"make them with `contribbot edit {patch.name}`",
+            )
+    return patches
 
 
-def _stack(stack: Stack, patches: Sequence[Patch], added: tuple[str, ...]) -> Export:
+def _stack(stack: PatchStack, patches: Sequence[Patch], named: Sequence[str]) -> Export:
     """Put the patches on each other; below the first is what all of them are exported without."""
     pin, names = patches[0].pin.title, tuple(patch.name for patch in patches)
-    queue = stack.queue
+    added = tuple(name for name in names if name not in named)
+    queue, store = stack.queue, stack.landed.store
     lower = dict.fromkeys(low for name in names for low in queue.below(name) if low not in names)
     base = tip = stack.landed.commit
-    commits: list[One] = []
+    commits: list[ExportedCommit] = []
     for patch in [*(queue.patch(name) for name in lower), *patches]:
         series = stack.series(tip, patch.files)
         if series.conflicts:
@@ -128,13 +133,12 @@ def _stack(stack: Stack, patches: Sequence[Patch], added: tuple[str, ...]) -> Ex
         if patch.name in lower:
             base = tip = series.commit
             continue
-        inexact = any(one.adjustments for one in series.applied)
         files = patch.files
-        if inexact:
-            files = format_commits(stack.landed.store, tip, series.commit)
-        for file, one in zip(files, series.applied, strict=True):
-            commits.append(One(patch.name, file, tip, one.commit))
-            tip = one.commit
+        if any(applied.adjustments for applied in series.applied):
+            files = format_commits(store, tip, series.commit)
+        for file, applied in zip(files, series.applied, strict=True):
+            commits.append(ExportedCommit(patch.name, file, tip, applied.commit))
+            tip = applied.commit
     return Export(pin, names, added, base, tip, tuple(commits))
 
 
@@ -153,7 +157,7 @@ def _mailable(file: PatchFile) -> bytes:
     head, _, body = content.partition(b"\n\n")
     if b"\r" not in body and not re.search(rb"^From ", body, re.MULTILINE):
         return content
-    if _CHARSET.search(head) or b"quoted-printable" in head.lower() or b"base64" in head.lower():
+    if _CHARSET.search(head):
         raise QueueError(
             f"{file.name}: encoded in a way that no mbox keeps", hint="write it again: refresh it"
         )
@@ -162,45 +166,34 @@ def _mailable(file: PatchFile) -> bytes:
     return head + b"\n" + re.sub(rb"^From ", b"=46rom ", b"\n".join(rows), flags=re.MULTILINE)
 
 
-def quilt(store: Store, commits: Sequence[One]) -> dict[str, bytes]:
+def quilt(store: Store, commits: Sequence[ExportedCommit]) -> dict[str, bytes]:
     """Return the files of a quilt series, `series` among them."""
     files: dict[str, bytes] = {}
     for one in commits:
         content = one.file.content
-        head = content[: found.start()] if (found := _DIFF.search(content)) else b""
-        if _DIFF_LIKE.search(head):
-            raise QueueError(
-                f"{one.patch}: {one.file.name} has a message that quilt takes for a diff",
-                hint="export it as mbox",
-            )
-        if _swaps(store, one):
-            raise QueueError(
-                f"{one.patch}: {one.file.name} makes a file of a folder, or a folder of a file, "
-                "which quilt cannot do",
-                hint="export it as mbox",
-            )
+        start = _DIFF.search(content)
+        head = content[: start.start()] if start else b""
         if _MOVED.search(content):
             content = head + _diff(store, one.parent, one.commit, "--no-renames")
-        for pattern, what in ((_BINARY, "a binary file"), (_LINK, "a symbolic link")):
-            if pattern.search(content):
-                raise QueueError(
-                    f"{one.patch}: {one.file.name} changes {what}, which quilt cannot do",
-                    hint="export it as mbox",
-                )
+        paths = {change.path for change in changes(store, one.parent, one.commit)}
+        folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+        problems = [
+            f"changes {what}, which quilt cannot do"
+            for what, pattern in _NOT_FOR_QUILT.items()
+            if pattern.search(content)
+        ]
+        if _DIFF_LIKE.search(head):
+            problems.insert(0, "has a message that quilt takes for a diff")
+        if paths & folders:
+            problems.insert(
+                0, "makes a file of a folder, or a folder of a file, which quilt cannot do"
+            )
+        if problems:
+            raise QueueError(
+                f"{one.patch}: {one.file.name} {problems[0]}", hint="export it as mbox"
+            )
         files[f"{one.patch}-{one.file.name}"] = content
-    listed = "".join(f"{name}\n" for name in files)
-    return {**files, "series": listed.encode()}
-
-
-def _swaps(store: Store, one: One) -> bool:
-    """Say whether a path is a file on one side and a folder on the other."""
-    paths = {change.path for change in changes(store, one.parent, one.commit)}
-    return any(str(folder) in paths for path in paths for folder in PurePosixPath(path).parents)
-
-
-def squashed(store: Store, base: str, tip: str) -> bytes:
-    """Return everything between two commits as one diff, for `git apply`."""
-    return _diff(store, base, tip, "-M")
+    return {**files, "series": "".join(f"{name}\n" for name in files).encode()}
 
 
 def _diff(store: Store, base: str, tip: str, renames: str) -> bytes:
@@ -212,18 +205,17 @@ def _diff(store: Store, base: str, tip: str, renames: str) -> bytes:
 
 def write_export(files: Mapping[str, bytes], place: Path | None, *, stdout: IO[bytes]) -> None:
     """Write an export to a file, or, where it is several, to a folder."""
-    if "" in files:
+    if "" not in files:
         if place is None:
-            stdout.write(files[""])
-            stdout.flush()
-        elif place.is_dir():
-            raise UsageError(f"{place}: a folder", hint="name a file")
-        else:
-            write_atomically(place, files[""])
-        return
-    if place is None:
-        raise UsageError("a quilt series is a folder", hint="name it: -o patches")
-    _write_folder(files, place)
+            raise UsageError("a quilt series is a folder", hint="name it: -o patches")
+        _write_folder(files, place)
+    elif place is None:
+        stdout.write(files[""])
+        stdout.flush()
+    elif place.is_dir():
+        raise UsageError(f"{place}: a folder", hint="name a file")
+    else:
+        write_atomically(place, files[""])
 
 
 def _write_folder(files: Mapping[str, bytes], place: Path) -> None:
@@ -236,9 +228,9 @@ def _write_folder(files: Mapping[str, bytes], place: Path) -> None:
     target = place.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
-        made = Path(aside) / "made"
-        made.mkdir()
+        whole = Path(aside) / "series"
+        whole.mkdir()
         for name, content in files.items():
-            (made / name).write_bytes(content)
+            (whole / name).write_bytes(content)
         # An empty folder gives way.
-        made.replace(target)
+        whole.replace(target)

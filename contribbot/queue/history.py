@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,25 +12,25 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
+from contribbot.files import write_atomically
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, VersionFile
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
-from contribbot.queue.transaction import Transaction, append_line, held_history
+from contribbot.queue.transaction import Transaction, transaction
 
 #: From what decides to what does not.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
 
 
-def history_folder(queue_folder: Path, name: str) -> Path:
-    """Return the folder that holds a patch's journal and versions."""
-    return queue_folder / "history" / name
+def _journal(name: str) -> str:
+    return f"history/{name}/journal.jsonl"
 
 
 def journal_file(queue_folder: Path, name: str) -> Path:
     """Return the journal of a patch; need not be there."""
-    return history_folder(queue_folder, name) / "journal.jsonl"
+    return queue_folder / _journal(name)
 
 
 def past_name(queue: Queue, item: str) -> str:
@@ -48,31 +48,35 @@ def now() -> datetime:
 
 def append(queue_folder: Path, name: str, event: Event) -> None:
     """Add an event to the journal of a patch, down to the disk."""
-    with held_history(queue_folder):
+    with held(queue_folder):
         append_held(queue_folder, name, event)
 
 
-def held(queue_folder: Path) -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def held(queue_folder: Path) -> Iterator[None]:
     """Hold the history of a queue: nobody else adds to it meanwhile."""
-    return held_history(queue_folder)
+    with transaction(queue_folder):
+        yield
 
 
 def append_held(queue_folder: Path, name: str, event: Event) -> None:
     """Do what `append` does, inside `held`."""
-    append_line(journal_file(queue_folder, name), _line(event))
+    path = journal_file(queue_folder, name)
+    content = path.read_bytes() if path.is_file() else b""
+    write_atomically(path, _with_line(content, event))
 
 
 def note(change: Transaction, name: str, event: Event) -> None:
     """Add an event to the journal of a patch, together with what else changes."""
-    change.append(_journal(name), _line(event))
+    path = _journal(name)
+    change.write(path, _with_line(change.read(path) or b"", event))
 
 
-def _journal(name: str) -> str:
-    return f"history/{name}/journal.jsonl"
-
-
-def _line(event: Event) -> bytes:
-    return EVENT.dump_json(event, exclude_none=True) + b"\n"
+def _with_line(content: bytes, event: Event) -> bytes:
+    """Add an event to a journal; a last line that a kill cut short goes."""
+    whole, newline, last = content.rpartition(b"\n")
+    end = last + b"\n" if last and _parse(last) else b""
+    return whole + newline + end + EVENT.dump_json(event, exclude_none=True) + b"\n"
 
 
 def _parse(line: bytes) -> Event | None:
@@ -98,12 +102,9 @@ def _events(path: Path, content: bytes) -> list[Event]:
     rows = content.split(b"\n")
     events: list[Event] = []
     for number, row in enumerate(rows, start=1):
-        if not row.strip():
-            continue
-        event = _parse(row)
-        if event is not None:
+        if event := _parse(row):
             events.append(event)
-        elif number < len(rows):
+        elif row.strip() and number < len(rows):
             raise QueueError(
                 f"{path}:{number}: not an event of a history",
                 hint="restore the line, or take it out",
@@ -126,11 +127,11 @@ def note_verified(
         targets=targets,
     )
     before = [
-        one
-        for one in read(queue_folder, patch.name)
-        if isinstance(one, VerifiedEvent) and one.machine == event.machine
+        known.model_copy(update={"time": event.time})
+        for known in read(queue_folder, patch.name)
+        if isinstance(known, VerifiedEvent) and known.machine == event.machine
     ]
-    if before and before[-1].model_copy(update={"time": event.time}) == event:
+    if before[-1:] == [event]:
         return None
     append(queue_folder, patch.name, event)
     return event
@@ -141,24 +142,23 @@ def outcomes_by_target(stages: Sequence[StageResult]) -> dict[str, Outcome]:
 
     Where several differ, `failed` counts before `unavailable` before `passed`.
     """
-    found: dict[str, Outcome] = {}
-    for one in stages:
-        if one.target == "any":
-            continue
-        key = one.target if one.stage in ON_HARDWARE else f"{one.stage}:{one.target}"
-        both = (one.outcome, found.get(key, one.outcome))
-        found[key] = min(both, key=_WORST_FIRST.index)
-    return found
+    outcomes: dict[str, Outcome] = {}
+    for result in stages:
+        if result.target != "any":
+            ran = result.stage in ON_HARDWARE
+            key = result.target if ran else f"{result.stage}:{result.target}"
+            both = (result.outcome, outcomes.get(key, result.outcome))
+            outcomes[key] = min(both, key=_WORST_FIRST.index)
+    return outcomes
 
 
 def _listed(targets: dict[str, Outcome]) -> str:
     """Say which targets had which outcome, those that decide first."""
-    parts = []
-    for outcome in _WORST_FIRST:
-        names = [name for name, seen in targets.items() if seen is outcome]
-        if names:
-            parts.append(f"{outcome}: {', '.join(names)}")
-    return f"; {'; '.join(parts)}" if parts else ""
+    named = {
+        outcome: ", ".join(name for name, other in targets.items() if other is outcome)
+        for outcome in _WORST_FIRST
+    }
+    return "".join(f"; {outcome}: {names}" for outcome, names in named.items() if names)
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ class Version:
                 hint="restore it",
             ) from error
         files, start = [], 0
-        for one in self.event.files:
-            files.append(PatchFile(one.name, content[start : start + one.size]))
-            start += one.size
+        for file in self.event.files:
+            files.append(PatchFile(file.name, content[start : start + file.size]))
+            start += file.size
         if start != len(content) or digest_of(tuple(files)) != self.event.digest:
             raise QueueError(
                 f"{self.mbox}: not what was recorded as v{self.number} of {self.patch}",
@@ -197,23 +197,23 @@ class Version:
 
 def versions(queue_folder: Path, name: str) -> list[Version]:
     """Return the recorded versions of a patch, oldest first."""
-    folder = history_folder(queue_folder, name)
+    folder = journal_file(queue_folder, name).parent
     # Where a number is there twice (two branches of the queue's own git, merged), the later
     # line wins: it is the one whose mbox was written last.
-    found = {
+    known = {
         event.version: Version(name, event, folder / f"v{event.version}.mbox")
         for event in read(queue_folder, name)
         if isinstance(event, VersionEvent)
     }
-    return [found[number] for number in sorted(found)]
+    return [known[number] for number in sorted(known)]
 
 
 def version(queue_folder: Path, name: str, number: int) -> Version:
     """Return one version of a patch."""
     known = versions(queue_folder, name)
-    for one in known:
-        if one.number == number:
-            return one
+    for recorded in known:
+        if recorded.number == number:
+            return recorded
     has = f"it has v1 to v{known[-1].number}" if known else "none is recorded yet"
     raise UsageError(f"{name}: there is no version v{number}", hint=has)
 
@@ -233,9 +233,9 @@ def record(
     """
     digest = digest_of(tuple(files))
     journal = change.read(_journal(name)) or b""
-    known = [one for one in _events(Path(_journal(name)), journal)
-             if isinstance(one, VersionEvent)]  # fmt: skip
-    last = max(known, key=lambda one: one.version, default=None)
+    events = _events(Path(_journal(name)), journal)
+    known = [event for event in events if isinstance(event, VersionEvent)]
+    last = max(known, key=lambda event: event.version, default=None)
     if last and (last.digest, last.base) == (digest, pin):
         return None
     number = last.version + 1 if last else 1
@@ -249,7 +249,7 @@ def record(
         upstream=pin.upstream,
         pin=pin.tag,
         why=why,
-        files=tuple(VersionFile(name=one.name, size=len(one.content)) for one in files),
+        files=tuple(VersionFile(name=file.name, size=len(file.content)) for file in files),
         base=pin,
         below=dict(below or {}),
     )

@@ -10,23 +10,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic import TypeAdapter, ValidationError
-
 from contribbot import process
-from contribbot.errors import CommandError, MachineError, QueueError, UsageError
+from contribbot.errors import CommandError, QueueError, UsageError
 from contribbot.files import run_folder
 from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import changes, check_form, format_commits, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress
-from contribbot.model.base import Model, TreePath
+from contribbot.model.base import Model
 from contribbot.model.lifecycle import Side
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.new import Draft, Wish, add, settle
-from contribbot.queue.stack import Stack, land
+from contribbot.queue.new import Wish, add, settle
+from contribbot.queue.refresh import declared_paths
+from contribbot.queue.stack import PatchStack, land
 from contribbot.queue.transaction import transaction
 
 #: Length of the object ids that stores have.
@@ -45,7 +44,7 @@ def read_range(
     base, tip = _ends(store, clone, wanted, pin)
     try:
         files = format_commits(store, base, tip)
-        _check(store, base, tip, files, scratch)
+        _check_round_trip(store, base, tip, files, scratch)
     except CommandError as error:
         raise UsageError(
             f"{clone}: git cannot read {wanted}: {error.stderr.strip().splitlines()[-1]}",
@@ -54,13 +53,12 @@ def read_range(
     return files
 
 
-def is_repository(folder: Path) -> bool:
-    """Say whether a folder is a git repository, or the top of a work tree."""
+def _is_repository(folder: Path) -> bool:
     return (folder / ".git").exists() or (folder / "objects").is_dir()
 
 
-def _ask(clone: Path, *args: str) -> str:
-    """Ask the clone's git; nothing that it answers depends on settings. Empty where it says no."""
+def _rev_parse(clone: Path, *args: str) -> str:
+    """Ask the clone's git; nothing that it answers depends on settings. Empty where it fails."""
     done = process.run(
         # Another person's clone may be read: nothing of it is run.
         ["git", "-c", "safe.directory=*", "-C", clone, "rev-parse", *args],
@@ -72,16 +70,15 @@ def _ask(clone: Path, *args: str) -> str:
 
 def _borrowing(clone: Path, scratch: Path) -> Store:
     """Return a repository of our own that reads the clone's objects."""
-    objects = _ask(clone, "--path-format=absolute", "--git-path", "objects")
-    if not is_repository(clone) or not objects:
+    objects = _rev_parse(clone, "--path-format=absolute", "--git-path", "objects")
+    if not _is_repository(clone) or not objects:
         raise UsageError(
             f"{clone}: not a git repository", hint="name a clone: contribbot import NAME REPO A..B"
         )
     store = open_store(scratch, "clone")
-    (store.path / "objects" / "info" / "alternates").write_bytes(
-        objects.encode("utf-8", "surrogateescape") + b"\n"
-    )
-    shallow = Path(_ask(clone, "--path-format=absolute", "--git-path", "shallow"))
+    alternates = store.path / "objects" / "info" / "alternates"
+    alternates.write_bytes(objects.encode("utf-8", "surrogateescape") + b"\n")
+    shallow = Path(_rev_parse(clone, "--path-format=absolute", "--git-path", "shallow"))
     if shallow.is_file():
         (store.path / "shallow").write_bytes(shallow.read_bytes())
     return store
@@ -92,93 +89,100 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     if "..." in wanted or wanted.startswith("-"):
         raise UsageError(f"{wanted}: not a range", hint="write A..B, or the name of a branch")
     lower, dots, upper = wanted.partition("..")
-    tip = _commit(clone, (upper or "HEAD") if dots else wanted)
     if dots:
-        below = _commit(clone, lower or "HEAD")
+        tip, below = _commit(clone, upper or "HEAD"), _commit(clone, lower or "HEAD")
     else:
-        named = [pin.commit, f"refs/tags/{pin.tag}"] if pin is not None else []
-        ids = [_ask(clone, "--verify", "--quiet", f"{one}^{{commit}}") for one in named if one]
-        below = next((one for one in ids if one), "")
-        if not below:
-            raise UsageError(
-                f"{clone}: where does {wanted} start? It has no tag "
-                f"{pin.tag if pin is not None else 'of a pin'}",
-                hint=f"write the range: A..{wanted}",
-            )
-    said = store.git("merge-base", below, tip, accept=(0, 1, 128)).stdout.decode().split()
-    if not said:
+        tip = _commit(clone, wanted)
+        names = [pin.commit, f"refs/tags/{pin.tag}"] if pin is not None else []
+        known = (
+            _rev_parse(clone, "--verify", "-q", f"{name}^{{commit}}") for name in names if name
+        )
+        below = next(filter(None, known), "")
+    if not below:
+        raise UsageError(
+            f"{clone}: where does {wanted} start? It has no tag {pin.tag if pin else 'of a pin'}",
+            hint=f"write the range: A..{wanted}",
+        )
+    bases = store.git("merge-base", below, tip, accept=(0, 1, 128)).stdout.decode().split()
+    if not bases:
         raise UsageError(f"{clone}: {wanted}: the two ends have no history in common")
-    if said[0] == tip:
+    if bases[0] == tip:
         raise UsageError(f"{clone}: {wanted}: no commits in it", hint="is it the right way round?")
-    return said[0], tip
+    return bases[0], tip
 
 
 def _commit(clone: Path, name: str) -> str:
-    found = _ask(clone, "--verify", "--quiet", f"{name}^{{commit}}")
-    if not found:
+    commit = _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
+    if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
-    if len(found) != _SHA1:
+    if len(commit) != _SHA1:
         raise UsageError(f"{clone}: its objects are not named by SHA-1, as those of a store are")
-    return found
+    return commit
 
 
-def _check(store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path) -> None:
-    """See that the files give the commits again: that no message was cut, and no change lost."""
-    made = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
-    raw = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
-    wanted = [one.split(b" ", 1) for one in raw.rstrip(b"\0").split(b"\0")]
-    if made.conflicts or len(made.applied) != len(wanted):
-        reason = made.conflicts[0].headline if made.conflicts else "commits are missing"
-        raise QueueError(f"its patch files do not give the commits again: {reason}")
-    for one, (tree, message) in zip(made.applied, wanted, strict=True):
-        if tree.decode() != one.tree:
-            raise QueueError(f"{one.file}: does not give the tree of its commit again")
-        if one.message.split() != _text(message).split():
-            subject = _text(message).partition("\n")[0]
-            if one.subject != subject and subject.endswith(one.subject):
-                raise QueueError(
-                    f"commit {subject!r}: of its first line a patch file keeps {one.subject!r} "
-                    "only: git takes the rest for a mark of the mail",
-                    hint="reword it (git rebase -i)",
-                )
-            raise QueueError(
-                f"commit {subject!r}: its message cannot stand in a patch file: git takes a line "
-                "such as `---`, `diff ` or `From:` for the end of it, or for a header",
-                hint="reword it (git rebase -i)",
+def _check_round_trip(
+    store: Store, base: str, tip: str, files: tuple[PatchFile, ...], scratch: Path
+) -> None:
+    """Refuse commits of which a patch file would lose a change, or a part of the message."""
+    series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
+    log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
+    commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
+    if series.conflicts or len(series.applied) != len(commits):
+        why = series.conflicts[0].headline if series.conflicts else "commits are missing"
+        raise QueueError(f"its patch files do not give the commits again: {why}")
+    for applied, (tree, _, message) in zip(series.applied, commits, strict=True):
+        if tree.decode() != applied.tree:
+            raise QueueError(f"{applied.file}: does not give the tree of its commit again")
+        if applied.message.split() == _text(message).split():
+            continue
+        subject = _text(message).partition("\n")[0]
+        why = (
+            "its message cannot stand in a patch file: git takes a line such as `---`, `diff ` or "
+            "`From:` for the end of it, or for a header"
+        )
+        if applied.subject != subject and subject.endswith(applied.subject):
+            why = (
+                f"of its first line a patch file keeps {applied.subject!r} only: git takes the "
+                "rest for a mark of the mail"
             )
+        raise QueueError(f"commit {subject!r}: {why}", hint="reword it (git rebase -i)")
 
 
 def _text(message: bytes) -> str:
+    """Decode a text as git does where it does not say what it is in."""
     try:
         return message.decode("utf-8")
     except UnicodeDecodeError:
-        return message.decode("latin-1")  # as git reads a patch that does not say
+        return message.decode("latin-1")
 
 
 #: A file's first line as git writes it by default, and as `diff.noprefix` makes it.
 _PREFIXED: Final = re.compile(rb'diff --git "?a/[^\n]+ "?b/')
-_HINT: Final = "write it again: git -c diff.noprefix=false format-patch, or quilt refresh -p ab"
 
 
 def _check_paths(name: str, diff: bytes) -> None:
     """Refuse paths without the folders `a/` and `b/`, and paths that no tree has."""
     rows = re.findall(rb"^diff --git [^\n]*", diff, re.MULTILINE)
     if any(not _PREFIXED.match(row) for row in rows):
-        raise QueueError(f"{name}: a diff without a/ and b/ before its paths", hint=_HINT)
-    for file in parse(name, diff):
-        for path in (file.source_file or "", file.target_file or ""):
-            parts = path.lower().split("/")
-            if path not in {"", "/dev/null"} and {"", ".", "..", ".git"} & {*parts}:
-                raise QueueError(
-                    f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
-                    "has a `.` or nothing between its slashes"
-                )
+        raise QueueError(
+            f"{name}: a diff without a/ and b/ before its paths",
+            hint="write it again: git -c diff.noprefix=false format-patch, or quilt refresh -p ab",
+        )
+    for path in [
+        path for file in parse(name, diff) for path in (file.source_file, file.target_file)
+    ]:
+        if path not in {None, "", "/dev/null"} and {"", ".", "..", ".git"} & {
+            *path.lower().split("/")
+        }:
+            raise QueueError(
+                f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
+                "has a `.` or nothing between its slashes"
+            )
 
 
 #: What `git format-patch` puts before each mail; the date never changes.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
 _FROM_LINE: Final = re.compile(rb"\AFrom [^\n]*\n")
-_FIELD: Final = re.compile(rb"(?P<key>[A-Za-z][A-Za-z0-9-]*):[ \t]*(?P<value>[^\n]*)")
 #: Where a diff starts.
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
 #: Ways to send a mail that hide its lines until they are decoded.
@@ -189,12 +193,10 @@ _ENCODED: Final = re.compile(
 _COVER: Final = re.compile(rb"^subject:[^\n]*\[[^\]\n]*\b0+/\d+\]", re.IGNORECASE | re.MULTILINE)
 #: Fields above a diff that say who, when and what, and what they are.
 _KNOWN: Final = {
-    b"from": "author", b"author": "author", b"date": "date", b"last-update": "date",
-    b"subject": "subject", b"description": "subject",
+    "from": "author", "author": "author", "date": "date", "last-update": "date",
+    "subject": "subject", "description": "subject",
 }  # fmt: skip
-_PERSON: Final = re.compile(r"\s*[^<>\s][^<>]*<[^<>@\s]+@[^<>\s]+>\s*")
-#: A name that a mail's header must quote: git would drop its quotes and backslashes.
-_SPECIAL: Final = re.compile(r'(?P<name>[^"].*["\\].*?)(?P<address>\s*<[^<>]*>)')
+_PERSON: Final = re.compile(r"\s*(?P<name>[^<>\s][^<>]*?)\s*<(?P<address>[^<>@\s]+@[^<>\s]+)>\s*")
 #: What editors put before a text, and what is left of copying one.
 _BEFORE: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?[\r\n]*")
 
@@ -219,15 +221,15 @@ def read_mbox(content: bytes, name: str, scratch: Path, given: Given) -> tuple[P
     if not content.strip():
         raise QueueError(f"{name}: empty", hint="give it the output of `git format-patch --stdout`")
     mails = _split(content, scratch) if content.startswith(b"From ") else [content]
-    found: list[PatchFile] = []
+    files = []
     for number, mail in enumerate(mails, start=1):
-        called = name if len(mails) == 1 else f"{name}, mail {number}"
-        if not _DIFF.search(mail) and _COVER.search(mail.partition(b"\n\n")[0]):
-            continue  # the letter that introduces a series
-        found.append(PatchFile(called, _as_mail(called, mail, given)))
-    if not found:
+        # Not the letter that introduces a series.
+        if _DIFF.search(mail) or not _COVER.search(mail.partition(b"\n\n")[0]):
+            title = name if len(mails) == 1 else f"{name}, mail {number}"
+            files.append(PatchFile(title, _as_mail(title, mail, given)))
+    if not files:
         raise QueueError(f"{name}: no patch in it", hint="it holds a cover letter only")
-    return tuple(found)
+    return tuple(files)
 
 
 def read_one(name: str, content: bytes, given: Given) -> PatchFile:
@@ -265,76 +267,57 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
     return mails
 
 
-def _without_crs(content: bytes) -> bytes:
-    """Undo a whole file's CRLF; where only some lines have it, it is the content's own."""
-    if content.partition(b"\n")[0].endswith(b"\r"):
-        return content.replace(b"\r\n", b"\n")
-    return content
-
-
 def _as_mail(name: str, content: bytes, given: Given) -> bytes:
     """Return a patch as a mail that git reads."""
-    content = _without_crs(content)
+    # A whole file's CRLF is undone; where only some lines have it, it is the content's own.
+    if content.partition(b"\n")[0].endswith(b"\r"):
+        content = content.replace(b"\r\n", b"\n")
     if not content.endswith(b"\n"):
         raise QueueError(
             f"{name}: no newline at the end, so it may be cut off", hint="write it again"
         )
-    if _is_mail(content) and _ENCODED.search(content.partition(b"\n\n")[0]):
+    is_mail = {"from", "subject"} <= _headers(content)
+    if is_mail and _ENCODED.search(content.partition(b"\n\n")[0]):
         return _dated(content)
-    found = _DIFF.search(content)
-    if found is None:
+    start = _DIFF.search(content)
+    if start is None:
         raise QueueError(
             f"{name}: no diff in it: an empty commit, or no patch",
             hint="leave out what changes nothing",
         )
-    if re.search(rb"^Binary files [^\n]+ differ$", content[found.start() :], re.MULTILINE):
+    above, diff = content[: start.start()], content[start.start() :]
+    if re.search(rb"^Binary files [^\n]+ differ$", diff, re.MULTILINE):
         raise QueueError(
             f"{name}: a binary file without its content", hint="write it with `--binary`"
         )
-    above, diff = content[: found.start()], content[found.start() :]
     _check_paths(name, diff)
-    if _is_mail(content):
-        return _dated(above) + diff
-    return _compose(name, above, diff, given)
+    return (_dated(above) if is_mail else _compose(name, above, given)) + diff
 
 
-def _is_mail(content: bytes) -> bool:
-    """Say whether it starts with the header of a mail that names author and subject."""
-    keys = set()
-    start = _FROM_LINE.match(content)
-    for row in content[start.end() if start else 0 :].split(b"\n"):
-        if not row:
-            break
-        field = _FIELD.match(row)
-        if field:
-            keys.add(field["key"].lower())
-        elif not row.startswith((b" ", b"\t")) or not keys:
-            return False
-    return {b"from", b"subject"} <= keys
+def _headers(mail: bytes) -> set[str]:
+    """Return which headers a mail has; what is none may have some by chance."""
+    from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
+
+    return {key.lower() for key in BytesHeaderParser().parsebytes(mail)}
 
 
 def _dated(mail: bytes) -> bytes:
     """Give a mail that has no date that of now, as `git am` does."""
-    if re.search(rb"^date:", mail.partition(b"\n\n")[0], re.IGNORECASE | re.MULTILINE):
+    if "date" in _headers(mail):
         return mail
     start = _FROM_LINE.match(mail)
     at = start.end() if start else 0
-    return mail[:at] + b"Date: " + _now() + b"\n" + mail[at:]
+    return mail[:at] + f"Date: {_now()}\n".encode() + mail[at:]
 
 
-def _now() -> bytes:
-    return email.utils.format_datetime(datetime.now(UTC).replace(microsecond=0)).encode()
+def _now() -> str:
+    return email.utils.format_datetime(datetime.now(UTC).replace(microsecond=0))
 
 
-def _compose(name: str, above: bytes, diff: bytes, given: Given) -> bytes:
-    """Write a mail from the text above a diff."""
-    try:
-        text = above.decode("utf-8")
-    except UnicodeDecodeError:
-        text = above.decode("latin-1")  # as git reads a mail that does not say
-    fields, message = _header(text)
-    author = fields.get("author", "")
-    author = author if _PERSON.fullmatch(author) else given.author
+def _compose(name: str, above: bytes, given: Given) -> bytes:
+    """Write the head of a mail from the text above a diff."""
+    fields, message = _header(_text(above))
+    author = _PERSON.fullmatch(fields.get("author", "")) or _PERSON.fullmatch(given.author)
     if not author:
         raise QueueError(
             f"{name}: it does not say who wrote it",
@@ -343,26 +326,21 @@ def _compose(name: str, above: bytes, diff: bytes, given: Given) -> bytes:
     subject, _, body = message.partition("\n")
     if "subject" in fields:
         subject, body = fields["subject"], message
-    if not subject.strip():
-        subject = given.subject
-    if not subject.strip():
+    subject = subject.strip() or given.subject.strip()
+    if not subject:
         raise QueueError(f"{name}: it has no message", hint="give its first line with --title")
+    person = author["name"]
+    if re.search(r'^[^"].*["\\]', person):
+        # git would drop its quotes and backslashes.
+        person = '"' + re.sub(r'(["\\])', r"\\\1", person) + '"'
     head = (
-        f"From: {_quoted(author.strip())}\n"
-        f"Date: {fields.get('date') or _now().decode()}\n"
+        f"From: {person} <{author['address']}>\n"
+        f"Date: {fields.get('date') or _now()}\n"
         f"Subject: [PATCH] {' '.join(subject.split())}\n"
         "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
         f"Content-Transfer-Encoding: 8bit\n\n{_lines(body)}\n---\n\n"
     )
-    return head.encode() + diff
-
-
-def _quoted(author: str) -> str:
-    """Return a name and address as the header of a mail has them."""
-    found = _SPECIAL.fullmatch(author)
-    if found is None:
-        return author
-    return '"' + re.sub(r'(["\\])', r"\\\1", found["name"]) + '"' + found["address"]
+    return head.encode()
 
 
 def _lines(text: str) -> str:
@@ -378,10 +356,10 @@ def _header(text: str) -> tuple[dict[str, str], str]:
     for row in text.split("\n"):
         if row.rstrip() == "---":
             break  # a diffstat follows
-        found = re.match(r"([A-Za-z-]+):\s*(.*)", row)
-        key = _KNOWN.get(found[1].lower().encode(), "") if found else ""
-        if found and key and key not in fields:
-            fields[key] = found[2].strip()
+        match = re.match(r"([A-Za-z-]+):\s*(.*)", row)
+        key = _KNOWN.get(match[1].lower(), "") if match else ""
+        if match and key and key not in fields:
+            fields[key] = match[2].strip()
             long = key == "subject"
         elif long and row.startswith(" "):
             # DEP-3: the long description, indented by one, a lone dot for an empty line.
@@ -389,7 +367,7 @@ def _header(text: str) -> tuple[dict[str, str], str]:
         else:
             long = False
             rest.append(row)
-    if "date" in fields and re.fullmatch(r"\d{4}-\d\d-\d\d", fields["date"]):
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", fields.get("date", "")):
         fields["date"] += "T00:00:00+0000"
     return fields, _lines("\n".join(rest))
 
@@ -404,42 +382,35 @@ def read_series(places: Sequence[Path], scratch: Path, given: Given) -> tuple[Pa
     A folder with a file `series` is quilt's or StGit's; of any other the `*.patch` and
     `*.mbox` files are read by name. A file called `series` means the folder around it.
     """
-    found: list[PatchFile] = []
+    files: list[PatchFile] = []
     for place in places:
-        if place.is_dir() and (place / "series").is_file():
-            found += _quilt(place / "series", given)
-        elif place.is_dir():
-            inside = sorted(
-                path for path in place.iterdir() if path.suffix in {".patch", ".mbox", ".eml"}
-            )
-            if not inside:
-                hint = (
-                    f"name the commits too: contribbot import NAME {place} A..B"
-                    if is_repository(place)
-                    else "name a folder of patches, an mbox, or a clone and a range"
-                )
-                raise UsageError(f"{place}: no patches in it", hint=hint)
-            for path in inside:
-                found += read_mbox(path.read_bytes(), path.name, scratch, given)
-        elif place.name == "series" and place.is_file():
-            found += _quilt(place, given)
-        elif place.is_file():
-            found += read_mbox(place.read_bytes(), place.name, scratch, given)
-        else:
-            raise UsageError(f"{place}: no such file or folder")
-    return tuple(found)
+        series = place / "series" if place.is_dir() else place
+        if series.name == "series" and series.is_file():
+            files += _quilt(series, given)
+            continue
+        inside = [place] if place.is_file() else []
+        if place.is_dir():
+            suffixes = {".patch", ".mbox", ".eml"}
+            inside = sorted(path for path in place.iterdir() if path.suffix in suffixes)
+        if not inside:
+            what = "no patches in it" if place.is_dir() else "no such file or folder"
+            hint = "name a folder of patches, an mbox, or a clone and a range"
+            if _is_repository(place):
+                hint = f"name the commits too: contribbot import NAME {place} A..B"
+            raise UsageError(f"{place}: {what}", hint=hint)
+        for path in inside:
+            files += read_mbox(path.read_bytes(), path.name, scratch, given)
+    return tuple(files)
 
 
 def _quilt(series: Path, given: Given) -> list[PatchFile]:
     """Read the patches that a quilt series names, in its order."""
-    found = []
+    files = []
     for number, row in enumerate(series.read_text("utf-8", "replace").splitlines(), start=1):
-        words = re.sub(r"(^|\s)#.*", "", row).split()
-        if not words:
+        name, *options = re.sub(r"(^|\s)#.*", "", row).split() or [""]
+        if not name:
             continue
-        name, options = words[0], words[1:]
-        unknown = [option for option in options if option not in _LEVELS]
-        if unknown:
+        if unknown := [option for option in options if option not in _LEVELS]:
             raise QueueError(
                 f"{series}:{number}: {name} has {unknown[0]}, which is not understood here",
                 hint="write it for one folder to strip: quilt refresh -p ab",
@@ -447,10 +418,10 @@ def _quilt(series: Path, given: Given) -> list[PatchFile]:
         path = series.parent / name
         if not path.is_file():
             raise QueueError(f"{series}:{number}: {name}: no such file")
-        found.append(read_one(name, path.read_bytes(), given))
-    if not found:
+        files.append(read_one(name, path.read_bytes(), given))
+    if not files:
         raise UsageError(f"{series}: no patches in it")
-    return found
+    return files
 
 
 def read_sources(
@@ -467,14 +438,11 @@ def read_sources(
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
     first = Path(sources[0])
-    if len(sources) == 2 and is_repository(first) and not Path(sources[1]).exists():  # noqa: PLR2004  a clone and a range
+    if len(sources) == 2 and _is_repository(first) and not Path(sources[1]).exists():  # noqa: PLR2004  a clone and a range
         return read_range(first, sources[1], pin=pin, scratch=scratch)
     if len(sources) == 2 and ".." in sources[1] and not Path(sources[1]).exists():  # noqa: PLR2004  see above
         raise UsageError(f"{first}: not a git repository", hint="name a clone, then the range")
-    return read_series([Path(one) for one in sources], scratch, given)
-
-
-_TREE_PATH: Final = TypeAdapter[str](TreePath)
+    return read_series([Path(source) for source in sources], scratch, given)
 
 
 class Imported(Model):
@@ -502,106 +470,62 @@ def import_sources(
     given: Given,
     progress: Progress,
 ) -> Imported:
-    """Read what a user named, and add it to the queue."""
-    # Before anything is read: a name that is taken is said at once.
-    pin = settle(queue, wish).pin
-    with run_folder() as scratch:
-        files = read_sources(sources, pin=pin, stdin=stdin, given=given, scratch=scratch)
-    return import_patch(queue, wish, files, progress=progress)
-
-
-def import_patch(
-    queue: Queue, wish: Wish, files: Sequence[PatchFile], *, progress: Progress
-) -> Imported:
-    """Add a patch to the queue, unless it does not apply to its pin.
+    """Read what a user named, and add it to the queue, unless it does not apply to its pin.
 
     A plain mail of git is kept byte for byte; anything else (another program's file, an
     encoded mail, a mail of a list) is applied and written anew, as `git format-patch`
     writes it.
     """
-    draft = settle(queue, wish)
+    # Before anything is read: a name that is taken is said at once.
+    pin = settle(queue, wish).pin
     with run_folder() as scratch:
-        made = _make(queue, draft, files, scratch=scratch, progress=progress)
-    if isinstance(made, Imported):
-        return made
-    with transaction(queue.folder) as change:
-        there = load_queue(queue.folder)
-        draft = settle(there, wish)
-        if _ground(there, draft) != made.ground:
-            raise MachineError(
-                f"{queue.folder}: changed by somebody else just now; nothing was written",
-                hint="run it again",
+        files = read_sources(sources, pin=pin, stdin=stdin, given=given, scratch=scratch)
+        land(queue, pin, progress=progress)
+        with transaction(queue.folder) as change:
+            queue = load_queue(queue.folder)
+            draft = settle(queue, wish)
+            landed = land(queue, draft.pin, progress=progress)
+            below = list(
+                dict.fromkeys(
+                    name for lower in draft.depends_on for name in (*queue.below(lower), lower)
+                )
             )
-        if not wish.title:
-            draft = replace(draft, title=made.title)
-        add(change, draft, patches=made.files, touched=made.outcome.files)
-        below = {name: there.patch(name).digest for name in _below(there, draft)}
-        number = history.record(
-            change, draft.name, made.files, draft.pin, why="import", below=below
-        )
-    return made.outcome.model_copy(update={"version": number})
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A patch as it will be written, and what it was worked out on."""
-
-    files: tuple[PatchFile, ...]
-    title: str
-    outcome: Imported
-    ground: tuple[object, ...]
-
-
-def _ground(queue: Queue, draft: Draft) -> tuple[object, ...]:
-    """Return everything that the base of a patch depends on."""
-    lower = [(name, queue.patch(name).digest) for name in _below(queue, draft)]
-    return (draft.pin, *lower)
-
-
-def _below(queue: Queue, draft: Draft) -> list[str]:
-    names = [low for one in draft.depends_on for low in (*queue.below(one), one)]
-    return list(dict.fromkeys(names))
-
-
-def _make(
-    queue: Queue, draft: Draft, files: Sequence[PatchFile], *, scratch: Path, progress: Progress
-) -> _Made | Imported:
-    """Apply the files in memory; return them as they will be, or why they do not apply."""
-    landed = land(queue, draft.pin, progress=progress)
-    store, pin = landed.store, draft.pin.title
-    with store.exclusive():
-        stack = Stack(queue, landed, scratch)
-        below = stack.chain(landed.commit, _below(queue, draft))
-        if below.why:
-            raise QueueError(below.why, hint="mend it first: contribbot verify shows the sides")
-        series = stack.series(below.tip, files)
-        if series.conflicts:
-            sides = tuple(conflict.side for conflict in series.conflicts)
-            return Imported(patch=draft.name, pin=pin, written=False, conflicts=sides)
-        written = format_commits(store, series.base, series.commit)
-        touched = sorted({one.path for one in changes(store, series.base, series.commit)})
-    if not touched:
-        raise QueueError("its commits take back what they do: nothing is changed")
-    kept = tuple(
-        PatchFile(new.name, old.content) if is_plain(old) else new
-        for old, new in zip(files, written, strict=True)
-    )
-    for path in touched:
-        _check_path(path)
-    for file in kept:
-        check_form(file.name, file.content)
-    outcome = Imported(
+            with landed.store.exclusive():
+                stack = PatchStack(queue, landed, scratch)
+                chain = stack.chain(landed.commit, below)
+                if chain.why:
+                    raise QueueError(chain.why, hint="contribbot verify shows the sides")
+                series = stack.series(chain.tip, files)
+                if series.conflicts:
+                    sides = tuple(conflict.side for conflict in series.conflicts)
+                    return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
+                written = format_commits(landed.store, series.base, series.commit)
+                paths = {one.path for one in changes(landed.store, series.base, series.commit)}
+            touched = declared_paths(draft.name, paths)
+            rewritten = tuple(
+                new.name for old, new in zip(files, written, strict=True) if not is_plain(old)
+            )
+            kept = tuple(
+                new if new.name in rewritten else PatchFile(new.name, old.content)
+                for old, new in zip(files, written, strict=True)
+            )
+            for file in kept:
+                check_form(file.name, file.content)
+            draft = replace(draft, title=draft.title or _title_of(series.applied[0].subject))
+            add(change, draft, patches=kept, touched=touched)
+            digests = {name: queue.patch(name).digest for name in below}
+            version = history.record(
+                change, draft.name, kept, draft.pin, why="import", below=digests
+            )
+    return Imported(
         patch=draft.name,
-        pin=pin,
+        pin=draft.pin.title,
         patch_files=tuple(file.name for file in kept),
-        files=tuple(touched),
-        rewritten=tuple(
-            new.name for old, new in zip(files, written, strict=True) if not is_plain(old)
-        ),
+        files=touched,
+        rewritten=rewritten,
         adjustments=tuple(item.phrase for one in series.applied for item in one.adjustments),
+        version=version,
     )
-    title = draft.title or _title_of(series.applied[0].subject)
-    return _Made(kept, title, outcome, _ground(queue, draft))
 
 
 def _title_of(subject: str) -> str:
@@ -611,14 +535,3 @@ def _title_of(subject: str) -> str:
     if not title:
         raise QueueError(f"the subject {subject!a} is no title", hint="give one with --title")
     return title
-
-
-def _check_path(path: str) -> None:
-    """Refuse a path that `files` of patch.toml cannot hold."""
-    try:
-        _TREE_PATH.validate_python(path)
-    except ValidationError as error:
-        raise QueueError(
-            f"the path {path!a} cannot stand in `files` of patch.toml",
-            hint="name the file so that it can be printed, without a backslash",
-        ) from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from contribbot.errors import QueueError, UsageError
+from contribbot.errors import UsageError
 from contribbot.model.base import Line, Name
 from contribbot.model.patch import TODO, PatchFile
 from contribbot.model.pin import Pin
@@ -39,17 +39,6 @@ _PROOF: Final = """\
 
 
 @dataclass(frozen=True)
-class Draft:
-    """A patch that is about to be added, checked against the queue."""
-
-    name: str
-    pin: Pin
-    title: str
-    depends_on: tuple[str, ...]
-    after: str | None
-
-
-@dataclass(frozen=True)
 class Wish:
     """What somebody asks of a patch that is to be added; what is None is looked up."""
 
@@ -61,22 +50,23 @@ class Wish:
     after: str | None = None
 
 
-def create(
-    queue: Queue,
-    name: str,
-    *,
-    upstream: str | None,
-    pin: str | None,
-    title: str,
-    depends_on: Sequence[str] = (),
-    after: str | None = None,
-) -> Draft:
+@dataclass(frozen=True)
+class Draft:
+    """A patch that is about to be added, checked against the queue."""
+
+    name: str
+    pin: Pin
+    title: str
+    depends_on: tuple[str, ...]
+    after: str | None
+
+
+def create(queue: Queue, wish: Wish) -> Draft:
     """Begin a patch without commits."""
-    wish = Wish(name, _titled(title), upstream, pin, tuple(depends_on), after)
+    wish = replace(wish, title=_titled(wish.title))
     with transaction(queue.folder) as change:
         draft = settle(load_queue(queue.folder), wish)
         add(change, draft)
-        change.commit()
     return draft
 
 
@@ -94,10 +84,15 @@ def settle(queue: Queue, wish: Wish) -> Draft:
     for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
         if other not in queue.specs:
             raise no_such_patch(other, queue.specs)
-    _check_place(queue, wish)
-    return Draft(
-        wish.name, _pin(queue, wish), title, tuple(dict.fromkeys(wish.depends_on)), wish.after
-    )
+    order = queue.spec.order
+    for lower in wish.depends_on:
+        if wish.after is not None and order.index(lower) > order.index(wish.after):
+            raise UsageError(
+                f"--after {wish.after}: before {lower}, on which {wish.name} depends",
+                hint=f"put it after {lower}",
+            )
+    depends_on = tuple(dict.fromkeys(wish.depends_on))
+    return Draft(wish.name, _pin(queue, wish), title, depends_on, wish.after)
 
 
 def _titled(title: str) -> str:
@@ -111,43 +106,29 @@ def _checked(adapter: TypeAdapter[str], value: str, rule: str) -> str:
         raise UsageError(f"{value!r}: not possible here", hint=rule) from error
 
 
-def _check_place(queue: Queue, wish: Wish) -> None:
-    """Refuse a place in the order before something that the patch depends on."""
-    if wish.after is None:
-        return
-    order = list(queue.spec.order)
-    for lower in wish.depends_on:
-        if order.index(lower) > order.index(wish.after):
-            raise UsageError(
-                f"--after {wish.after}: before {lower}, on which {wish.name} depends",
-                hint=f"put it after {lower}",
-            )
-
-
 def _pin(queue: Queue, wish: Wish) -> Pin:
     """Return the one pin that fits what was asked for."""
+    below = {(queue.specs[lower].upstream, queue.specs[lower].pin) for lower in wish.depends_on}
     fitting = [
         pin
         for pin in queue.spec.pins
         if wish.upstream in {None, pin.upstream}
         and wish.pin in {None, pin.tag}
-        and all(
-            (queue.specs[lower].upstream, queue.specs[lower].pin) == (pin.upstream, pin.tag)
-            for lower in wish.depends_on
-        )
+        and below <= {(pin.upstream, pin.tag)}
     ]
     if len(fitting) == 1:
         return fitting[0]
-    asked = " ".join(part for part in (wish.upstream, wish.pin) if part)
-    on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
-    there = ", ".join(pin.title for pin in fitting or queue.spec.pins)
-    if not fitting:
+    titles = ", ".join(pin.title for pin in fitting or queue.spec.pins)
+    if fitting:
         raise UsageError(
-            f"no pin {asked or 'at all'}{on} in {queue.folder / 'patches' / 'queue.toml'}",
-            hint=f"the queue pins {there or 'nothing'}",
+            f"which pin does {wish.name} stand on? {titles}",
+            hint="name it with --upstream and --pin",
         )
+    asked = " ".join(part for part in (wish.upstream, wish.pin) if part) or "at all"
+    on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
     raise UsageError(
-        f"which pin does {wish.name} stand on? {there}", hint="name it with --upstream and --pin"
+        f"no pin {asked}{on} in {queue.folder / 'patches' / 'queue.toml'}",
+        hint=f"the queue pins {titles or 'nothing'}",
     )
 
 
@@ -160,29 +141,23 @@ def add(
 ) -> None:
     """Note everything that a new patch consists of, for the transaction to write."""
     folder = f"patches/{draft.name}"
-    order = change.read("patches/queue.toml")
-    if order is None:
-        raise QueueError("patches/queue.toml: gone", hint="restore it")
+    order = change.read("patches/queue.toml") or b""
     change.write("patches/queue.toml", add_to_order(order, draft.name, after=draft.after))
     change.write(f"{folder}/patch.toml", patch_toml(draft, touched).encode())
-    for file in patches:
-        change.write(f"{folder}/{file.name}", file.content)
+    change.replace_files(folder, (), patches)
     # A folder alone would be lost in git. No dot file is part of the checks.
     change.write(f"{folder}/checks/.gitkeep", b"")
 
 
 def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
     """Return a `patch.toml` that loads, and says of itself what is missing."""
+    files = ["files = [", *(f"    {_quoted(path)}," for path in touched), "]"]
     lines = [
         f"title = {_quoted(draft.title)}",
         f"upstream = {_quoted(draft.pin.upstream)}",
         f"pin = {_quoted(draft.pin.tag)}",
         f"depends_on = [{', '.join(map(_quoted, draft.depends_on))}]",
-        *(
-            ["files = [", *(f"    {_quoted(path)}," for path in touched), "]"]
-            if touched
-            else ["# Filled in by `contribbot refresh`.", "files = []"]
-        ),
+        *(files if touched else ["# Filled in by `contribbot refresh`.", "files = []"]),
         "related = []",
     ]
     for key, hint in _HINTS.items():

@@ -17,7 +17,7 @@ from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin, Upstream
 from contribbot.queue.history import Version, below_of, version, versions
 from contribbot.queue.load import Queue, read_model
-from contribbot.queue.stack import Stack, land
+from contribbot.queue.stack import PatchStack, land
 
 #: Per cent of a commit that may differ before git takes two for different commits. Its own
 #: 60 is for branches of many; here the commits belong together, and what differs is wanted.
@@ -25,7 +25,7 @@ _CREATION_FACTOR: Final = 95
 _RANGE: Final = re.compile(r"v?(?P<old>[1-9][0-9]{0,8})(?:\.\.(?:v?(?P<new>[1-9][0-9]{0,8}))?)?")
 
 
-class Compared(Model):
+class VersionDiff(Model):
     """What `diff --json` prints: two versions side by side, such as `v1` and `v2`, or `files`."""
 
     patch: str
@@ -37,7 +37,7 @@ class Compared(Model):
 
 
 @dataclass(frozen=True)
-class _Side:
+class _DiffSide:
     title: str
     digest: str
     base: Pin
@@ -64,7 +64,7 @@ def range_diff(
     new: int | None = None,
     *,
     progress: Progress | None = None,
-) -> Compared:
+) -> VersionDiff:
     """Compare two versions of a patch with git range-diff, on commits made again in the store."""
     if old is None:
         known = versions(queue.folder, name)
@@ -89,10 +89,10 @@ def range_diff(
             .stdout
         )
     text = said.decode("utf-8", "replace")
-    return Compared(patch=name, old=left.title, new=right.title, same=same, range_diff=text)
+    return VersionDiff(patch=name, old=left.title, new=right.title, same=same, range_diff=text)
 
 
-def _present(queue: Queue, name: str) -> _Side:
+def _present(queue: Queue, name: str) -> _DiffSide:
     """Return what is in the queue now."""
     if name not in queue.specs:
         known = versions(queue.folder, name)
@@ -102,17 +102,17 @@ def _present(queue: Queue, name: str) -> _Side:
         )
     patch = queue.patch(name)
     below = tuple(lower.files for lower in below_of(queue, name))
-    return _Side("files", patch.digest, patch.pin, below, patch.files)
+    return _DiffSide("files", patch.digest, patch.pin, below, patch.files)
 
 
-def _recorded(queue: Queue, one: Version) -> _Side:
+def _recorded(queue: Queue, one: Version) -> _DiffSide:
     """Return a version, on what it stood on."""
     event = one.event
     title = f"v{one.number}"
     below = tuple(
         _lower(queue, f"{one.patch} {title}", name, digest) for name, digest in event.below.items()
     )
-    return _Side(title, event.digest, event.base, below, one.files())
+    return _DiffSide(title, event.digest, event.base, below, one.files())
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
@@ -132,13 +132,13 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
     )
 
 
-def _commits(queue: Queue, side: _Side, scratch: Path, progress: Progress) -> str:
+def _commits(queue: Queue, side: _DiffSide, scratch: Path, progress: Progress) -> str:
     """Make the commits of a version in the store, and return their range."""
     known = {**queue.upstreams, side.base.upstream: _upstream(queue, side.base)}
     landed = land(replace(queue, upstreams=known), side.base, progress=progress)
     tips = [landed.commit]
     with landed.store.exclusive():
-        stack = Stack(queue, landed, scratch)
+        stack = PatchStack(queue, landed, scratch)
         for files in (*side.below, side.files):
             series = stack.series(tips[-1], files)
             if series.conflicts:

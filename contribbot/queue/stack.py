@@ -72,7 +72,7 @@ class AppliedPatch:
         return tuple(one.commit for one in self.series.applied)
 
 
-class Stack:
+class PatchStack:
     """The patches on one pin. New objects are written: hold `store.exclusive()` while it works."""
 
     def __init__(
@@ -90,10 +90,10 @@ class Stack:
         self._files = files or {}
         self._done = {} if done is None else done
 
-    def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> Stack:
+    def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> PatchStack:
         """Return the same stack with other files for some patches than those on the disk."""
         both = {**self._files, **files}
-        return Stack(self.queue, self.landed, self._scratch, files=both, done=self._done)
+        return PatchStack(self.queue, self.landed, self._scratch, files=both, done=self._done)
 
     def apply(self, name: str) -> AppliedPatch:
         """Put a patch on what it stands on."""
@@ -139,7 +139,7 @@ def series_of(
     queue: Queue, names: Sequence[str], landed: Landed, *, scratch: Path
 ) -> dict[str, Series]:
     """Apply patches to the pin that they stand on."""
-    stack = Stack(queue, landed, scratch)
+    stack = PatchStack(queue, landed, scratch)
     with landed.store.exclusive():
         return {name: stack.apply(name).series for name in names}
 

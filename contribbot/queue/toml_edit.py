@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping, MutableSequence, Sequence
@@ -22,20 +23,19 @@ Data = dict[str, "JsonValue"]
 _CROWDED: Final = re.compile(r"^((?!#)[^\r\n]+)(\r?\n)(?=\[\[)", re.MULTILINE)
 
 
-def read(file: str, content: bytes) -> Data:
-    """Read a file as data."""
+def _read(file: str, content: bytes) -> Data:
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise QueueError(f"{file}: not TOML that can be read: {error}") from error
 
 
-def edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
+def _edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
     """Give keys of a file other values, and see that it says that then, and nothing else."""
     import tomlkit  # noqa: PLC0415  27 ms that reading commands need not pay
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415  the same
 
-    data, text = read(file, content), content.decode()
+    data, text = _read(file, content), content.decode()
     changed = [key for key, value in values.items() if key not in data or data[key] != value]
     if not changed:
         return content
@@ -59,8 +59,15 @@ def edited(file: str, content: bytes, values: Mapping[str, JsonValue]) -> bytes:
     return after.encode()
 
 
+def _set_table(table: AbstractTable, values: Data) -> None:
+    for name in [name for name in table if name not in values]:
+        table.remove(name)
+    for name, value in values.items():
+        _set(table, name, value)
+
+
 def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> None:
-    from tomlkit.items import AbstractTable, AoT, Array, InlineTable, Table  # noqa: PLC0415  see edited
+    from tomlkit.items import AbstractTable, AoT, Array, InlineTable, Table  # noqa: PLC0415  see _edited
 
     old = table.get(key)
     if isinstance(old, AoT | Array) and isinstance(value, list):
@@ -78,49 +85,37 @@ def _set(table: TOMLDocument | AbstractTable, key: str, value: JsonValue) -> Non
         table.append(key, _item(value, inline=isinstance(table, InlineTable)))
 
 
-def _set_table(table: AbstractTable, values: Data) -> None:
-    for name in [name for name in table if name not in values]:
-        table.remove(name)
-    for name, value in values.items():
-        _set(table, name, value)
-
-
 def _set_list(items: AoT | Array, wanted: list[JsonValue]) -> None:
     """Change a list: what is equal stays as it is, and a table of the same kind is changed."""
-    from tomlkit.items import Array  # noqa: PLC0415  see edited
+    from tomlkit.items import Array  # noqa: PLC0415  see _edited
 
     old: list[JsonValue] = list(items.unwrap())
-    start = 0
-    while start < min(len(old), len(wanted)) and old[start] == wanted[start]:
-        start += 1
-    end = 0
-    while end < min(len(old), len(wanted)) - start and old[-1 - end] == wanted[-1 - end]:
-        end += 1
-    names = [[_name(item) for item in side[start : len(side) - end]] for side in (old, wanted)]
+    texts = [[json.dumps(item, sort_keys=True) for item in side] for side in (old, wanted)]
     for tag, low, high, first, last in reversed(
-        SequenceMatcher(None, names[0], names[1]).get_opcodes()
+        SequenceMatcher(None, texts[0], texts[1]).get_opcodes()
     ):
-        places, new = range(start + low, start + high), wanted[start + first : start + last]
+        new = wanted[first:last]
         if tag == "equal":
-            for place, value in zip(places, new, strict=True):
-                if isinstance(value, dict):
-                    _set_table(items[place], value)
             continue
-        for place in reversed(places):
-            del items[place]
-        for value in reversed(new):
-            array: MutableSequence[Item] = items
-            array.insert(start + low, _item(value, inline=isinstance(items, Array)))
+        if [_kind(item) for item in old[low:high]] == [_kind(item) for item in new]:
+            for place, item in enumerate(new, start=low):
+                if isinstance(item, dict):
+                    _set_table(items[place], item)
+            continue
+        del items[low:high]
+        array: MutableSequence[Item] = items
+        for item in reversed(new):
+            array.insert(low, _item(item, inline=isinstance(items, Array)))
 
 
-def _name(item: JsonValue) -> str:
-    """Return what tells an entry of a list from the others: a source's kind, a pin's upstream."""
+def _kind(item: JsonValue) -> str:
+    """Return what tells a table of a list from others: a source's kind, a pin's upstream."""
     return str(item.get("kind", item.get("upstream"))) if isinstance(item, dict) else str(item)
 
 
 def _item(value: JsonValue, *, inline: bool = False) -> Item:
     """Return data as TOML; tables with headers, unless they must stand in braces."""
-    import tomlkit  # noqa: PLC0415  see edited
+    import tomlkit  # noqa: PLC0415  see _edited
 
     if inline and isinstance(value, dict):
         braces = tomlkit.inline_table()
@@ -140,60 +135,51 @@ def _item(value: JsonValue, *, inline: bool = False) -> Item:
     return table
 
 
+def _list(queue_toml: bytes, key: str) -> list[JsonValue]:
+    items = _read("queue.toml", queue_toml).get(key, [])
+    if not isinstance(items, list):
+        raise QueueError(f"queue.toml: {key}: not a list")
+    return items
+
+
+def _is(table: JsonValue, pin: Pin) -> bool:
+    names = (table.get("upstream"), table.get("tag")) if isinstance(table, dict) else ()
+    return names == (pin.upstream, pin.tag)
+
+
 def set_pin(queue_toml: bytes, old: Pin | None, new: Pin) -> bytes:
     """Put a pin into the place of another, or behind all that are there."""
-    pins = _pins(queue_toml)
+    pins = _list(queue_toml, "pins")
     wanted: Data = new.model_dump(mode="json", exclude_defaults=True)
     if old is None:
-        return edited("queue.toml", queue_toml, {"pins": [*pins, wanted]})
+        return _edited("queue.toml", queue_toml, {"pins": [*pins, wanted]})
     if not any(_is(pin, old) for pin in pins):
         raise QueueError(f"queue.toml: pins: there is no {old.title}")
     moved = [wanted if _is(pin, old) else pin for pin in pins]
-    return edited("queue.toml", queue_toml, {"pins": moved})
+    return _edited("queue.toml", queue_toml, {"pins": moved})
 
 
 def remove_pin(queue_toml: bytes, pin: Pin) -> bytes:
     """Take a pin out."""
-    left = [one for one in _pins(queue_toml) if not _is(one, pin)]
-    return edited("queue.toml", queue_toml, {"pins": left})
-
-
-def _pins(queue_toml: bytes) -> list[JsonValue]:
-    pins = read("queue.toml", queue_toml).get("pins", [])
-    if not isinstance(pins, list):
-        raise QueueError("queue.toml: pins: not a list of tables")
-    return pins
-
-
-def _is(table: JsonValue, pin: Pin) -> bool:
-    return isinstance(table, dict) and (table.get("upstream"), table.get("tag")) == (
-        pin.upstream,
-        pin.tag,
-    )
-
-
-def _order(queue_toml: bytes) -> list[JsonValue]:
-    order = read("queue.toml", queue_toml).get("order", [])
-    if not isinstance(order, list):
-        raise QueueError("queue.toml: order: not a list")
-    return order
+    left = [other for other in _list(queue_toml, "pins") if not _is(other, pin)]
+    return _edited("queue.toml", queue_toml, {"pins": left})
 
 
 def add_to_order(queue_toml: bytes, name: str, *, after: str | None = None) -> bytes:
     """Put a patch into the queue's order."""
-    order = _order(queue_toml)
+    order = _list(queue_toml, "order")
     if name in order:
         return queue_toml
     if after is not None and after not in order:
         raise QueueError(f"queue.toml: order: there is no {after}")
     place = len(order) if after is None else order.index(after) + 1
-    return edited("queue.toml", queue_toml, {"order": [*order[:place], name, *order[place:]]})
+    return _edited("queue.toml", queue_toml, {"order": [*order[:place], name, *order[place:]]})
 
 
 def remove_from_order(queue_toml: bytes, name: str) -> bytes:
     """Take a patch out of the queue's order."""
-    left = [one for one in _order(queue_toml) if one != name]
-    return edited("queue.toml", queue_toml, {"order": left})
+    left = [other for other in _list(queue_toml, "order") if other != name]
+    return _edited("queue.toml", queue_toml, {"order": left})
 
 
 def set_patch(
@@ -208,12 +194,12 @@ def set_patch(
     values: Data = {key: list(value) for key, value in lists.items() if value is not None}
     if pin is not None:
         values["pin"] = pin
-    return edited("patch.toml", patch_toml, values)
+    return _edited("patch.toml", patch_toml, values)
 
 
 def set_different(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
     """Add reasons to `[contribution.different]` of a `patch.toml`, or change them."""
-    contribution = read("patch.toml", patch_toml).get("contribution", {})
+    contribution = _read("patch.toml", patch_toml).get("contribution", {})
     different = contribution.get("different", {}) if isinstance(contribution, dict) else None
     if not isinstance(contribution, dict) or not isinstance(different, dict):
         raise QueueError("patch.toml: contribution: not a table")
@@ -222,4 +208,4 @@ def set_different(patch_toml: bytes, reasons: Mapping[str, str]) -> bytes:
         known = next((key for key in different if key.lower() == reference.lower()), reference)
         different = {**different, known: why}
     values = {"contribution": {**contribution, "different": different}}
-    return edited("patch.toml", patch_toml, values)
+    return _edited("patch.toml", patch_toml, values)

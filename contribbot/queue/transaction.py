@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import ContribbotError, MachineError, QueueError
 from contribbot.files import lock, write_atomically
 from contribbot.model.base import Model
+from contribbot.model.patch import PatchFile
 
 T = TypeVar("T")
 
@@ -29,40 +29,41 @@ T = TypeVar("T")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class _Step(Model):
-    """What becomes of a file: it gets what is staged, or lines at its end; or it goes."""
+class _LoggedChange(Model):
+    """A file that gets what is staged under a name; without one it goes."""
 
     path: str
     staged: str = ""
-    lines: tuple[str, ...] = ()
 
 
 class _Log(Model):
     """The last change: its number, and its steps as long as they are not carried out."""
 
     number: int = 0
-    steps: tuple[_Step, ...] = ()
-
-
-def _log_file(folder: Path) -> Path:
-    return folder / ".contribbot" / "queue.log"
+    steps: Annotated[tuple[_LoggedChange, ...], Field(strict=False)] = ()
 
 
 def _read_log(folder: Path) -> _Log:
-    path = _log_file(folder)
+    path = folder / ".contribbot" / "queue.log"
     try:
-        return _Log.model_validate(json.loads(path.read_bytes()), strict=False)
+        return _Log.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return _Log()
-    except (ValidationError, ValueError) as error:
+    except ValidationError as error:
         raise MachineError(
             f"{path}: cannot be read, and may hold a change that a kill cut short",
             hint="restore patches/ and history/ from the queue's own git, and remove the file",
         ) from error
 
 
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+def _write_log(folder: Path, log: _Log) -> None:
+    path = folder / ".contribbot" / "queue.log"
+    write_atomically(path, log.model_dump_json(exclude_defaults=True).encode())
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Bring the names in a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -73,45 +74,12 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def held_history(folder: Path) -> Iterator[None]:
-    """Hold the journals of a queue: nobody else adds to them meanwhile."""
-    with lock(folder / ".contribbot" / "history.lock", f"the history of {folder}"):
-        yield
-
-
-def append_line(path: Path, line: bytes) -> None:
-    """Add a line of JSON to a file, down to the disk; a last line that a kill cut short goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+", buffering=0) as file:
-        file.seek(0)
-        content = file.read()
-        size = content.rfind(b"\n") + 1
-        if last := content[size:]:
-            try:
-                json.loads(last)
-                size, line = len(content), b"\n" + line
-            except ValueError:
-                file.truncate(size)
-        try:
-            while line:
-                line = line[file.write(line) :]
-            os.fsync(file.fileno())
-        except OSError:
-            # A full disk: no part of the line stays.
-            file.truncate(size)
-            raise
-    for folder in (path.parent, path.parent.parent):
-        sync(folder)
-
-
 class Transaction:
     """Changes of a queue's files that take effect together. Made by `transaction`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._contents: dict[str, bytes | None] = {}
-        self._lines: dict[str, list[bytes]] = {}
         self.finished = False
 
     def write(self, path: str, content: bytes) -> None:
@@ -122,18 +90,21 @@ class Transaction:
         """Note that a file goes, and its folder with it when nothing is left in it."""
         self._contents[_checked(path)] = None
 
-    def append(self, path: str, line: bytes) -> None:
-        """Note a line of JSON, its end included, that comes to the end of a journal."""
-        self._lines.setdefault(_checked(path), []).append(line)
+    def replace_files(
+        self, folder: str, old: Sequence[PatchFile], new: Sequence[PatchFile]
+    ) -> None:
+        """Note that files of a folder go, and others come."""
+        for file in old:
+            self.delete(f"{folder}/{file.name}")
+        for file in new:
+            self.write(f"{folder}/{file.name}", file.content)
 
     def read(self, path: str) -> bytes | None:
         """Return what a file holds, or will hold after `commit`; None where there is none."""
-        content = self._contents.get(_checked(path), b"")
-        if path not in self._contents:
-            place = self._folder / path
-            content = place.read_bytes() if place.is_file() else None
-        added = b"".join(self._lines.get(path, ()))
-        return (content or b"") + added if added else content
+        if _checked(path) in self._contents:
+            return self._contents[path]
+        place = self._folder / path
+        return place.read_bytes() if place.is_file() else None
 
     def commit(self) -> bool:
         """Make all changes, now and not at the end of the block; say whether there were any."""
@@ -142,13 +113,13 @@ class Transaction:
         self.finished = True
         try:
             changed = {path: new for path, new in self._contents.items() if self._differs(path)}
-            if not changed and not self._lines:
-                return False
-            self._log(changed)
+            if changed:
+                self._log(changed)
         except OSError as error:
             raise _unchanged(error, self._folder) from error
-        _carry_out(self._folder)
-        return True
+        if changed:
+            _carry_out(self._folder)
+        return bool(changed)
 
     def _differs(self, path: str) -> bool:
         """Say whether a change is one; refuse what could not be carried out."""
@@ -178,12 +149,10 @@ class Transaction:
             for count, (path, content) in enumerate(changed.items()):
                 if content is not None:
                     _stage(stage / str(count), content, self._folder / path)
-                steps.append(_Step(path=path, staged="" if content is None else str(count)))
-            for path, lines in self._lines.items():
-                steps.append(_Step(path=path, lines=tuple(line.decode() for line in lines)))
-            sync(stage)
+                steps.append(_LoggedChange(path=path, staged="" if content is None else str(count)))
+            _sync(stage)
             # Files first: no folder goes that a file is written to.
-            steps.sort(key=lambda step: not (step.staged or step.lines))
+            steps.sort(key=lambda step: not step.staged)
             _write_log(self._folder, _Log(number=number, steps=tuple(steps)))
         except BaseException:
             process.remove_tree(stage)
@@ -212,11 +181,6 @@ def _stage(staged: Path, content: bytes, place: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _write_log(folder: Path, log: _Log) -> None:
-    write_atomically(_log_file(folder), log.model_dump_json(exclude_defaults=True).encode())
-    sync(_log_file(folder).parent)
-
-
 def _carry_out(folder: Path) -> None:
     """Do what the log says, as often as need be, and note that it is done."""
     log = _read_log(folder)
@@ -224,16 +188,19 @@ def _carry_out(folder: Path) -> None:
     try:
         for step in log.steps:
             place = folder / _checked(step.path)
-            if step.lines:
-                _append(folder, place, step.lines)
-            elif step.staged:
+            if step.staged:
                 _put(stage / step.staged, place.resolve())
-            else:
-                place.unlink(missing_ok=True)
-                _prune(place.parent, top=folder / step.path.partition("/")[0])
+                continue
+            place.unlink(missing_ok=True)
+            # Folders go with their last file, but for `patches` and its like.
+            top, around = folder / step.path.partition("/")[0], place.parent
+            with contextlib.suppress(OSError):
+                while around != top:
+                    around.rmdir()
+                    around = around.parent
         for around in {(folder / step.path).parent.resolve() for step in log.steps}:
             if around.is_dir():
-                sync(around)
+                _sync(around)
         _write_log(folder, _Log(number=log.number))
         process.remove_tree(stage)
     except OSError as error:
@@ -259,30 +226,13 @@ def _put(staged: Path, place: Path) -> None:
         place.chmod(stat.S_IMODE(staged.stat().st_mode))
 
 
-def _append(folder: Path, path: Path, lines: tuple[str, ...]) -> None:
-    """Add lines to a journal, those that a killed run did not."""
-    with held_history(folder):
-        known = path.read_bytes() if path.is_file() else b""
-        for line in lines:
-            if line.encode() not in known:
-                append_line(path, line.encode())
-
-
-def _prune(folder: Path, *, top: Path) -> None:
-    """Remove a folder and those above it, below a top, as far as nothing is left in them."""
-    with contextlib.suppress(OSError):
-        while folder != top:
-            folder.rmdir()
-            folder = folder.parent
-
-
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:
     """Word an error of the operating system before which nothing was changed."""
     place = error.filename2 or error.filename or folder
-    said = f"{place}: {error.strerror or error}; the queue is as it was"
+    message = f"{place}: {error.strerror or error}; the queue is as it was"
     if error.errno in _FULL:
-        return process.no_space(said)
-    return MachineError(said, hint="check that the folder is yours and can be written")
+        return process.no_space(message)
+    return MachineError(message, hint="check that the folder is yours and can be written")
 
 
 @contextlib.contextmanager

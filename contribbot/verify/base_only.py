@@ -39,8 +39,8 @@ from contribbot.verify.job import Job, Memo, Slots, is_source, obstacle, sources
 from contribbot.verify.overlay import OverlayError, release_of
 from contribbot.verify.pipeline import Options, OutcomeCache, Watcher
 from contribbot.verify.placement import overlay_note, unplaceable
-from contribbot.verify.run_result import CheckRun
-from contribbot.verify.runner_fault import RunnerFaultError, lacked
+from contribbot.verify.pytest_run import CheckRun
+from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import with_tests
 from contribbot.verify.stages.build import missing_for as unbuildable
 from contribbot.verify.stages.compile import compile_side, missing_for, toolchain_details
@@ -395,7 +395,7 @@ def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> See
     """Judge one run of a fail-to-pass check on a tree without the patch."""
     seen = partial(Seen, log=run.log)
     if run.trouble:
-        says = Says.CANNOT if lacked(run) else Says.OTHER
+        says = Says.CANNOT if run.lacked else Says.OTHER
         return seen(says, run.told, transient=run.transient)
     fault = next((one for one in run.failed if one.fault), None)
     if fault is not None:

@@ -23,7 +23,7 @@ from contribbot.hardware.toolchain import BuildTools, toolchain
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.job import Hipified, Job, hipified, is_source
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 
 
 def obstacle(job: Job, name: str, target: str) -> str:

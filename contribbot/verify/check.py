@@ -29,9 +29,8 @@ from contribbot.verify import builds
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError, owners, releases
 from contribbot.verify.placement import Runnable, overlay_details, overlay_note, place, unplaceable
-from contribbot.verify.pytest_run import run_check
-from contribbot.verify.run_result import CheckRun, Trouble
-from contribbot.verify.runner_fault import RunnerFaultError, lacked, told_by
+from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
+from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.verdict import (
     Cause,
     Judgement,
@@ -235,7 +234,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
     base, patched, *again = runs
     outcome, laid = judgement.outcome, job.laid_over_base()
-    blamed = told_by(base, patched) if outcome is Outcome.UNAVAILABLE else None
+    fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
     over = overlay_details(job)
     note = overlay_note(str(over.get("over", "")), job.patch.pin)
     reason = reason_of(judgement, runs, laid=bool(laid), over=note)
@@ -257,7 +256,7 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
         **({"built": builds.differ(job, check.build, check.target)} if check.build else {}),
         **kernel_details(check, base, patched),
         **({"preflight": preflight} if preflight else {}),
-        **({"runner_fault": blamed.model_dump()} if blamed else {}),
+        **({"runner_fault": fault.model_dump()} if fault else {}),
         **way.details(base, patched),
     }
     return Finding(
@@ -344,7 +343,7 @@ def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; after what could be the runner's fault, see whose it is."""
     run = _alone(job, check, way, tree)
-    if run.suspicion is not None and not lacked(run):
+    if run.suspicion is not None and not run.lacked:
         side = {job.trees.base: "base", job.trees.patched: "patched tree"}.get(tree, "release")
         seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
         job.preflights.after(seen, check.target, job.machine, job.fresh_folder)
@@ -371,7 +370,7 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
             folder=job.fresh_folder(),
             logs=job.logs,
         )
-    if lacked(run) and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
+    if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
         # What lacks on the patched tree alone is the patch's doing.
         run.suspicion = None
     meddled = job.altered(tree)

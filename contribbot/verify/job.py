@@ -28,7 +28,7 @@ from contribbot.model.evidence import Machine, Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.overlay import Overlay
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.witness import Statement, new_statements
 

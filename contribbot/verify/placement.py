@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +12,7 @@ from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
 from contribbot.verify.overlay import Overlay, lay_over, missing_package
-from contribbot.verify.run_result import Witnessed, find_again
+from contribbot.verify.pytest_run import Place, Witnessed
 
 
 class Runnable(Protocol):
@@ -27,23 +25,6 @@ class Runnable(Protocol):
     @property
     def build(self) -> str:
         """The `[[build]]` whose product it loads, or empty."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a tree runs."""
-
-    tree: Path  # the exported tree
-    python: tuple[Path, ...]  # folders that go on Python's path
-    #: The Python files that the patch changes, by where each lies.
-    witnessed: Mapping[str, Witnessed]
-    env: Mapping[str, str]  # variables for what runs there
-
-    @property
-    def python_path(self) -> str:
-        """The value of `PYTHONPATH`."""
-        before = self.env.get("PYTHONPATH", "")
-        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
 
 
 def _overlay(job: Job, tree: str) -> Overlay | None:
@@ -88,8 +69,9 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
             # Where a head alone changes, its body is not among what a diff adds.
             wanted = {line for one in acting.get(change.path, ()) for line in one.lines}
             wanted.update(added.get(change.path, ()))
-            lines = find_again(sorted(wanted), folder / change.path, runs)
-            witnessed[str(runs)] = Witnessed(change.path, lines)
+            witnessed[str(runs)] = Witnessed.of(
+                change.path, sorted(wanted), folder / change.path, runs
+            )
     shown = job.preflights.shown(what.target)
     return Place(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
 

@@ -15,7 +15,9 @@ to do; it takes them away, so that the check does not see them:
 
 from __future__ import annotations
 
+import ast
 import collections
+import contextlib
 import errno
 import fnmatch
 import importlib.abc
@@ -25,22 +27,137 @@ import json
 import logging
 import os
 import re
+import socket
 import sqlite3
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, MutableSequence, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Final
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
 from contribbot.lifeline import guard_group, limit_files
-from contribbot.verify.broken import machine_fault, why_broken
 
 if TYPE_CHECKING:
     import coverage
     import torch
+
+
+#: A shell's status for a program that is not there.
+_NOT_FOUND: Final = 127
+#: What Python, a shell and the loader of shared libraries say, also in a child process whose
+#: output is quoted.
+_NOT_LOADED: Final = re.compile(
+    r"(?:^|\\n|^AssertionError: )(?:ModuleNotFoundError|ImportError|SyntaxError): "
+    r"|cannot open shared object file|undefined symbol: |invalid ELF header"
+    r"|version `\S+' not found|Exec format error"
+    r"|where (?:127 = CompletedProcess\(|32512 = <built-in function system>)",
+    re.MULTILINE,
+)
+_NO_MEMORY: Final = re.compile(
+    r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
+    r"|Triton Error \[(?:CUDA|HIP)\]: .*out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
+    r"|\[Errno 12\] Cannot allocate memory|out of shared memory"
+    r"|DefaultCPUAllocator: (?:not enough|can't allocate) memory"
+)
+#: What the CUDA and HIP runtimes say of a GPU that is not there (any more), or is broken.
+_NO_DEVICE: Final = re.compile(
+    r"no (?:CUDA|ROCm)-capable device|[Nn]o (?:CUDA|HIP) GPUs are available"
+    r"|device\(s\) is/are busy or unavailable|device is unavailable"
+    r"|uncorrectable ECC error|GPU is lost|(?:cuda|hip)ErrorNoDevice"
+    r"|(?:CUDA|HIP) driver (?:initialization failed|version is insufficient)"
+)
+#: pytest's words for a coroutine that no plugin runs.
+_ASYNC: Final = "async def functions are not natively supported"
+
+#: The values of `pytest_run.Broken`, which is not imported here: nor is pydantic then.
+Broken = Literal["check", "imports", "own import", "network", "read-only"]
+
+
+def machine_fault(error: BaseException) -> str:
+    """Return what the machine, not the code, could not do: `memory`, `device`; or nothing.
+
+    torch names the one by a type and by words, the other by the words of the runtime
+    below (CUDA, HIP) alone.
+    """
+    names = {base.__name__ for base in type(error).__mro__}
+    if names & {"MemoryError", "OutOfMemoryError"} or _NO_MEMORY.search(str(error)):
+        return "memory"
+    return "device" if _NO_DEVICE.search(str(error)) else ""
+
+
+def why_broken(error: BaseException, checks: str, trees: Sequence[str]) -> Broken | None:
+    """Say why an exception shows nothing, by it and by what it was raised for; None: it does.
+
+    `checks` is the folder of the checks, in one that the run may write to; `trees` are the
+    tree's folders.
+    """
+    kinds = (_kind(origin, checks, trees) for origin in _origins(error))
+    return next((kind for kind in kinds if kind), None)
+
+
+def _origins(error: BaseException) -> Iterator[BaseException]:
+    yield error
+    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _origins(inner)
+    caught = error.__context__
+    if error.__cause__ is not None:
+        yield from _origins(error.__cause__)
+    elif caught is not None and caught.__traceback__ and not isinstance(error, AssertionError):
+        # A handler itself raised it in place of what it caught. What fails in a fallback that
+        # the handler calls has the same context, and is another matter.
+        raised = [frame for frame in _frames(error) if not frame.f_locals.get("__tracebackhide__")]
+        if raised[-1:] == [caught.__traceback__.tb_frame]:
+            yield from _origins(caught)
+
+
+def _kind(error: BaseException, checks: str, trees: Sequence[str]) -> Broken | None:
+    files = [frame.f_code.co_filename for frame in reversed(_frames(error))]
+    if isinstance(error, ImportError):
+        importer = next((file for file in files if _is_inside(file, [checks, *trees])), "")
+        if not _is_inside(importer, trees):
+            return "check"
+        own = type(error) is ImportError and _is_inside(error.path or "", trees)
+        return "own import" if own else "imports"
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, socket.gaierror) or number in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
+        return "network"
+    if number == errno.EROFS:
+        return "read-only"
+    if isinstance(error, PermissionError):
+        name = error.filename if isinstance(error.filename, str | bytes) else ""
+        if not _is_inside(str(Path.cwd() / os.fsdecode(name)), [str(Path(checks).parent)]):
+            return "read-only"
+    own_mistake = (
+        isinstance(error, SyntaxError | FileNotFoundError)
+        or (isinstance(error, NameError) and _is_inside(next(iter(files), ""), [checks]))
+        or type(error).__name__ == "FixtureLookupError"
+        or _ASYNC in str(error)
+        or getattr(error, "contribbot_broken", False) is True  # a library for checks says so
+    )
+    return "check" if own_mistake or _not_loaded(error) else None
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _is_inside(path: str, folders: Sequence[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _not_loaded(error: BaseException) -> bool:
+    """Say whether a program was not found, or something is not there for it to import or load."""
+    text: object = f"{type(error).__name__}: {error}"
+    if type(error).__name__ == "CalledProcessError":
+        if getattr(error, "returncode", 0) == _NOT_FOUND:
+            return True
+        text = getattr(error, "stderr", None) or getattr(error, "output", None) or ""
+    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    return bool(_NOT_LOADED.search(plain))
 
 
 _DYNAMO: Final = "torch._dynamo.symbolic_convert.__trace_source"
@@ -50,23 +167,18 @@ _TRITON: Final = "triton.runtime.jit"
 Saw = Callable[[str, int], None]
 
 
-def watch(saw: Saw) -> None:
-    """Call `saw` with the file and number of each line that is taken over from now on."""
+def watch_compilers(saw: Saw) -> None:
+    """Call `saw` with the file and number of each line that a compiler takes over from now on."""
+
+    def trace(record: logging.LogRecord) -> bool:
+        if starts := _STARTS.match(record.getMessage()):
+            saw(starts[1], int(starts[2]))
+        return False  # nobody else is told
+
     log = logging.getLogger(_DYNAMO)
     log.setLevel(logging.DEBUG)
-    log.propagate = False
-    log.addHandler(_Dynamo(saw))
+    log.addFilter(trace)
     sys.meta_path.insert(0, _Triton(saw))
-
-
-class _Dynamo(logging.Handler):
-    def __init__(self, saw: Saw) -> None:
-        super().__init__()
-        self._saw = saw
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if found := _STARTS.match(record.getMessage()):
-            self._saw(found[1], int(found[2]))
 
 
 class _Triton(importlib.abc.MetaPathFinder):
@@ -98,11 +210,10 @@ class _Triton(importlib.abc.MetaPathFinder):
 
         def launch(self_: object, *arguments: object, **options: object) -> object:
             result: object = run(self_, *arguments, **options)
-            if not options.get("warmup"):
-                for code in _codes(self_, set()):
-                    for _, _, line in code.co_lines():
-                        if line is not None:
-                            self._saw(code.co_filename, line)
+            for code in () if options.get("warmup") else _codes(self_, set()):
+                for _, _, line in code.co_lines():
+                    if line is not None:
+                        self._saw(code.co_filename, line)
             return result
 
         kernel.run = launch  # type: ignore[attr-defined]
@@ -111,17 +222,16 @@ class _Triton(importlib.abc.MetaPathFinder):
 def _codes(kernel: object, known: set[object]) -> Iterator[CodeType]:
     """Yield the code of a kernel and of what it calls."""
     function = getattr(kernel, "fn", None)
-    if not isinstance(function, FunctionType) or function in known:
-        return
-    known.add(function)
-    yield function.__code__
-    for name in function.__code__.co_names:
-        yield from _codes(function.__globals__.get(name), known)
+    if isinstance(function, FunctionType) and function not in known:
+        known.add(function)
+        yield function.__code__
+        for name in function.__code__.co_names:
+            yield from _codes(function.__globals__.get(name), known)
 
 
 #: Characters of a name, and names, that are reported.
 _LONGEST = 2000
-_MOST = 5000
+_MOST_NAMES = 5000
 #: What the device's timeline holds beside kernels: copies and fills (CUPTI, roctracer).
 _NO_KERNELS = ("Memcpy", "Memset", "Copy", "Fill")
 #: Programs that libraries start, which run no kernel.
@@ -142,85 +252,76 @@ class KernelWatch:
         self._seen: collections.Counter[str] = collections.Counter()
         self._blind = ""
         self._away = ""
+        self._profiler: torch.profiler.profile | None = None
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         """See what is started beside this process (PEP 578)."""
-        module, _, name = event.partition(".")
-        if module == "os" and name in {"fork", "forkpty"}:
+        if event in {"os.fork", "os.forkpty"}:
             self._away = "a fork"
-        elif (module == "os" and name in {"posix_spawn", "system"}) or event == "subprocess.Popen":
+        elif event in {"os.posix_spawn", "os.system", "subprocess.Popen"}:
             program = str(arguments[0]).partition(" ")[0]
             if os.path.basename(program) not in _TOOLS:  # noqa: PTH119  a word, which need be no path
                 self._away = program
 
+    @contextlib.contextmanager
+    def _or_blind(self) -> Iterator[None]:
+        """Note what keeps the profiler from seeing; its warnings are no warnings of the check's."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        except (RuntimeError, ValueError, AssertionError) as error:
+            self._blind = f"{type(error).__name__}: {error}"
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         """Profile a test with its fixtures."""
-        profiler = self._start()
+        self._start()
         try:
             return (yield)
         finally:
-            if profiler is not None:
-                self._take(profiler)
+            self._take()
 
-    def _start(self) -> torch.profiler.profile | None:
+    def _start(self) -> None:
         from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  takes seconds
 
         activity = ProfilerActivity.CUDA if self._device == "cuda" else ProfilerActivity.CPU
-        try:
-            with warnings.catch_warnings():
-                # What torch has to say of its profiler is no warning of the check's.
-                warnings.simplefilter("ignore")
-                profiler = profile(activities=[activity])
-                profiler.start()
-        except (RuntimeError, ValueError, AssertionError) as error:
-            self._blind = f"{type(error).__name__}: {error}"[:_LONGEST]
-            return None
-        return profiler
+        self._profiler = None
+        with self._or_blind():
+            profiler = profile(activities=[activity])
+            profiler.start()
+            self._profiler = profiler
 
-    def _take(self, profiler: torch.profiler.profile) -> None:
+    def _take(self) -> None:
         import torch  # noqa: PLC0415  it is imported by now
 
-        if self._device == "cuda":
-            try:
-                torch.cuda.synchronize()
-            except RuntimeError as error:
-                # The context is broken; the test has said so, or the next one will.
-                self._blind = f"{type(error).__name__}: {error}"[:_LONGEST]
-                return
-        if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001  nothing public tells
-            self._blind = "a test has a profiler of its own, which ended this one"
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                profiler.stop()
-            events = profiler.events() or ()  # type: ignore[no-untyped-call]  # torch has no types there
-        except (RuntimeError, AssertionError) as error:
-            self._blind = f"{type(error).__name__}: {error}"[:_LONGEST]
+        if (profiler := self._profiler) is None:
             return
-        for event in events:
-            on_gpu = str(event.device_type) != "DeviceType.CPU"
-            # A range that somebody named is shown on the device too, and ran nothing.
-            named = getattr(event, "is_user_annotation", False)
-            if on_gpu == (self._device == "cuda") and not named:
-                name = str(event.name)
-                if not (on_gpu and name.startswith(_NO_KERNELS)):
-                    self._seen[name[:_LONGEST]] += 1
+        with self._or_blind():
+            if self._device == "cuda":
+                # Fails in a broken context: the test has said so, or the next one will.
+                torch.cuda.synchronize()
+            if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001  nothing public tells
+                self._blind = "a test has a profiler of its own, which ended this one"
+            profiler.stop()
+            for event in profiler.events() or ():  # type: ignore[no-untyped-call]  # torch has no types there
+                on_gpu = str(event.device_type) != "DeviceType.CPU"
+                # A range that somebody named is shown on the device too, and ran nothing.
+                named = getattr(event, "is_user_annotation", False)
+                kernel = not (on_gpu and str(event.name).startswith(_NO_KERNELS))
+                if on_gpu == (self._device == "cuda") and kernel and not named:
+                    self._seen[str(event.name)[:_LONGEST]] += 1
 
     def _sees(self) -> bool:
         """Say whether a kernel that surely runs is seen."""
         import torch  # noqa: PLC0415  it is imported by now
 
         before = self._seen.copy()
-        profiler = self._start()
-        if profiler is None:
-            return False
-        try:
+        self._start()
+        with self._or_blind():
             torch.ones(8, device=self._device).sum()
-        except (RuntimeError, AssertionError) as error:
-            self._blind = f"{type(error).__name__}: {error}"[:_LONGEST]
-        self._take(profiler)
+        self._take()
         seen, self._seen = self._seen, before
         return bool(seen)
 
@@ -233,7 +334,7 @@ class KernelWatch:
             self._blind = self._blind or "it does not see a kernel that surely ran either"
         if self._away and not self._blind:
             self._blind = f"it does not see into other processes, and this started {self._away}"
-        seen = dict(self._seen.most_common(_MOST))
+        seen = dict(self._seen.most_common(_MOST_NAMES))
         self._write("kernels", seen=seen, blind=self._blind[:_LONGEST])
 
 
@@ -248,12 +349,13 @@ class Reporter:
     """
 
     def __init__(self, path: Path, folders: Sequence[str], reason: str) -> None:
+        self.__name__ = "contribbot-reporter"  # by which `contribbot.numerics` asks pytest for it
         self.folders = folders
         self._reason = reason
         self._checks = str(Path.cwd())
         self._file = path.open("a", encoding="utf-8")
         self._coverage: coverage.Coverage | None = None
-        self._testing = False
+        self._testing = self._stopped = False
 
     def write(self, event: str, **fields: object) -> None:
         """Add one line, and make sure that it is out."""
@@ -277,7 +379,7 @@ class Reporter:
                 known.add((file, line))
                 self.write("line", file=file, line=line)
 
-        watch(saw)
+        watch_compilers(saw)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests there are, so that one that never ran is missed."""
@@ -297,15 +399,9 @@ class Reporter:
         """Report each phase that decides something: every call, and other phases that go wrong."""
         report = yield
         if call.when == "call" or report.outcome != "passed":
-            fields: dict[str, object] = {
-                "test": _short(item.nodeid),
-                "when": call.when,
-                "outcome": report.outcome,
-                "seconds": round(call.duration, 6),
-            }
-            if call.excinfo is not None:
-                fields |= self._told(call.excinfo.value)
-            self.write("phase", **fields)
+            why = self._explained(call.excinfo.value) if call.excinfo is not None else {}
+            test = _short(item.nodeid)
+            self.write("phase", test=test, when=call.when, outcome=report.outcome, **why)
         return report
 
     def pytest_exception_interact(
@@ -316,9 +412,10 @@ class Reporter:
             error = call.excinfo.value
             # pytest puts an error of its own around what it quotes.
             origin = error.__cause__ if isinstance(error, pytest.Collector.CollectError) else None
-            self.write("uncollected", test=_short(report.nodeid), **self._told(origin or error))
+            why = self._explained(origin or error)
+            self.write("uncollected", test=_short(report.nodeid), **why)
 
-    def _told(self, error: BaseException) -> dict[str, object]:
+    def _explained(self, error: BaseException) -> dict[str, object]:
         message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
         # An expression that takes for ever does so here, within the run's time limit.
         re.search(self._reason, message)
@@ -333,8 +430,8 @@ class Reporter:
         self.write("cell", **{**record, "test": _short(nodeid)})
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Say that the session was stopped (Ctrl-C, `pytest.exit`), whatever its status will be."""
-        self.write("stopped")
+        """Note that the session was stopped (Ctrl-C, `pytest.exit`), whatever its status."""
+        self._stopped = True
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Write down which lines ran, then that the end was reached."""
@@ -345,22 +442,11 @@ class Reporter:
             except sqlite3.OperationalError as error:
                 # It has no other word for a full disk.
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        self.write("end", status=int(exitstatus))
+        self.write("end", status=int(exitstatus), stopped=self._stopped)
 
     def pytest_unconfigure(self) -> None:
         """Close the report file, so that no warning about it can hit a check."""
         self._file.close()
-
-
-class _Named:
-    """Registers the reporter by the name under which `contribbot.numerics` asks for it."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        """Register it."""
-        config.pluginmanager.register(self._reporter, "contribbot-reporter")
 
 
 def _short(nodeid: str) -> str:
@@ -383,7 +469,7 @@ def main() -> None:
     folders = (os.environ["CONTRIBBOT_TREE"], *path, *built)
     report, reason = (os.environ.pop(f"CONTRIBBOT_{name}") for name in ("REPORT", "REASON"))
     reporter = Reporter(Path(report), folders, reason)
-    plugins: list[object] = [_Named(reporter)]
+    plugins: list[object] = [reporter]
     if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
         plugins.append(KernelWatch(kernels, reporter.write))
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
@@ -392,3 +478,70 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([*path, *own])
     sys.path[:0] = path
     sys.exit(pytest.main(sys.argv[1:], plugins=plugins))
+
+
+#: More modules than any check was seen to lack.
+_MOST_MISSING: Final = 100
+
+
+class _StandIn(ModuleType):
+    """A module that has everything that anybody imports from it."""
+
+    __path__: MutableSequence[str] = []  # noqa: RUF012  a package's path; nobody changes it
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives stand-ins for modules that are missing, and for what lies below them."""
+
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if any(f"{fullname}.".startswith(f"{name}.") for name in self.missing):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run."""
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, in functions too; not what it can do without."""
+    pending: list[ast.AST] = [ast.parse(file.read_bytes())]
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+        elif not isinstance(node, ast.Try):
+            pending += ast.iter_child_nodes(node)
+
+
+def print_missing() -> None:
+    """Name all modules that a check's file lacks, where a plain run ends at the first."""
+    finder = _StandIns()
+    sys.meta_path.append(finder)
+    for name in _imports(Path(sys.argv[1])):
+        while len(finder.missing) < _MOST_MISSING:
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name in finder.missing:
+                    break
+                finder.missing.append(error.name)
+            except BaseException:  # noqa: BLE001  a stand-in may lead anything astray
+                break
+            else:
+                break
+    sys.stdout.write(f"\n{json.dumps(finder.missing)}\n")

@@ -1,8 +1,11 @@
-"""Running one check on one tree in a child pytest."""
+"""One run of one check on one tree: what its child is given, and what came of it."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import enum
+import functools
 import hashlib
 import json
 import os
@@ -12,220 +15,306 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, Field, JsonValue, TypeAdapter
 
 from contribbot import process
-from contribbot.files import write_atomically
+from contribbot.files import cache_folder, write_atomically
 from contribbot.hardware.machine import is_full
+from contribbot.model.base import Model, Sha256
 from contribbot.model.checks import Check
-from contribbot.model.evidence import HOST_TARGETS
+from contribbot.model.evidence import HOST_TARGETS, FaultKind, RunnerFault
 from contribbot.model.patch import PatchFile
 from contribbot.numerics.records import CellRecord
-from contribbot.verify.broken import Broken
-from contribbot.verify.missing import missing_modules
-from contribbot.verify.placement import Place
-from contribbot.verify.run_result import (
-    CheckRun,
-    Failure,
-    Kernels,
-    Scrub,
-    Trouble,
-    Witnessed,
-)
-from contribbot.verify.runner_fault import suspicion
+from contribbot.verify.runner_fault import fault, sign_in
 
-#: What the system says of a full disk (ENOSPC).
-_NO_SPACE: Final = "No space left on device"
-#: pytest's exit statuses for a session that ran to its end: all passed, some
-#: failed, interrupted, nothing collected.
-_PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
-_INTERRUPTED: Final = 2
-#: Bytes of a report that is read: a hundred thousand tests fit.
-_LARGEST: Final = 64 * 2**20
+#: A folder's name that is no part of a longer one: `/root` is neither in `/rootfs` nor in
+#: `src/root`, but in `-I/root/x`, in `../../root/x` and behind the `\\n` of a string that was
+#: printed quoted.
+_BEFORE_FOLDER: Final = r"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=\\[nrt])|(?<=\.\.))"
+_AFTER_FOLDER: Final = r"(?![\w-]|\.\w)"
 
 
-def read_report(
-    report: Path,
-    done: process.Supervised,
-    witnessed: Mapping[str, Witnessed],
-    *,
-    limit: float,
-    scrub: Scrub,
-) -> CheckRun:
-    """Turn the child's report and its end into a run."""
-    run = CheckRun(seconds=done.seconds, limit=limit)
-    told = _Told()
-    if report.is_file() and report.stat().st_size > _LARGEST:
-        run.trouble, run.told = Trouble.UNREADABLE, "reported too much"
-        return run
-    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
-    try:
-        for row in text.splitlines():
-            _take(run, told, json.loads(row), scrub)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        # The child died in the middle of a line, or a check wrote into the report.
-        told.status = None
-    run.passed = [test for test, outcome in told.outcomes.items() if outcome == "passed"]
-    run.skipped = [test for test, outcome in told.outcomes.items() if outcome == "skipped"]
-    run.status = told.status
-    filled = _filled(run, done, told, report.parent)
-    run.trouble, run.told = _trouble(run, done, told, limit=limit, filled=filled) or (None, "")
-    run.executed = executed_lines(report.parent, witnessed, told.compiled)
-    return run
+class Scrub:
+    """Takes the folders of this machine out of what a check wrote."""
+
+    def __init__(self, tree: Path, folder: Path, *more: Path) -> None:
+        named = [
+            *((str(path), "<tree>") for path in (*more, tree)),
+            (str(folder), "<run>"),
+            (str(cache_folder()), "<cache>"),
+            (sys.prefix, "<python>"),
+            (sys.base_prefix, "<python>"),
+            (str(Path(__file__).parents[2]), "<contribbot>"),
+            (str(Path.home()), "<home>"),
+        ]
+        # `/` is no folder worth hiding. Of a folder with two names the first counts.
+        self._named = {name: text for name, text in reversed(named) if len(name) > 1}
+        # The longest first: one may lie in another.
+        names = "|".join(re.escape(name) for name in sorted(self._named, key=len, reverse=True))
+        self._pattern = re.compile(f"{_BEFORE_FOLDER}(?:{names}){_AFTER_FOLDER}")
+
+    def __call__(self, text: str) -> str:
+        """Return the text with a placeholder for each folder."""
+        # Line by line: a flood of output may be one long line without any folder.
+        return "\n".join(
+            self._pattern.sub(lambda match: self._named[match[0]], line) if "/" in line else line
+            for line in text.split("\n")
+        )
 
 
-def executed_lines(
-    folder: Path, witnessed: Mapping[str, Witnessed], compiled: Collection[tuple[str, int]] = ()
-) -> dict[str, list[int]]:
-    """Return the lines that a patch adds and that ran under the tests of a run, by tree path."""
-    from coverage import CoverageData  # noqa: PLC0415  start-up time
-    from coverage.exceptions import CoverageException  # noqa: PLC0415  start-up time
+@dataclass(frozen=True)
+class Witnessed:
+    """A file of which the executed lines are wanted."""
 
-    found: dict[str, set[int]] = {file.path: set() for file in witnessed.values()}
-    for runs, line in compiled:
-        if runs in witnessed and line in witnessed[runs].lines:
-            found[witnessed[runs].path].add(witnessed[runs].lines[line])
-    for path in folder.glob("lines.*"):
-        # A process that was killed leaves half a file, or none.
-        with contextlib.suppress(CoverageException, sqlite3.Error):
-            data = CoverageData(str(path))
-            data.read()
-            for runs, file in witnessed.items():
-                ran = set(data.lines(runs) or ())
-                found[file.path] |= {line for there, line in file.lines.items() if there in ran}
-    return {path: sorted(lines) for path, lines in found.items()}
+    path: str  # its path in the tree
+    #: The lines that the patch adds to it: the number of each in the file that runs, and in the
+    #: tree's. They differ where the change was merged onto another release's file.
+    lines: Mapping[int, int]
+
+    @classmethod
+    def of(cls, path: str, wanted: Sequence[int], file: Path, runs: Path) -> Witnessed:
+        """Find a tree's lines again in the file that runs in its place."""
+        there, here = (side.read_bytes().splitlines() if wanted else [] for side in (runs, file))
+        if there == here:
+            return cls(path, {line: line for line in wanted})
+        same = difflib.SequenceMatcher(None, there, here, autojunk=False).get_matching_blocks()
+        again = {b + step + 1: a + step + 1 for a, b, size in same for step in range(size)}
+        return cls(path, {again[line]: line for line in wanted if line in again})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tree runs."""
+
+    tree: Path  # the exported tree
+    python: tuple[Path, ...]  # folders that go on Python's path
+    #: The Python files that the patch changes, by where each lies.
+    witnessed: Mapping[str, Witnessed]
+    env: Mapping[str, str]  # variables for what runs there
+
+    @property
+    def python_path(self) -> str:
+        """The value of `PYTHONPATH`."""
+        before = self.env.get("PYTHONPATH", "")
+        return os.pathsep.join((*((before,) if before else ()), *map(str, self.python)))
+
+
+class Kernels(Model):
+    """The kernels that ran under one check on one tree."""
+
+    #: How often each ran, by name.
+    seen: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    blind: str = ""  # why none, or not all, could be seen; or empty
+
+
+class Trouble(enum.StrEnum):
+    """Why a run as a whole shows nothing."""
+
+    #: It did not end by itself.
+    TIMED_OUT = "timed out"
+    FLOODED = "flooded"
+    #: The machine had no room.
+    DISK_FULL = "disk full"
+    NO_MEMORY = "no memory"
+    #: It ended, and not as pytest does.
+    CRASHED = "crashed"
+    ENDED_EARLY = "ended early"
+    #: The check is broken.
+    UNCOLLECTED = "uncollected"
+    STOPPED = "stopped"
+    FIXTURE = "fixture"
+    EMPTY = "empty"
+    MEDDLED = "meddled"
+    UNREADABLE = "unreadable"
+
+
+#: What is the same the next time.
+_LASTING: Final = frozenset({Trouble.STOPPED, Trouble.FIXTURE, Trouble.EMPTY})
+
+
+class Broken(enum.StrEnum):
+    """Why a failure shows nothing of what its check claims."""
+
+    #: The check's own mistake, or what it needs is not here.
+    CHECK = "check"
+    #: The tree imports what is not installed here.
+    IMPORTS = "imports"
+    #: The tree imports a name that its own module does not have.
+    OWN_IMPORT = "own import"
+    NETWORK = "network"
+    READ_ONLY = "read-only"
+
+
+#: Failures of one run that a record holds in full, and characters of the others.
+_IN_FULL: Final = 20
+_SHORT: Final = 200
+#: Characters of a message that a reason quotes.
+_LINE: Final = 300
+#: What a record keeps of an output; the whole is in the log file.
+_TAIL: Final = 2000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
+
+    `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
+    or empty.
+    """
+
+    test: str
+    when: str
+    message: str
+    broken: Broken | None = None
+    fault: str = ""
+
+    @property
+    def first(self) -> str:
+        """The first line of the message; the log has all of it."""
+        line = self.message.partition("\n")[0]
+        return line if len(line) <= _LINE else f"{line[:_LINE]}…"
 
 
 @dataclass
-class _Told:
-    """What the child has told of its session."""
+class _Recorded:
+    """What a record keeps of a run, by the names that it has there."""
 
-    collected: list[str] = field(default_factory=list)  # the tests that there are
-    #: What became of each test that has ended.
-    outcomes: dict[str, str] = field(default_factory=dict)
-    current: str = ""  # the test that started last
-    uncollected: Failure | None = None  # why a file could not be collected
-    stopped: bool = False  # whether the session was stopped from inside
-    #: Lines that a compiler took over, by the file that runs.
-    compiled: set[tuple[str, int]] = field(default_factory=set)
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+
+    passed: list[str] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
     status: int | None = None  # pytest's exit status, when the end was reached
-
-    def ended(self, done: process.Supervised) -> bool:
-        """Say whether the session ran to its end."""
-        return self.status == done.returncode and done.returncode in _PYTEST_ENDS
-
-
-def _take(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: Scrub) -> None:
-    """Take over one line of the report; raise KeyError where it lacks something."""
-    kind, test = event["event"], str(event.get("test", ""))
-    if kind == "collected":
-        told.collected = [str(one) for one in _list(event["tests"])]
-    elif kind == "start":
-        told.current = test
-    elif kind == "phase":
-        _take_phase(run, told, event, scrub)
-    elif kind == "uncollected":
-        told.uncollected = _failure(test, event, "collect", scrub)
-    elif kind in {"cell", "kernels"}:
-        _take_seen(run, {name: value for name, value in event.items() if name != "event"}, scrub)
-    elif kind == "line":
-        told.compiled.add((str(event["file"]), int(str(event["line"]))))
-    elif kind == "stopped":
-        told.stopped = True
-    elif kind == "end":
-        told.status = int(str(event["status"]))
+    #: Why the run as a whole shows nothing, and the same in words.
+    trouble: Annotated[Trouble | None, Field(alias="kind")] = None
+    told: Annotated[str, Field(alias="trouble")] = ""
+    broken: Broken | None = None  # what its file could not be collected for
+    #: A known-good kernel ran well after what is suspected, so that it is not the runner's.
+    cleared: bool = False
+    command: str = ""
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    log: Annotated[Sha256 | Literal[""], Field(alias="log_sha256")] = ""
+    tail: Annotated[str, Field(alias="log_tail")] = ""
+    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
+    #: What could be the runner's doing.
+    suspicion: Annotated[RunnerFault | None, Field(alias="suspected")] = None
 
 
-def _take_phase(run: CheckRun, told: _Told, event: dict[str, JsonValue], scrub: Scrub) -> None:
-    """Take over what became of a phase of a test, or of a part of it (a subtest)."""
-    test, outcome = str(event.get("test", "")), str(event["outcome"])
-    if outcome == "failed":
-        run.failed.append(_failure(test, event, str(event["when"]), scrub))
-    if told.outcomes.get(test) == "skipped" and outcome == "passed":
-        run.partly.append(test)
-    # A failing teardown outweighs a passed call; nothing outweighs a failure.
-    if told.outcomes.get(test) != "failed":
-        told.outcomes[test] = outcome
+#: What stands in every record; the rest where it says something.
+_ALWAYS: Final = {
+    "passed", "failed", "skipped", "trouble", "command", "seconds", "log_sha256", "log_tail",
+    "test", "when", "message",
+}  # fmt: skip
 
 
-def _failure(test: str, event: dict[str, JsonValue], when: str, scrub: Scrub) -> Failure:
-    broken = Broken(str(event["broken"])) if event.get("broken") else None
-    message = scrub(str(event.get("message", "")))
-    return Failure(test, when, message, broken, str(event.get("fault", "")))
+@functools.cache
+def _schema() -> TypeAdapter[_Recorded]:
+    return TypeAdapter(_Recorded)
 
 
-def _take_seen(run: CheckRun, seen: dict[str, JsonValue], scrub: Scrub) -> None:
-    """Take over what the child saw beside outcomes: a cell of a grid, or the kernels."""
-    if "failed" in seen:
-        run.cells.append(CellRecord.model_validate({**seen, "failed": scrub(str(seen["failed"]))}))
-    else:
-        run.kernels = Kernels.model_validate({**seen, "blind": scrub(str(seen["blind"]))})
+@dataclass
+class CheckRun(_Recorded):
+    """What one run of one check on one tree came to."""
+
+    limit: float = 0.0  # seconds that it was given
+    #: The lines that ran under tests, by tree path, of those that the patch adds.
+    executed: dict[str, list[int]] = field(default_factory=dict)
+    cells: list[CellRecord] = field(default_factory=list)
+    kernels: Kernels = field(default_factory=Kernels)
+
+    @property
+    def transient(self) -> bool:
+        """Whether it may be different the next time."""
+        passing = self.trouble is not None and self.trouble not in _LASTING
+        return passing or any(failure.fault for failure in self.failed)
+
+    @property
+    def starved(self) -> bool:
+        """Whether memory was what it lacked."""
+        short = any(failure.fault == "memory" for failure in self.failed)
+        return short or self.trouble is Trouble.NO_MEMORY
+
+    @property
+    def lacked(self) -> bool:
+        """Whether it ended because this machine had no room, on its disk or in memory."""
+        full = self.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
+        return full and self.suspicion is not None
+
+    @property
+    def ran(self) -> set[str]:
+        """The tests that were executed."""
+        return {*self.passed, *(failure.test for failure in self.failed)}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """What became of each test: what two runs on one tree must agree on."""
+        green = dict.fromkeys(self.passed, "passed") | dict.fromkeys(self.skipped, "skipped")
+        return green | {failure.test: "failed" for failure in self.failed}
+
+    def summary(self, reason: str) -> dict[str, JsonValue]:
+        """Return what the record keeps: enough for `recorded` to be judged as this is."""
+        record = _schema().dump_python(self, mode="json", by_alias=True)
+        for row, failure in list(zip(record["failed"], self.failed, strict=True))[_IN_FULL:]:
+            # Shortened where the stated reason is found in it as in the whole.
+            short = failure.first[:_SHORT]
+            if bool(re.search(reason, short)) is bool(re.search(reason, failure.message)):
+                row["message"] = short
+        return {
+            **_telling(record),
+            "failed": [_telling(row) for row in record["failed"]],
+            "seconds": round(self.seconds, 3),
+        }
+
+    @classmethod
+    def recorded(cls, summary: JsonValue, limit: float) -> CheckRun:
+        """Return a run as far as a record's summary tells it."""
+        record = _schema().validate_json(json.dumps(summary))
+        return cls(**vars(record), limit=limit)
 
 
-def _list(value: JsonValue) -> list[JsonValue]:
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return value
+def _telling(record: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in record.items() if value or name in _ALWAYS}
 
 
-def _filled(run: CheckRun, done: process.Supervised, told: _Told, folder: Path) -> bool:
-    """Say whether a run met a full disk: a check may print such words and mean nothing by it."""
-    if _NO_SPACE.encode() not in done.output:
-        return False
-    failed = [*run.failed, *filter(None, [told.uncollected])]
-    said = any(_NO_SPACE in failure.message for failure in failed)
-    return said or not told.ended(done) or is_full(folder)
+#: What a run's trouble may be put down to, whatever it wrote.
+_FAULTS: Final[dict[Trouble, FaultKind]] = {
+    Trouble.DISK_FULL: "disk-full", Trouble.NO_MEMORY: "out-of-memory",
+    Trouble.TIMED_OUT: "gpu-hung",
+}  # fmt: skip
 
 
-def _trouble(
-    run: CheckRun, done: process.Supervised, told: _Told, *, limit: float, filled: bool
-) -> tuple[Trouble, str] | None:
-    """Say why a run as a whole shows nothing; None: it does show something."""
-    during = f" in {told.current}" if told.current else ""
-    held = ", and it has not ended: the kernel holds it" if done.stuck else ""
-    signal = process.signal_name(-done.returncode)
-    ends = (
-        (done.timed_out, Trouble.TIMED_OUT, f"hung{during}: killed after {limit:g} s{held}"),
-        (done.flooded, Trouble.FLOODED, f"wrote too much output{during}: killed"),
-        (filled, Trouble.DISK_FULL, f"the disk is full{during}"),
-        (done.starved, Trouble.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
-        (done.returncode < 0, Trouble.CRASHED, f"crashed{during}: {signal}"),
-        (
-            not told.ended(done),
-            Trouble.ENDED_EARLY,
-            f"ended early{during} with exit status {done.returncode}",
-        ),
-    )
-    met = next(((trouble, text) for holds, trouble, text in ends if holds), None)
-    return met or _unusable(run, told)
+def _suspicion(run: CheckRun, output: str) -> RunnerFault | None:
+    """Return what in a run could be the runner's doing."""
+    if run.trouble in _FAULTS:
+        return fault(_FAULTS[run.trouble], run.told)
+    if run.trouble is None and not run.failed:
+        return None
+    sign = sign_in((*(failure.message for failure in run.failed), output))
+    if sign is None and run.trouble in {Trouble.CRASHED, Trouble.ENDED_EARLY}:
+        return fault("preflight-failed", run.told)
+    return sign
 
 
-def _unusable(run: CheckRun, told: _Told) -> tuple[Trouble, str] | None:
-    """Say why a run that reached its end shows nothing, or None."""
-    if told.uncollected:
-        run.broken = told.uncollected.broken
-        return Trouble.UNCOLLECTED, f"could not be collected: {told.uncollected.first}"
-    missed = [test for test in told.collected if test not in told.outcomes]
-    if missed:
-        return Trouble.STOPPED, f"stopped before {missed[0]} had run"
-    if told.stopped or told.status == _INTERRUPTED:
-        return Trouble.STOPPED, "its session was stopped"
-    for failure in run.failed:
-        if failure.when != "call" and not failure.fault and not failure.broken:
-            return Trouble.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
-    if not run.ran:
-        skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
-        return Trouble.EMPTY, f"executed no test{skipped}"
+def blamed(*runs: CheckRun) -> RunnerFault | None:
+    """Return why runs that were judged unavailable were that, where it was the runner."""
+    for run in runs:
+        if run.lacked:
+            return run.suspicion
+        for failure in run.failed:
+            if failure.fault == "memory":
+                return fault("out-of-memory", failure.message)
+            if failure.fault:
+                return sign_in([failure.message]) or fault("gpu-not-visible", failure.message)
     return None
 
 
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
 _REPORT: Final = "report.jsonl"
-#: Starts the child: nothing of the tree is on Python's path yet.
-_START: Final = "from contribbot.verify.pytest_plugin import main; main()"
+#: Starts a child: nothing of the tree is on Python's path yet.
+_CHECK: Final = "from contribbot.verify.pytest_plugin import main; main()"
+_MISSING: Final = "from contribbot.verify.pytest_plugin import print_missing; print_missing()"
 
 
 def run_check(
@@ -253,39 +342,38 @@ def run_check(
         # What a GPU's runtime writes before it aborts must be out, and not in pytest's keeping.
         *([] if on_host else ["--capture=sys"]), check.file,
     ]  # fmt: skip
-    done = process.supervise(
-        [sys.executable, "-B", "-P", "-c", _START, *argv],
-        cwd=checks,
-        env=child_environment(
-            place,
-            {**check.env, **env},
-            threads=threads,
-            folder=folder,
-            more={
-                "CONTRIBBOT_PATH": place.python_path,
-                "PYTHONPATH": process.own_path(),
-                "CONTRIBBOT_REPORT": str(folder / _REPORT),
-                "CONTRIBBOT_REASON": check.reason,
-                "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
-                "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
-                # Only what contribbot depends on may take part, not what else is installed.
-                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            },
-        ),
-        timeout=check.timeout,
-        sandbox=sandbox,
+    environment = functools.partial(
+        child_environment, place, {**check.env, **env}, threads=threads, folder=folder
     )
+    orders = {
+        "CONTRIBBOT_PATH": place.python_path,
+        "PYTHONPATH": process.own_path(),
+        "CONTRIBBOT_REPORT": str(folder / _REPORT),
+        "CONTRIBBOT_REASON": check.reason,
+        "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
+        "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
+        # Only what contribbot depends on may take part, not what else is installed.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    done = process.supervise(
+        [sys.executable, "-B", "-P", "-c", _CHECK, *argv],
+        cwd=checks, env=environment(more=orders), timeout=check.timeout, sandbox=sandbox,
+    )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
-    run.suspicion = suspicion(run, text)
+    run.suspicion = _suspicion(run, text)
+    run.tail = text[-_TAIL:]
+    run.log = hashlib.sha256(text.encode()).hexdigest()
+    write_atomically(logs / f"{run.log}.log", text.encode())
     if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
-        env = child_environment(
-            place, {**check.env, **env}, threads=threads, folder=folder, more={}
-        )
-        run.missing = missing_modules(check.file, cwd=checks, env=env, sandbox=sandbox)
-    _keep_log(run, text, logs)
+        asked = process.supervise(
+            [sys.executable, "-B", "-c", _MISSING, check.file],
+            cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
+        )  # fmt: skip
+        with contextlib.suppress(LookupError, ValueError, TypeError):
+            run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
 
 
@@ -338,9 +426,156 @@ def child_environment(
     )
 
 
-def _keep_log(run: CheckRun, text: str, logs: Path) -> None:
-    """Keep the whole output under its digest."""
-    content = text.encode()
-    run.log = hashlib.sha256(content).hexdigest()
-    run.tail = text[-_TAIL:]
-    write_atomically(logs / f"{run.log}.log", content)
+#: What the system says of a full disk (ENOSPC).
+_NO_SPACE: Final = "No space left on device"
+#: pytest's exit statuses for a session that ran to its end: all passed, some
+#: failed, interrupted, nothing collected.
+_PYTEST_ENDS: Final = frozenset({0, 1, 2, 5})
+_INTERRUPTED: Final = 2
+#: Bytes of a report that is read: a hundred thousand tests fit.
+_LARGEST: Final = 64 * 2**20
+
+
+@dataclass
+class _Session:
+    """What the child reports of its session, beside what the run keeps."""
+
+    collected: list[str] = field(default_factory=list)  # the tests that there are
+    outcomes: dict[str, str] = field(default_factory=dict)  # of each test that has ended
+    current: str = ""  # the test that started last
+    uncollected: Failure | None = None  # why a file could not be collected
+    stopped: bool = False  # whether the session was stopped from inside
+    #: Lines that a compiler took over, by the file that runs.
+    compiled: set[tuple[str, int]] = field(default_factory=set)
+
+    def take(self, run: CheckRun, event: dict[str, JsonValue], scrub: Scrub) -> None:
+        """Take over one line of the report; raise ValueError where it is none."""
+        match event:
+            case {"event": "collected", "tests": [*tests]}:
+                self.collected = [str(test) for test in tests]
+            case {"event": "start", "test": str(test)}:
+                self.current = test
+            case {"event": "phase", "test": str(test), "outcome": str(outcome)}:
+                if outcome == "failed":
+                    run.failed.append(_failure(event, scrub))
+                self._phase(run, test, outcome)
+            case {"event": "uncollected"}:
+                self.uncollected = _failure({**event, "when": "collect"}, scrub)
+            case {"event": "cell", "failed": str(failed), **cell}:
+                run.cells.append(CellRecord.model_validate({**cell, "failed": scrub(failed)}))
+            case {"event": "kernels", "seen": seen, "blind": str(blind)}:
+                run.kernels = Kernels.model_validate({"seen": seen, "blind": scrub(blind)})
+            case {"event": "line", "file": str(file), "line": int(line)}:
+                self.compiled.add((file, line))
+            case {"event": "end", "status": int(status)}:
+                run.status, self.stopped = status, event.get("stopped") is True
+            case _:
+                raise ValueError("no event of a session")
+
+    def _phase(self, run: CheckRun, test: str, outcome: str) -> None:
+        """Take over what became of a phase of a test, or of a part of it (a subtest)."""
+        before = self.outcomes.get(test)
+        if before == "skipped" and outcome == "passed":
+            run.partly.append(test)
+        # A failing teardown outweighs a passed call; nothing outweighs a failure.
+        if before != "failed":
+            self.outcomes[test] = outcome
+
+
+def _failure(event: dict[str, JsonValue], scrub: Scrub) -> Failure:
+    broken = Broken(str(event["broken"])) if event.get("broken") else None
+    message, fault = scrub(str(event.get("message", ""))), str(event.get("fault", ""))
+    return Failure(str(event.get("test", "")), str(event["when"]), message, broken, fault)
+
+
+def read_report(
+    report: Path,
+    done: process.Supervised,
+    witnessed: Mapping[str, Witnessed],
+    *,
+    limit: float,
+    scrub: Scrub,
+) -> CheckRun:
+    """Turn the child's report and its end into a run."""
+    run = CheckRun(seconds=done.seconds, limit=limit)
+    session = _Session()
+    if report.is_file() and report.stat().st_size > _LARGEST:
+        run.trouble, run.told = Trouble.UNREADABLE, "reported too much"
+        return run
+    text = report.read_text(encoding="utf-8", errors="replace") if report.is_file() else ""
+    try:
+        for row in text.splitlines():
+            session.take(run, json.loads(row), scrub)
+    except (ValueError, LookupError, RecursionError):
+        # The child died in the middle of a line, or a check wrote into the report.
+        run.status = None
+    run.passed = [test for test, outcome in session.outcomes.items() if outcome == "passed"]
+    run.skipped = [test for test, outcome in session.outcomes.items() if outcome == "skipped"]
+    trouble = _ended_badly(run, done, session, report.parent) or _unusable(run, session)
+    run.trouble, run.told = trouble or (None, "")
+    run.executed = executed_lines(report.parent, witnessed, session.compiled)
+    return run
+
+
+def executed_lines(
+    folder: Path, witnessed: Mapping[str, Witnessed], compiled: Collection[tuple[str, int]] = ()
+) -> dict[str, list[int]]:
+    """Return the lines that a patch adds and that ran under the tests of a run, by tree path."""
+    from coverage import CoverageData  # noqa: PLC0415  start-up time
+    from coverage.exceptions import CoverageException  # noqa: PLC0415  start-up time
+
+    ran = set(compiled)
+    for path in folder.glob("lines.*"):
+        # A process that was killed leaves half a file, or none.
+        with contextlib.suppress(CoverageException, sqlite3.Error):
+            data = CoverageData(str(path))
+            data.read()
+            ran.update((runs, line) for runs in witnessed for line in data.lines(runs) or ())
+    return {
+        file.path: sorted(line for there, line in file.lines.items() if (runs, there) in ran)
+        for runs, file in witnessed.items()
+    }
+
+
+def _ended_badly(
+    run: CheckRun, done: process.Supervised, session: _Session, folder: Path
+) -> tuple[Trouble, str] | None:
+    """Say why a run did not come to its end; None: it did."""
+    ended = run.status == done.returncode and done.returncode in _PYTEST_ENDS
+    failed = [*run.failed, *filter(None, [session.uncollected])]
+    # A check may print such words and mean nothing by it.
+    full = _NO_SPACE.encode() in done.output and (
+        any(_NO_SPACE in failure.message for failure in failed) or not ended or is_full(folder)
+    )
+    during = f" in {session.current}" if session.current else ""
+    held = ", and it has not ended: the kernel holds it" if done.stuck else ""
+    signal = process.signal_name(-done.returncode)
+    code = done.returncode
+    ends = (
+        (done.timed_out, Trouble.TIMED_OUT, f"hung{during}: killed after {run.limit:g} s{held}"),
+        (done.flooded, Trouble.FLOODED, f"wrote too much output{during}: killed"),
+        (full, Trouble.DISK_FULL, f"the disk is full{during}"),
+        (done.starved, Trouble.NO_MEMORY, f"out of memory{during}: killed by the kernel"),
+        (code < 0, Trouble.CRASHED, f"crashed{during}: {signal}"),
+        (not ended, Trouble.ENDED_EARLY, f"ended early{during} with exit status {code}"),
+    )
+    return next(((trouble, text) for holds, trouble, text in ends if holds), None)
+
+
+def _unusable(run: CheckRun, session: _Session) -> tuple[Trouble, str] | None:
+    """Say why a run that reached its end shows nothing; None: it does show something."""
+    if session.uncollected:
+        run.broken = session.uncollected.broken
+        return Trouble.UNCOLLECTED, f"could not be collected: {session.uncollected.first}"
+    missed = [test for test in session.collected if test not in session.outcomes]
+    if missed:
+        return Trouble.STOPPED, f"stopped before {missed[0]} had run"
+    if session.stopped or run.status == _INTERRUPTED:
+        return Trouble.STOPPED, "its session was stopped"
+    for failure in run.failed:
+        if failure.when != "call" and not failure.fault and not failure.broken:
+            return Trouble.FIXTURE, f"error in {failure.when} of {failure.test}: {failure.first}"
+    if not run.ran:
+        skipped = f" ({len(run.skipped)} skipped)" if run.skipped else ""
+        return Trouble.EMPTY, f"executed no test{skipped}"
+    return None

@@ -20,9 +20,11 @@ from contribbot.bench.verdict import (
     CaseResult,
     Ceilings,
     Claim,
-    Compared,
     Measurements,
     judge_case,
+)
+from contribbot.bench.verdict import (
+    ComparedResults as Compared,
 )
 from contribbot.hardware.compare import Row, left_out_of, rows_in, seen
 from contribbot.model.base import Model
@@ -36,7 +38,7 @@ from contribbot.verify.includes import Left
 from contribbot.verify.job import Finding, Hipified
 from contribbot.verify.pipeline import obstacle_of, tool_digest
 from contribbot.verify.placement import overlay_note
-from contribbot.verify.run_result import CheckRun
+from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages import STAGES
 from contribbot.verify.stages.apply import applied
 from contribbot.verify.stages.hipify import Side, judge_sides

@@ -32,86 +32,71 @@ from contribbot.model.evidence import (
     RunnerFault,
     StageResult,
 )
-from contribbot.verify.run_result import CheckRun, Trouble
 
 #: Characters of a line that are quoted.
 _QUOTED: Final = 300
-#: What a run's trouble may be put down to, whatever it wrote.
-_KINDS: Final[dict[Trouble, FaultKind]] = {
-    Trouble.DISK_FULL: "disk-full", Trouble.NO_MEMORY: "out-of-memory",
-    Trouble.TIMED_OUT: "gpu-hung",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Signature:
-    """Words by which a fault makes itself known."""
-
-    kind: FaultKind  # what kind of fault
-    pattern: re.Pattern[str]  # the words
-    source: str  # where they come from
-
-
-def _row(kind: FaultKind, pattern: str, source: str) -> Signature:
-    return Signature(kind, re.compile(pattern), source)
-
-
-#: The most telling first: what lies further down often follows from what lies above.
-SIGNATURES: Final = (
-    _row("driver-mismatch",
-         r"(?:CUDA|HIP) driver version is insufficient|(?:cuda|hip)ErrorInsufficientDriver",
-         "hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35)"),
-    _row("driver-mismatch", r"Driver/library version mismatch",
-         "NVML API (NVML_ERROR_LIB_RM_VERSION_MISMATCH), as nvidia-smi prints it"),
-    _row("driver-mismatch",
-         r"NVIDIA driver on your system is too old"
-         r"|forward compatibility was attempted on non supported HW",
-         "PyTorch, c10/cuda; CUDA Runtime API (cudaError, 804)"),
-    _row("gpu-not-visible",
-         r"no (?:CUDA|ROCm)-capable device|(?:cuda|hip)ErrorNoDevice\b",
-         "CUDA Runtime API (cudaError, 100); HIP documentation, error codes (100)"),
-    _row("gpu-not-visible", r"[Nn]o (?:CUDA|HIP) GPUs are available", "PyTorch, c10/cuda"),
-    _row("gpu-not-visible",
-         r"Unable to open /dev/kfd read-write|ROCk module is NOT loaded", "rocminfo"),
-    _row("gpu-not-visible",
-         r"device\(s\) is/are busy or unavailable|GPU is lost|has fallen off the bus",
-         "CUDA Runtime API (cudaError, 46); NVML API (NVML_ERROR_GPU_IS_LOST); NVIDIA Xid 79"),
-    _row("memory-fault", r"Memory access fault by GPU node",
-         "ROCR-Runtime, its handler of faults in virtual memory; quoted in many reports"),
-    _row("memory-fault", r"HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_VIOLATION)",
-         "hsa/hsa_ext_amd.h (41, 43)"),
-    _row("memory-fault",
-         r"an illegal memory access was encountered|(?:cuda|hip)ErrorIllegalAddress"
-         r"|misaligned address|cudaErrorMisalignedAddress",
-         "CUDA Runtime API (cudaError, 700, 716); hip/hip_runtime_api.h (700)"),
-    _row("gpu-hung", r"HW Exception by GPU node.*reason\s*:\s*GPU Hang",
-         "ROCR-Runtime, its handler of hardware exceptions; ROCm/rocm-libraries#8847"),
-    _row("gpu-hung",
-         r"the launch timed out and was terminated|(?:cuda|hip)ErrorLaunchTime[Oo]ut",
-         "CUDA Runtime API (cudaError, 702); hip/hip_runtime_api.h (702)"),
-    _row("out-of-memory",
-         r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory"
-         r"|(?:cuda|hip)ErrorMemoryAllocation|Triton Error \[(?:CUDA|HIP)\]: .*out of memory"
-         r"|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED",
-         "PyTorch, c10/cuda; hip/hip_runtime_api.h (2); CUDA Runtime API (cudaError, 2)"),
-    _row("out-of-memory", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", "hsa/hsa.h (0x1008)"),
-    _row("out-of-memory",
-         r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b"
-         r"|[Cc]annot allocate memory|std::bad_alloc|out of shared memory",
-         "PyTorch, c10/core/impl and torch/utils/data; Python; C and C++ libraries"),
-    _row("hip-error", r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices",
-         "hip/hip_runtime_api.h (209); clr, hip_code_object.cpp"),
-    _row("hip-error", r"no kernel image is available for execution",
-         "CUDA Runtime API (cudaError, 209)"),
-    _row("hip-error", r"HSA_STATUS_ERROR\b|HSA_STATUS_ERROR_[A-Z_]+",
-         "hsa/hsa.h, hsa/hsa_ext_amd.h"),
-    _row("hip-error", r"uncorrectable ECC error|(?:cuda|hip)ErrorECC\w+",
-         "CUDA Runtime API (cudaError, 214); hip/hip_runtime_api.h (214)"),
-    _row("hip-error",
-         r"unspecified launch failure|(?:CUDA|HIP)(?: driver)? error: "
-         r"|Triton Error \[(?:CUDA|HIP)\]|\b(?:cuda|hip)Error[A-Z]\w+",
-         "CUDA Runtime API (cudaError); hip/hip_runtime_api.h (hipError_t); Triton, driver.c"),
-)  # fmt: skip
+#: Words by which a fault makes itself known. The most telling first: what lies further down
+#: often follows from what lies above.
+SIGNATURES: Final[dict[FaultKind, tuple[str, ...]]] = {
+    "driver-mismatch": (
+        # hip/hip_runtime_api.h (35), CUDA Runtime API (cudaError, 35).
+        r"(?:CUDA|HIP) driver version is insufficient|(?:cuda|hip)ErrorInsufficientDriver",
+        # NVML API (NVML_ERROR_LIB_RM_VERSION_MISMATCH), as nvidia-smi prints it.
+        r"Driver/library version mismatch",
+        # PyTorch, c10/cuda; CUDA Runtime API (cudaError, 804).
+        r"NVIDIA driver on your system is too old",
+        r"forward compatibility was attempted on non supported HW",
+    ),
+    "gpu-not-visible": (
+        # CUDA Runtime API (cudaError, 100); HIP documentation, error codes (100).
+        r"no (?:CUDA|ROCm)-capable device|(?:cuda|hip)ErrorNoDevice\b",
+        # PyTorch, c10/cuda.
+        r"[Nn]o (?:CUDA|HIP) GPUs are available",
+        # rocminfo.
+        r"Unable to open /dev/kfd read-write|ROCk module is NOT loaded",
+        # CUDA Runtime API (cudaError, 46); NVML API (NVML_ERROR_GPU_IS_LOST); NVIDIA Xid 79.
+        r"device\(s\) is/are busy or unavailable|GPU is lost|has fallen off the bus",
+    ),
+    "memory-fault": (
+        # ROCR-Runtime, its handler of faults in virtual memory; quoted in many reports.
+        r"Memory access fault by GPU node",
+        # hsa/hsa_ext_amd.h (41, 43).
+        r"HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_VIOLATION)",
+        # CUDA Runtime API (cudaError, 700, 716); hip/hip_runtime_api.h (700).
+        r"an illegal memory access was encountered|(?:cuda|hip)ErrorIllegalAddress",
+        r"misaligned address|cudaErrorMisalignedAddress",
+    ),
+    "gpu-hung": (
+        # ROCR-Runtime, its handler of hardware exceptions; ROCm/rocm-libraries#8847.
+        r"HW Exception by GPU node.*reason\s*:\s*GPU Hang",
+        # CUDA Runtime API (cudaError, 702); hip/hip_runtime_api.h (702).
+        r"the launch timed out and was terminated|(?:cuda|hip)ErrorLaunchTime[Oo]ut",
+    ),
+    "out-of-memory": (
+        # PyTorch, c10/cuda; hip/hip_runtime_api.h (2); CUDA Runtime API (cudaError, 2).
+        r"(?:CUDA|HIP)(?: error:)? out of memory|hipErrorOutOfMemory",
+        r"(?:cuda|hip)ErrorMemoryAllocation|Triton Error \[(?:CUDA|HIP)\]: .*out of memory",
+        r"(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED",
+        # hsa/hsa.h (0x1008).
+        r"HSA_STATUS_ERROR_OUT_OF_RESOURCES",
+        # PyTorch, c10/core/impl and torch/utils/data; Python; C and C++ libraries.
+        r"DefaultCPUAllocator: (?:not enough|can't allocate) memory|^MemoryError\b",
+        r"[Cc]annot allocate memory|std::bad_alloc|out of shared memory",
+    ),
+    "hip-error": (
+        # hip/hip_runtime_api.h (209); clr, hip_code_object.cpp.
+        r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices",
+        # CUDA Runtime API (cudaError, 209).
+        r"no kernel image is available for execution",
+        # hsa/hsa.h, hsa/hsa_ext_amd.h.
+        r"HSA_STATUS_ERROR\b|HSA_STATUS_ERROR_[A-Z_]+",
+        # CUDA Runtime API (cudaError, 214); hip/hip_runtime_api.h (214).
+        r"uncorrectable ECC error|(?:cuda|hip)ErrorECC\w+",
+        # CUDA Runtime API (cudaError); hip/hip_runtime_api.h (hipError_t); Triton, driver.c.
+        r"unspecified launch failure|(?:CUDA|HIP)(?: driver)? error: ",
+        r"Triton Error \[(?:CUDA|HIP)\]|\b(?:cuda|hip)Error[A-Z]\w+",
+    ),
+}
 
 
 class RunnerFaultError(Exception):
@@ -119,23 +104,25 @@ class RunnerFaultError(Exception):
 
     def __init__(self, fault: RunnerFault, preflight: dict[str, JsonValue]) -> None:
         super().__init__(f"runner fault ({fault.kind}): {fault.said}")
-        self.fault = fault
-        self.preflight = preflight
-
-    @property
-    def details(self) -> dict[str, JsonValue]:
-        """What the record keeps."""
-        return {"runner_fault": self.fault.model_dump(), "preflight": self.preflight}
+        #: What the record keeps.
+        self.details: dict[str, JsonValue] = {
+            "runner_fault": fault.model_dump(), "preflight": preflight
+        }  # fmt: skip
 
 
 def sign_in(texts: Iterable[str]) -> RunnerFault | None:
-    """Return what the words of some texts point to, by the most telling of them; or None."""
+    """Return what the words of some texts point to, by the most telling of them."""
     rows = [row.strip() for text in texts for row in text.splitlines()]
-    for signature in SIGNATURES:
-        for row in rows:
-            if signature.pattern.search(row):
-                return fault(signature.kind, row)
-    return None
+    return next(
+        (
+            fault(kind, row)
+            for kind, patterns in SIGNATURES.items()
+            for pattern in patterns
+            for row in rows
+            if re.search(pattern, row)
+        ),
+        None,
+    )
 
 
 def fault(kind: FaultKind, said: str) -> RunnerFault:
@@ -144,47 +131,16 @@ def fault(kind: FaultKind, said: str) -> RunnerFault:
     return RunnerFault(kind=kind, said=line if len(line) <= _QUOTED else f"{line[:_QUOTED]}…")
 
 
-def suspicion(run: CheckRun, output: str) -> RunnerFault | None:
-    """Say what in a run could be the runner's doing; None where nothing could."""
-    kind: FaultKind | None = _KINDS.get(run.trouble) if run.trouble else None
-    if kind is not None:
-        return fault(kind, run.told)
-    if run.trouble is None and not run.failed:
-        return None
-    found = sign_in((*(one.message for one in run.failed), output))
-    if found is None and run.trouble in {Trouble.CRASHED, Trouble.ENDED_EARLY}:
-        return fault("preflight-failed", run.told)
-    return found
-
-
-def lacked(run: CheckRun) -> bool:
-    """Say whether a run ended because this machine had no room, on its disk or in memory."""
-    return run.suspicion is not None and run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}
-
-
 def suspicion_of_bench(
     outcome: Outcome, reason: str, *, lasting: bool, outputs: Iterable[str]
 ) -> RunnerFault | None:
-    """Say what in a bench on a GPU could be the runner's doing; None where nothing could."""
+    """Return what in a bench on a GPU could be the runner's doing."""
     if outcome is Outcome.UNAVAILABLE:
         return sign_in([reason])
     if outcome is not Outcome.FAILED or lasting:
         return None
     kind: FaultKind = "gpu-hung" if "hung" in reason else "preflight-failed"
     return sign_in([reason, *outputs]) or fault(kind, reason)
-
-
-def told_by(*runs: CheckRun) -> RunnerFault | None:
-    """Return why runs that were judged unavailable were that, where it was the runner."""
-    for run in runs:
-        if lacked(run):
-            return run.suspicion
-        for failure in run.failed:
-            if failure.fault == "memory":
-                return fault("out-of-memory", failure.message)
-            if failure.fault:
-                return sign_in([failure.message]) or fault("gpu-not-visible", failure.message)
-    return None
 
 
 def details_of_absence(stage: str, target: str) -> dict[str, JsonValue]:
@@ -194,7 +150,7 @@ def details_of_absence(stage: str, target: str) -> dict[str, JsonValue]:
 
 
 def fault_of(result: StageResult) -> RunnerFault | None:
-    """Return the runner's fault that an outcome is put down to, or None."""
+    """Return the runner's fault that an outcome is put down to."""
     with contextlib.suppress(ValidationError):
         return RunnerFault.model_validate(result.details.get("runner_fault"))
     return None
@@ -202,7 +158,7 @@ def fault_of(result: StageResult) -> RunnerFault | None:
 
 def at_fault(results: Iterable[StageResult]) -> bool:
     """Say whether any of some outcomes is put down to the runner."""
-    return any(fault_of(one) is not None for one in results)
+    return any(map(fault_of, results))
 
 
 #: Seconds for all of it. torch's first import from a cold disk is most of what it may take.
@@ -216,7 +172,7 @@ _TAKEN: Final = 0.5
 class Preflight:
     """What the known-good kernel came to."""
 
-    fault: RunnerFault | None  # what is wrong with the runner; None: nothing
+    fault: RunnerFault | None  # what is wrong with the runner
     details: dict[str, JsonValue] = field(default_factory=dict)  # what the record keeps
     #: The variables under which its GPU is the one that is visible; empty: it is the only one, or
     #: nobody knows.
@@ -225,8 +181,8 @@ class Preflight:
     @property
     def free(self) -> int:
         """Bytes of memory that were free on the device at the end; 0: not told."""
-        told = self.details.get("memory_free")
-        return told if isinstance(told, int) else 0
+        free = self.details.get("memory_free")
+        return free if isinstance(free, int) else 0
 
 
 def fly(
@@ -239,28 +195,36 @@ def fly(
     shown: Mapping[str, str] | None = None,
 ) -> Preflight:
     """Run the known-good kernel on a target."""
-    details: dict[str, JsonValue] = {"target": target, "driver": _driver(target, machine)}
+    drivers = (
+        gpu.driver
+        for gpu in machine.gpus
+        if target == ("cuda" if gpu.vendor == "nvidia" else gpu.target)
+    )
+    details: dict[str, JsonValue] = {"target": target, "driver": next(drivers, "")}
     if importlib.util.find_spec("torch") is None:
         return Preflight(None, {**details, "not_run": "torch is not installed"})
     here = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": process.own_path()}
     env = process.clean_environment({**here, **(shown or {})})
     done = process.supervise(
         [sys.executable, "-B", "-m", "contribbot.verify.gpu_selftest", device, target],
-        cwd=folder,
-        env=env,
-        timeout=timeout,
-    )
+        cwd=folder, env=env, timeout=timeout,
+    )  # fmt: skip
     output = done.output.decode("utf-8", "replace")
-    told = _told(output)
-    step = told.pop("step", "start")
-    index, devices = told.pop("index", None), told.get("devices")
-    wrong = _wrong(done, told, step=str(step), output=output, timeout=timeout)
-    details |= {"passed": wrong is None, "seconds": round(done.seconds, 1), **told}
+    # The last word on each thing counts.
+    report: dict[str, JsonValue] = {}
+    for row in output.splitlines():
+        with contextlib.suppress(ValueError, TypeError):  # a library's warning
+            report |= json.loads(row)
+    index, devices = report.pop("index", None), report.get("devices")
+    wrong = _wrong(done, report, output, timeout)
+    for name in ("step", "fault", "said"):
+        report.pop(name, None)
+    details |= {"passed": wrong is None, "seconds": round(done.seconds, 1), **report}
     if shown is not None:
         return Preflight(wrong, {**details, "visible": {**shown}} if shown else details, shown)
     if wrong is not None or not isinstance(index, int) or not isinstance(devices, int):
         return Preflight(wrong, details)
-    hip = str(told["runtime"]).startswith("HIP")
+    hip = str(report["runtime"]).startswith("HIP")
     alone = only(index, devices, hip=hip, environment=env)
     if devices > 1:
         # What is to run there will see this GPU alone: so that has to do.
@@ -268,46 +232,19 @@ def fly(
     return Preflight(None, details, alone)
 
 
-def _driver(target: str, machine: Machine) -> str:
-    found = (
-        gpu.driver
-        for gpu in machine.gpus
-        if target == ("cuda" if gpu.vendor == "nvidia" else gpu.target)
-    )
-    return next(found, "")
-
-
-def _told(output: str) -> dict[str, JsonValue]:
-    """Unite what the child's lines say; the last word on each thing counts."""
-    told: dict[str, JsonValue] = {}
-    for row in output.splitlines():
-        try:
-            line = json.loads(row)
-        except ValueError:
-            continue  # a library's warning
-        if isinstance(line, dict):
-            told |= line
-    return told
-
-
 def _wrong(
-    done: process.Supervised,
-    told: dict[str, JsonValue],
-    *,
-    step: str,
-    output: str,
-    timeout: float,
+    done: process.Supervised, report: Mapping[str, JsonValue], output: str, timeout: float
 ) -> RunnerFault | None:
-    """Say what is wrong with the runner, or None."""
-    kind, said = told.pop("fault", None), str(told.pop("said", ""))
-    if done.returncode == 0 and step == "end" and not done.timed_out:
-        return None
+    """Return what is wrong with the runner."""
+    kind, said, step = report.get("fault"), str(report.get("said", "")), report.get("step", "start")
     if done.timed_out:
         if step in {"start", "import"}:
             return fault("preflight-failed", f"torch was not imported after {timeout:g} s")
         held = ", and it has not ended: the kernel holds it" if done.stuck else ""
-        said = f"a known-good kernel hung: no end after {timeout:g} s ({step}){held}"
-        return fault("gpu-hung", said)
+        hung = f"a known-good kernel hung: no end after {timeout:g} s ({step}){held}"
+        return fault("gpu-hung", hung)
+    if done.returncode == 0 and step == "end":
+        return None
     sign = sign_in([output])
     if kind == "gpu-not-visible":
         # That the driver does not fit is more telling than that torch sees nothing.

@@ -10,9 +10,7 @@ from typing import Final
 
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
-from contribbot.verify.broken import Broken
-from contribbot.verify.run_result import CheckRun, Failure, Trouble
-from contribbot.verify.runner_fault import lacked
+from contribbot.verify.pytest_run import Broken, CheckRun, Failure, Trouble
 
 #: A patched tree that needs so many times longer than the base's run hangs, on any machine.
 _HANGS: Final = 10
@@ -126,7 +124,7 @@ def confirmed(check: Check, first: Judgement, run: CheckRun, again: CheckRun) ->
 def _troubled(side: str, run: CheckRun, other: CheckRun) -> Judgement:
     """Judge a run that shows nothing as a whole."""
     if run.trouble in {Trouble.DISK_FULL, Trouble.NO_MEMORY}:
-        cause = Cause.MACHINE if lacked(run) else Cause.WANTS_MORE
+        cause = Cause.MACHINE if run.lacked else Cause.WANTS_MORE
         return Judgement(cause, side, run.told)
     if side != "base" and other.trouble is None:
         hangs = run.trouble is Trouble.TIMED_OUT and other.seconds * _HANGS < run.limit

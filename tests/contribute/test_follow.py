@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from contribbot.cli.show_contribute import follow_lines
-from contribbot.contribute import follow
 from contribbot.contribute.model import FollowReport, ThreadCount
 from contribbot.contribute.reviews import short_id
 from contribbot.errors import ExitCode
@@ -110,17 +109,25 @@ def test_a_failed_job_that_is_started_again_is_seen(post: Post) -> None:
     assert [one.path for one in requests] == ["/repos/example/toy/pulls/1"]
 
 
+DAYS = timedelta(days=3)
+
+
+def date_back(post: Post, key: str, at: datetime) -> None:
+    """Let what is remembered of the patch be some days older."""
+    file = post.toy.queue / ".contribbot/follow/area.json"
+    kept = json.loads(file.read_text())
+    kept["followed"][key] = (at - DAYS).isoformat()
+    file.write_text(json.dumps(kept))
+
+
 def test_how_far_it_is_behind_is_told_with_the_time_of_the_comparison(post: Post) -> None:
     post.open()
     post.pass_ci()
     first = post.one()
     assert first.compared is not None
-    kept = follow.load(post.queue, "area")
-    assert kept is not None
-    earlier = first.model_copy(update={"compared": first.compared - timedelta(days=3)})
-    follow.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
+    date_back(post, "compared", first.compared)
     found = post.look()
-    said = f"; up to date with it on {earlier.compared:%Y-%m-%d %H:%M} UTC"
+    said = f"; up to date with it on {first.compared - DAYS:%Y-%m-%d %H:%M} UTC"
     assert any(one.endswith(said) for one in follow_lines(found.report))
 
 
@@ -512,11 +519,8 @@ def test_how_old_the_count_of_threads_is_is_said(post: Post) -> None:
     assert first.looked is not None
     # GitHub does not say by the pull request that a thread was resolved.
     pull.resolved.add(said.id)
-    kept = follow.load(post.queue, "area")
-    assert kept is not None
-    earlier = first.model_copy(update={"looked": first.looked - timedelta(days=3)})
-    follow.save(post.queue, "area", kept.model_copy(update={"followed": earlier}))
-    assert f"0 resolved on {earlier.looked:%Y-%m-%d %H:%M} UTC" in text_of(post)
+    date_back(post, "looked", first.looked)
+    assert f"0 resolved on {first.looked - DAYS:%Y-%m-%d %H:%M} UTC" in text_of(post)
 
 
 def test_a_person_who_opened_it_after_a_hand_off_is_found(post: Post) -> None:

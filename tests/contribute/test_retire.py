@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.cli.live import Lines, console
-from contribbot.contribute.retire import Retired, RetiringError, Status, of_newest, retire
+from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, of_newest, retire
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
@@ -30,7 +30,7 @@ __all__ = ["history", "releases"]
 
 def needed(
     text: Text = Text.CLEAN, why: str = "applies exactly", behaviour: Behaviour | None = None
-) -> Status:
+) -> ReleaseStatus:
     """Say of a patch what a release makes of it, without looking."""
 
     def ask(queue: Queue, name: str) -> PatchStatus:
@@ -44,7 +44,7 @@ def needed(
 
 
 def take_out(
-    post: Post, name: str = "area", *, why: str = "", status: Status | None = None
+    post: Post, name: str = "area", *, why: str = "", status: ReleaseStatus | None = None
 ) -> Retired:
     """Retire a patch."""
     return retire(post.queue, name, post.connect, status or needed(), why=why)
@@ -70,7 +70,7 @@ def assert_retired(post: Post, why: str, name: str = "area") -> None:
 def refused(post: Post) -> Callable[..., RetiringError]:
     """Return what sees that a retirement is refused, and that nothing was changed by it."""
 
-    def see(name: str = "area", *, status: Status | None = None) -> RetiringError:
+    def see(name: str = "area", *, status: ReleaseStatus | None = None) -> RetiringError:
         before = tree_of(post.toy.queue)
         with pytest.raises(RetiringError) as error:
             take_out(post, name, status=status)

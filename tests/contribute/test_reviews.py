@@ -6,8 +6,9 @@ import pytest
 from github.PullRequestComment import PullRequestComment
 
 from contribbot.cli.show_contribute import reviews_lines
+from contribbot.contribute.markdown import rows_of
 from contribbot.contribute.model import ReviewsReport
-from contribbot.contribute.reviews import reviews, rows_of, short_id, threads_of
+from contribbot.contribute.reviews import reviews, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.requester import Requester
 from contribbot.github.waits import Waits
@@ -172,13 +173,6 @@ def test_answers_stay_together_when_what_began_the_thread_is_gone() -> None:
     assert [(one.root, [said.id for said in one.comments]) for one in found] == [
         (10, [11, 12]), (20, [20]),
     ]  # fmt: skip
-
-
-def test_answers_to_answers_belong_to_the_thread_and_a_circle_ends() -> None:
-    chain = [written(1, None, 1), written(2, 1, 2), written(3, 2, 3)]
-    (found,) = threads_of(chain, None)
-    assert [one.id for one in found.comments] == [1, 2, 3]
-    assert threads_of([written(1, 2, 1), written(2, 1, 2)], None)
 
 
 def test_the_program_prints_one_document(post: Post) -> None:

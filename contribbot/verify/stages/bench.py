@@ -14,12 +14,14 @@ from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import (
     FLOOD,
-    Side,
     arguments,
     case_details,
     ceiling_details,
     conclude,
     measure,
+)
+from contribbot.bench.session import (
+    BenchSide as Side,
 )
 from contribbot.bench.verdict import Claim
 from contribbot.files import write_atomically
@@ -29,8 +31,7 @@ from contribbot.verify.check import missing_here, place_inputs
 from contribbot.verify.job import Finding, Job, Unit
 from contribbot.verify.overlay import OverlayError
 from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
-from contribbot.verify.pytest_run import child_environment, lay_out
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
 
 #: What a record keeps of an output; the whole is in the log file.

@@ -15,7 +15,7 @@ from contribbot.hardware.triton import TritonSource, compile_triton, triton_miss
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.verify.job import Finding, Job, Unit, hipified, is_source, obstacle, sources_of
-from contribbot.verify.run_result import Scrub
+from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import fault
 
 _TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"

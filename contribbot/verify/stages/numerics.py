@@ -18,7 +18,7 @@ from contribbot.numerics.records import CellRecord, Finite
 from contribbot.numerics.words import count, times
 from contribbot.verify.check import Way, check_unit
 from contribbot.verify.job import Job, Unit
-from contribbot.verify.run_result import CheckRun
+from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.verdict import Cause, Judgement, judge_check
 
 #: Cells of one side that a record holds; of more, the worst of each group, and totals.
