@@ -402,7 +402,7 @@ def test_a_token_that_one_upstream_refuses_may_do_for_another(toy: Toy, github: 
 def test_what_was_seen_is_shown_where_the_journal_cannot_be_written(post: Post) -> None:
     pull = post.open()
     post.look()
-    blocked = post.toy.queue / ".contribbot" / "history.lock"
+    blocked = post.toy.queue / ".contribbot" / "queue.lock"
     blocked.unlink(missing_ok=True)
     blocked.mkdir()
     # What is no news needs no journal.
