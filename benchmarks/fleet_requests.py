@@ -17,7 +17,7 @@ from typing import Final
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
 from contribbot.queue.load import Queue
-from contribbot.runners.artifacts import Origin, from_github
+from contribbot.runners.artifacts import from_github
 from contribbot.runners.dispatch import Selection, Sender
 from contribbot.runners.model import Plan
 from tests.github.handle import GitHub, serve
@@ -113,10 +113,9 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.supersede(selection, run)
     lines = [f"  requests to GitHub: to start the run {since(0)}"]
     begun, play.looks = len(log), 0
-    sender.watch(run.id, every=EVERY, told=lambda _: None)
+    sender.watch(run.id, every=EVERY, watcher=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    origin = Origin(sender.github, REPOSITORY, Path())
-    download = from_github(origin, run.id)
-    lines.append(f"  to fetch its {len(download.received)} artifacts: {since(begun)}")
+    download = from_github(sender.github, REPOSITORY, run.id, Path())
+    lines.append(f"  to fetch its {len(download.artifacts)} artifacts: {since(begun)}")
     return lines
