@@ -1,14 +1,15 @@
-"""`contribbot body`."""
+"""The commands of contributions, from the text of a pull request to its end."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shlex
 import shutil
 import sys
 import termios
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,17 +19,24 @@ from contribbot.cli.options import (
     JsonOption,
     PatchArgument,
     command,
+    live_lines,
     open_queue,
     print_json,
     print_notes,
     print_report,
 )
-from contribbot.errors import ExitCode, UsageError
+from contribbot.errors import ExitCode, GitHubError, UsageError
 
 if TYPE_CHECKING:
     from contribbot.contribute.model import Gate, Question
-    from contribbot.contribute.open_pr import Wanted
+    from contribbot.github.client import GitHub
     from contribbot.queue.load import Queue
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Write lines to standard output."""
+    for line in lines:
+        typer.echo(line)
 
 
 @command
@@ -55,26 +63,20 @@ def body(
     """Write the text of the pull request, in the upstream's sections, from fresh evidence."""
     from contribbot.cli.show_contribute import note_lines  # noqa: PLC0415  start-up time
     from contribbot.contribute.attest import searched  # noqa: PLC0415  start-up time
-    from contribbot.contribute.body import (  # noqa: PLC0415  start-up time
-        live_reader,
-        make_body,
-    )
+    from contribbot.contribute.body import live_reader, make_body  # noqa: PLC0415  start-up time
     from contribbot.files import write_atomically  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
-    queue = open_queue(context, patch)
+    queue, name = _patch_of(context, patch)
     read_live = None if offline else live_reader(queue.local / "github")
-    name = select(queue, [patch])[0]
-    made = make_body(
-        queue, name, version=template, read_live=read_live, searched=searched(queue, name)
-    )
+    look = searched(queue, name)
+    text = make_body(queue, name, version=template, read_live=read_live, searched=look)
     if output is not None:
-        write_atomically(output, made.text.encode())
+        write_atomically(output, text.text.encode())
     if as_json:
-        print_json(made)
+        print_json(text)
     elif output is None:
-        typer.echo(made.text, nl=False)
-    print_notes(note_lines(made))
+        typer.echo(text.text, nl=False)
+    print_notes(note_lines(text))
     return 0
 
 
@@ -98,15 +100,11 @@ def reproducer(
     """Write a script and a report that show the fault to an upstream, without contribbot."""
     from contribbot.cli.show_contribute import reproducer_lines  # noqa: PLC0415  start-up time
     from contribbot.contribute.reproducer import make_reproducer, write_reproducer  # noqa: PLC0415  start-up time
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
-    queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
+    queue, name = _patch_of(context, patch)
     made = make_reproducer(queue, name, check=check)
-    for line in reproducer_lines(
-        made, write_reproducer(made, output or Path(f"{name}-reproducer"))
-    ):
-        typer.echo(line)
+    written = write_reproducer(made, output or Path(f"{name}-reproducer"))
+    print_lines(reproducer_lines(made, written))
     return 0
 
 
@@ -126,58 +124,54 @@ def gate(
 ) -> int:
     """Hold a patch against the upstream's rules, and look for duplicates."""
     from contribbot.cli.show_contribute import gate_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.gate import read_option  # noqa: PLC0415  start-up time
+    from contribbot.contribute.gate import read_option, set_different  # noqa: PLC0415  start-up time
+
+    reasons = dict(map(read_option, different or ()))
+    queue, name = _patch_of(context, patch)
+    if reasons:
+        with _github(queue, offline=offline) as github:
+            unchecked = set_different(queue, name, reasons, github)
+        if unchecked:
+            not_checked = f"written, but not checked against the candidates: {unchecked}"
+            typer.echo(f"{name}: {not_checked}", err=True)
+        queue, name = _patch_of(context, patch)
+    rows = _judged(queue, name, offline=offline)
+    print_report(rows, gate_lines(rows), as_json=as_json)
+    return _exit_code(rows)
+
+
+def _patch_of(context: typer.Context, patch: str) -> tuple[Queue, str]:
+    """Return the queue and the name of a patch that a user means."""
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
-    reasons = dict(read_option(one) for one in different or ())
     queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
-    if reasons:
-        _answer(queue, name, reasons, offline=offline)
-        queue = open_queue(context, patch)
-    found = judged(queue, name, offline=offline)
-    print_report(found, gate_lines(found), as_json=as_json)
-    return exit_code(found)
+    return queue, select(queue, [patch])[0]
 
 
-def _answer(queue: Queue, name: str, reasons: dict[str, str], *, offline: bool) -> None:
-    """Write reasons down, once GitHub was asked whether anybody asks for them."""
-    from contribbot.contribute.gate import set_different  # noqa: PLC0415  start-up time
-    from contribbot.errors import GitHubError  # noqa: PLC0415  start-up time
-    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+@contextlib.contextmanager
+def _github(queue: Queue, *, offline: bool = False) -> Iterator[GitHub | GitHubError | None]:
+    """Give GitHub, or why it cannot be asked: most likely there is no token."""
+    with contextlib.ExitStack() as stack:
+        github: GitHub | GitHubError | None = None
+        if not offline:
+            from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
-    if offline:
-        unchecked = set_different(queue, name, reasons, None)
-    else:
-        try:
-            with connect(queue.local / "github") as client:
-                unchecked = set_different(queue, name, reasons, client)
-        except GitHubError as error:
-            unchecked = set_different(queue, name, reasons, None, broken=error)
-    if unchecked:
-        typer.echo(
-            f"{name}: written, but not checked against the candidates: {unchecked}", err=True
-        )
+            try:
+                github = stack.enter_context(connect(queue.local / "github"))
+            except GitHubError as error:
+                github = error
+        yield github
 
 
-def judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
-    """Judge a patch, asking GitHub unless that is not wanted."""
+def _judged(queue: Queue, name: str, *, offline: bool = False) -> Gate:
+    """Judge a patch: the local rules are worth showing without GitHub, too."""
     from contribbot.contribute.gate import judge  # noqa: PLC0415  start-up time
 
-    if offline:
-        return judge(queue, name, None)
-    from contribbot.errors import GitHubError  # noqa: PLC0415  start-up time
-    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
-
-    try:
-        with connect(queue.local / "github") as client:
-            return judge(queue, name, client, server=client.server.api)
-    except GitHubError as error:
-        # No token, most likely: the local rules are worth showing all the same.
-        return judge(queue, name, None, broken=error)
+    with _github(queue, offline=offline) as github:
+        return judge(queue, name, github)
 
 
-def exit_code(gate: Gate) -> int:
+def _exit_code(gate: Gate) -> int:
     """Return 1 where a rule is broken, 3 where GitHub had no answer, else 0."""
     from contribbot.contribute.model import RowState  # noqa: PLC0415  start-up time
 
@@ -199,13 +193,18 @@ def attest(
     ] = False,
 ) -> int:
     """Show a person the diff, the text and the gate, and write down that they stand for it."""
-    from contribbot.queue.load import select  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_contribute import attested_lines  # noqa: PLC0415  start-up time
+    from contribbot.contribute.attest import changes, read  # noqa: PLC0415  start-up time
 
     if not show:
         _refuse_programs()
-    queue = open_queue(context, patch)
-    name = select(queue, [patch])[0]
-    return _show(queue, name) if show else _attest(queue, name)
+    queue, name = _patch_of(context, patch)
+    if not show:
+        return _attest(queue, name)
+    attestation = read(queue, name)
+    changed = changes(queue, name, attestation)
+    print_lines(attested_lines(name, attestation, changed))
+    return ExitCode.NO if changed else ExitCode.OK
 
 
 def _refuse_programs() -> None:
@@ -217,44 +216,24 @@ def _refuse_programs() -> None:
         )
 
 
-def _show(queue: Queue, name: str) -> int:
-    from contribbot.cli.show_contribute import attested_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.attest import (  # noqa: PLC0415  start-up time
-        changes,
-        read,
-    )
-
-    found = read(queue, name)
-    changed = changes(queue, name, found)
-    for line in attested_lines(name, found, changed):
-        typer.echo(line)
-    return ExitCode.NO if changed else ExitCode.OK
-
-
 def _attest(queue: Queue, name: str) -> int:
-    from contribbot.cli.show_contribute import (  # noqa: PLC0415  start-up time
-        gate_lines,
-        question_line,
-        shown_lines,
-    )
-    from contribbot.contribute import attest as attest_module  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_contribute import gate_lines, question_line, shown_lines  # noqa: PLC0415  start-up time
+    from contribbot.contribute.attest import ask_all, conclude, person_of, prepare  # noqa: PLC0415  start-up time
 
-    person = attest_module.person_of(queue)
-    gate = judged(queue, name)
+    person = person_of(queue)
+    gate = _judged(queue, name)
     if gate.blocking:
-        for line in gate_lines(gate):
-            typer.echo(line)
+        print_lines(gate_lines(gate))
         typer.echo(f"{name}: the gate does not let it through; nothing to attest yet", err=True)
-        return exit_code(gate) or ExitCode.NO
-    shown = attest_module.prepare(queue, name, gate)
-    _page(shown_lines(shown))
-    total = len(shown.questions)
+        return _exit_code(gate) or ExitCode.NO
+    shown = prepare(queue, name, gate)
+    _page([*shown_lines(shown)])
+    numbers = {question: number for number, question in enumerate(shown.questions, start=1)}
 
     def ask(question: Question) -> str | None:
-        return _ask(question_line(shown.questions.index(question) + 1, total, question))
+        return _ask(question_line(numbers[question], len(numbers), question))
 
-    answers = attest_module.ask_all(shown.questions, ask)
-    path = attest_module.conclude(queue, shown, answers, person)
+    path = conclude(queue, shown, ask_all(shown.questions, ask), person)
     typer.echo(f"{name}: attested by {person.name} <{person.email}>: {path}")
     return ExitCode.OK
 
@@ -317,7 +296,10 @@ def open_pr(
     as_json: JsonOption = False,
 ) -> int:
     """Open the pull request of an attested patch, or bring it up to date."""
-    from contribbot.contribute.open_pr import Wanted  # noqa: PLC0415  start-up time
+    from contribbot.cli.show_contribute import OpeningView, opened_lines, request_lines, requests_of  # noqa: PLC0415  start-up time
+    from contribbot.contribute.open_pr import Opened, OpenOptions, open_all  # noqa: PLC0415  start-up time
+    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+    from contribbot.github.dry_run import planned  # noqa: PLC0415  start-up time
     from contribbot.queue.load import select  # noqa: PLC0415  start-up time
 
     if ready and handoff:
@@ -326,49 +308,24 @@ def open_pr(
             hint="give one of them; the page asks whether it is a draft",
         )
     queue = open_queue(context, *patches)
-    wanted = Wanted(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
-    _run(queue, select(queue, patches), wanted, as_json=as_json)
-    return 0
-
-
-def _run(queue: Queue, names: list[str], wanted: Wanted, *, as_json: bool) -> None:
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
-    from contribbot.cli.show_contribute import (  # noqa: PLC0415  start-up time
-        OpeningView,
-        opened_lines,
-        request_lines,
-        requests_of,
-    )
-    from contribbot.contribute.open_pr import (  # noqa: PLC0415  start-up time
-        Opened,
-        open_all,
-        tools_for,
-    )
-    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
-    from contribbot.github.dry_run import planned  # noqa: PLC0415  start-up time
-
+    names = select(queue, patches)
+    options = OpenOptions(ready=ready, handoff=handoff, up_to_date=up_to_date, dry_run=dry_run)
     done: list[Opened] = []
-
-    def told(opened: Opened) -> None:
-        done.append(opened)
-        if not as_json:
-            typer.echo("\n".join(opened_lines(opened, dry=wanted.dry_run)))
-
-    lines = Lines(console(stderr=True))
-    cache = None if wanted.dry_run else queue.local / "github"
-    with connect(cache, dry_run=wanted.dry_run) as github, lines.shown():
-        tools = tools_for(queue, github, web=github.server.web, progress=lines.download())
+    cache = None if dry_run else queue.local / "github"
+    with connect(cache, dry_run=dry_run) as github, live_lines(stderr=True) as lines:
         try:
-            open_all(queue, names, tools, wanted, told=told)
+            for opened in open_all(queue, names, github, options, progress=lines.download()):
+                done.append(opened)
+                if not as_json:
+                    typer.echo("\n".join(opened_lines(opened, dry=dry_run)))
         finally:
             # What was done before an error is said all the same.
             requests = requests_of(planned(github.requester))
             if as_json:
-                print_json(
-                    OpeningView(dry_run=wanted.dry_run, patches=tuple(done), requests=requests)
-                )
-            elif wanted.dry_run:
+                print_json(OpeningView(dry_run=dry_run, patches=tuple(done), requests=requests))
+            elif dry_run:
                 typer.echo("\n".join(request_lines(requests)))
+    return 0
 
 
 @command
@@ -379,13 +336,13 @@ def follow(context: typer.Context, as_json: JsonOption = False) -> int:
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
 
     queue = open_queue(context)
-    found = look(queue, functools.partial(connect, queue.local / "github"))
-    print_report(found.report, follow_lines(found.report), as_json=as_json)
+    following = look(queue, functools.partial(connect, queue.local / "github"))
+    print_report(following.report, follow_lines(following.report), as_json=as_json)
     # Only what was shown is not new any more.
-    found.remember(queue)
-    if found.unwritten is not None:
-        raise found.unwritten
-    return found.exit_code
+    following.remember(queue)
+    if following.unwritten is not None:
+        raise following.unwritten
+    return following.exit_code
 
 
 @command
@@ -399,8 +356,7 @@ def reviews(
 ) -> int:
     """Show the open review threads of a pull request, with the code, and what else was said."""
     from contribbot.cli.show_contribute import reviews_lines  # noqa: PLC0415  start-up time
-    from contribbot.contribute.reviews import contribution_of  # noqa: PLC0415  start-up time
-    from contribbot.contribute.reviews import reviews as read  # noqa: PLC0415  start-up time
+    from contribbot.contribute.reviews import contribution_of, read_reviews  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time
     from contribbot.queue.history import past_name  # noqa: PLC0415  start-up time
 
@@ -408,9 +364,7 @@ def reviews(
     name = past_name(queue, patch)
     known = contribution_of(queue, name)
     with connect(queue.local / "github") as github:
-        report = read(
-            github, name, known.reference.partition("#")[0], known.number, everything=everything
-        )
+        report = read_reviews(github, name, known, everything=everything)
     print_report(report, reviews_lines(report), as_json=as_json)
     return 0
 
@@ -452,7 +406,6 @@ def retire(
     ] = "",
 ) -> int:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
-    from contribbot.cli.live import Lines, console  # noqa: PLC0415  start-up time
     from contribbot.cli.output import clean  # noqa: PLC0415  start-up time
     from contribbot.contribute.retire import of_newest  # noqa: PLC0415  start-up time
     from contribbot.contribute.retire import retire as take_out  # noqa: PLC0415  start-up time
@@ -461,16 +414,10 @@ def retire(
     from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
 
     queue = open_queue(context, patch)
-    lines = Lines(console(stderr=True))
-    with lines.shown():
-        done = take_out(
-            queue,
-            past_name(queue, patch),
-            functools.partial(connect, queue.local / "github"),
-            of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines),
-            why=why,
-        )
-    typer.echo(clean(f"{done.patch}: retired: {done.why}"))
-    for note in done.notes:
-        typer.echo(clean(f"  {note}"))
+    to_github = functools.partial(connect, queue.local / "github")
+    with live_lines(stderr=True) as lines:
+        status = of_newest(Options(jobs=len(os.sched_getaffinity(0))), lines)
+        done = take_out(queue, past_name(queue, patch), to_github, status, why=why)
+    print_lines([clean(f"{done.patch}: retired: {done.why}")])
+    print_lines(clean(f"  {note}") for note in done.notes)
     return 0

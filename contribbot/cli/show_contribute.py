@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from contribbot.cli.output import clean
 from contribbot.contribute.attest import Shown
+from contribbot.contribute.markdown import shortened
 from contribbot.contribute.model import (
     Attestation,
     Body,
@@ -28,6 +29,9 @@ from contribbot.contribute.open_pr import Opened
 from contribbot.contribute.reproducer import Reproducer
 from contribbot.model.base import Model
 
+if TYPE_CHECKING:
+    from contribbot.github.dry_run import Planned
+
 #: Candidates that are shown; `--json` has all.
 _SHOWN: Final = 15
 _TITLE: Final = 80
@@ -40,10 +44,10 @@ def gate_lines(gate: Gate, *, everything: bool = False) -> list[str]:
     lines = [line for row in gate.rows for line in _row(row, wide)]
     if gate.candidates:
         lines += ["", f"{gate.patch}: pull requests with something in common:"]
-        lines += [line for one in gate.candidates[:most] for line in _candidate(one)]
+        lines += [line for candidate in gate.candidates[:most] for line in _candidate(candidate)]
         if len(gate.candidates) > most:
             lines.append(f"  and {len(gate.candidates) - most} more; --json has them")
-    lines += [f"{gate.patch}: {clean(one)}" for one in gate.limits]
+    lines += [f"{gate.patch}: {clean(limit)}" for limit in gate.limits]
     return [*lines, "", summary(gate)]
 
 
@@ -61,20 +65,20 @@ def _row(row: Row, wide: int) -> Iterator[str]:
         yield f"{'':<{wide}}  {'':<13}  -> {clean(row.next)}"
 
 
-def _candidate(one: Candidate) -> Iterator[str]:
-    title = clean(one.title)
-    title = title if len(title) <= _TITLE else title[: _TITLE - 1] + "…"
-    yield f"  {one.reference} ({one.state}, {clean(one.author)}): {title}"
-    yield f"      {clean('; '.join(one.in_common))}"
-    yield f"      {clean(f'different: {one.answer}' if one.answer else 'no answer yet')}"
+def _candidate(candidate: Candidate) -> Iterator[str]:
+    who, title = clean(candidate.author), shortened(clean(candidate.title), _TITLE)
+    yield f"  {candidate.reference} ({candidate.state}, {who}): {title}"
+    yield f"      {clean('; '.join(candidate.in_common))}"
+    answer = f"different: {candidate.answer}" if candidate.answer else "no answer yet"
+    yield f"      {clean(answer)}"
 
 
 def note_lines(body: Body) -> list[str]:
     """Return what is still to be written, what did not run, and how long the text is."""
     length = f"{body.characters:,} of {body.budget:,} characters"
     lines = [f"{body.patch}: {length}; template {body.upstream} {body.template}"]
-    lines += [f"{body.patch}: still to write: {clean(one)}" for one in body.wants]
-    lines += [f"{body.patch}: {clean(one)}" for one in body.live]
+    lines += [f"{body.patch}: still to write: {clean(want)}" for want in body.wants]
+    lines += [f"{body.patch}: {clean(change)}" for change in body.live]
     if body.not_run:
         lines.append(f"{body.patch}: not run: {', '.join(body.not_run)}")
     return lines
@@ -88,14 +92,17 @@ def reproducer_lines(made: Reproducer, written: Sequence[Path]) -> list[str]:
     ]
 
 
-_SHORT = 12
+_SHORT: Final = 12
+_MERGES: Final = {
+    "yes": "merges with",
+    "no": "conflicts with",
+    "not known": "GitHub has not said whether it merges with",
+}
 
 
 def follow_lines(report: FollowReport) -> list[str]:
     """Return where contributions stand, some lines each."""
-    lines: list[str] = []
-    for one in report.contributions:
-        lines += _lines(one)
+    lines = [line for followed in report.contributions for line in _followed(followed)]
     if report.without:
         lines.append(f"nothing on GitHub yet: {', '.join(report.without)}")
     if not lines:
@@ -103,72 +110,56 @@ def follow_lines(report: FollowReport) -> list[str]:
     return [clean(line).rstrip() for line in lines]
 
 
-def _lines(one: Followed) -> list[str]:
-    gone = "" if one.queued else " (no longer in the queue)"
-    change = f" (was {one.change})" if one.change else ""
-    title = f"  {one.title}" if one.title else ""
-    where = one.reference or one.repository
-    lines = [f"{one.patch}{gone}: {where} {one.state}{change}{title}"]
-    if one.error:
-        lines.append(f"  could not be looked at: {one.error}")
-        if one.looked is not None:
-            lines.append(f"  what follows is of {one.looked:%Y-%m-%d %H:%M} UTC")
-    if one.url:
-        lines.append(f"  {one.url}")
-    if one.why:
-        lines.append(f"  {one.why}")
-    if one.state in {"draft", "open"}:
-        lines += [f"  {row}" for row in _open_rows(one)]
-    lines += [f"  {'changed' if said.changed else 'new'}: {remark_line(said)}" for said in one.new]
-    if one.more:
-        lines.append(f"  and {one.more} earlier new ones: contribbot reviews {one.patch} --all")
-    lines += [f"  next, {step.who}: {step.what}" for step in one.next]
-    return lines
+def _followed(now: Followed) -> Iterator[str]:
+    gone = "" if now.queued else " (no longer in the queue)"
+    change = f" (was {now.change})" if now.change else ""
+    title = f"  {now.title}" if now.title else ""
+    yield f"{now.patch}{gone}: {now.reference or now.repository} {now.state}{change}{title}"
+    if now.error:
+        yield f"  could not be looked at: {now.error}"
+        if now.looked is not None:
+            yield f"  what follows is of {now.looked:%Y-%m-%d %H:%M} UTC"
+    yield from (f"  {row}" for row in (now.url, now.why) if row)
+    if now.state in {"draft", "open"}:
+        yield f"  {_MERGES[now.mergeable]} {now.base}{_behind(now)}"
+        yield f"  CI: {'; '.join(map(_ci, now.jobs)) if now.jobs else 'no jobs have started'}"
+        if now.start:
+            yield f"  CI is started so: {now.start}"
+        by = f" by {', '.join(now.by)}" if now.by else ""
+        verdict = "not reviewed yet" if now.decision == "none" else f"{now.decision}{by}"
+        # Nothing of a pull request says that a thread of it was resolved.
+        when = f" on {now.looked:%Y-%m-%d %H:%M} UTC" if now.looked is not None else ""
+        yield f"  {verdict}; threads: {_threads(now.threads)}{when}"
+    for remark in now.new:
+        yield f"  {'changed' if remark.changed else 'new'}: {remark_line(remark)}"
+    if now.more:
+        yield f"  and {now.more} earlier new ones: contribbot reviews {now.patch} --all"
+    yield from (f"  next, {step.who}: {step.what}" for step in now.next)
 
 
-def _open_rows(one: Followed) -> list[str]:
-    merges = {
-        "yes": f"merges with {one.base}",
-        "no": f"conflicts with {one.base}",
-        "not known": f"GitHub has not said whether it merges with {one.base}",
-    }[one.mergeable]
-    rows = [merges + _behind(one)]
-    every = [*one.ci, *([one.other] if one.other else [])]
-    rows.append(f"CI: {'; '.join(map(_ci, every)) if every else 'no jobs have started'}")
-    if one.start:
-        rows.append(f"CI is started so: {one.start}")
-    by = f" by {', '.join(one.by)}" if one.by else ""
-    verdict = "not reviewed yet" if one.decision == "none" else f"{one.decision}{by}"
-    # Nothing of a pull request says that a thread of it was resolved.
-    when = f" on {one.looked:%Y-%m-%d %H:%M} UTC" if one.looked is not None else ""
-    rows.append(f"{verdict}; threads: {_threads(one.threads)}{when}")
-    return rows
-
-
-def _behind(one: Followed) -> str:
-    if one.behind is None:
+def _behind(now: Followed) -> str:
+    if now.behind is None:
         return ""
-    count = f"{one.behind} commit{'' if one.behind == 1 else 's'} behind it"
+    count = f"{now.behind} commit{'' if now.behind == 1 else 's'} behind it"
     # It is not asked for each time, and the base moves on.
-    when = f" on {one.compared:%Y-%m-%d %H:%M} UTC" if one.compared is not None else ""
-    return f"; {count if one.behind else 'up to date with it'}{when}"
+    when = f" on {now.compared:%Y-%m-%d %H:%M} UTC" if now.compared is not None else ""
+    return f"; {count if now.behind else 'up to date with it'}{when}"
 
 
-def _ci(one: TargetCi) -> str:
-    count = f" ({one.jobs} job{'' if one.jobs == 1 else 's'})" if one.jobs else ""
-    more = f", {one.running} running" if one.running and one.state != "running" else ""
-    if not one.failed:
-        return f"{one.target} {one.state}{count}{more}"
-    rest = one.failures - len(one.failed)
-    named = ", ".join(one.failed) + (f" and {rest} more" if rest else "")
-    return f"{one.target} {one.state}: {named}{more}"
+def _ci(ci: TargetCi) -> str:
+    count = f" ({ci.jobs} job{'' if ci.jobs == 1 else 's'})" if ci.jobs else ""
+    more = f", {ci.running} running" if ci.running and ci.state != "running" else ""
+    if not ci.failed:
+        return f"{ci.target} {ci.state}{count}{more}"
+    rest = ci.failures - len(ci.failed)
+    named = ", ".join(ci.failed) + (f" and {rest} more" if rest else "")
+    return f"{ci.target} {ci.state}: {named}{more}"
 
 
-def _threads(one: ThreadCount) -> str:
-    told = f"{one.open} open, {one.answered} answered"
-    if not one.known:
-        return f"{told} (GitHub does not say which are resolved)"
-    return f"{told}, {one.resolved} resolved"
+def _threads(count: ThreadCount) -> str:
+    resolved = f", {count.resolved} resolved"
+    unknown = " (GitHub does not say which are resolved)"
+    return f"{count.open} open, {count.answered} answered{resolved if count.known else unknown}"
 
 
 def remark_line(said: Remark) -> str:
@@ -179,28 +170,6 @@ def remark_line(said: Remark) -> str:
     verdict = f" ({said.verdict})" if said.verdict else ""
     text = " ".join(said.text.split())
     return f"{at}{said.author}{place}{thread}{verdict}{': ' if text else ''}{text}"
-
-
-_OPENING_SHORT: Final = 12
-
-
-class Planned(Protocol):
-    """A request that would be made, as a rehearsal writes it down."""
-
-    @property
-    def method(self) -> str:
-        """The HTTP method."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """The path behind the API's URL."""
-        ...
-
-    @property
-    def summary(self) -> str:
-        """What it does, in a line."""
-        ...
 
 
 class RequestView(Model):
@@ -222,12 +191,14 @@ class OpeningView(Model):
 def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
     """Return what was done for a patch, as lines."""
     would = "would be " if dry else ""
-    where = f"{opened.fork}:{opened.branch}"
-    base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_OPENING_SHORT]}"
-    at = opened.head[:_OPENING_SHORT]
-    lines = [f"{opened.patch}: branch {where} {would}{opened.branch_was}, on {base}, at {at}"]
-    lines += [f"  {one.id[:_OPENING_SHORT]} {one.subject}" for one in opened.commits]
-    lines.append(f"  {_pull(opened, would)}")
+    base = f"{opened.upstream}@{opened.base_branch} {opened.base[:_SHORT]}"
+    at = f"on {base}, at {opened.head[:_SHORT]}"
+    branch = f"{opened.fork}:{opened.branch} {would}{opened.branch_was}"
+    lines = [
+        f"{opened.patch}: branch {branch}, {at}",
+        *(f"  {commit.id[:_SHORT]} {commit.subject}" for commit in opened.commits),
+        f"  {_pull(opened, would)}",
+    ]
     if opened.body_file:
         there = "it would be in" if dry else "paste it from"
         lines.append(f"  the body is too long for that address: {there} {opened.body_file}")
@@ -240,28 +211,34 @@ def opened_lines(opened: Opened, *, dry: bool = False) -> list[str]:
 
 
 def _pull(opened: Opened, would: str) -> str:
-    if opened.pull_request_was == "handed off":
-        if would:
-            return f"no pull request would be opened: you would open it on {opened.url}"
-        return f"no pull request yet: open it on {opened.url}"
     kind = "draft pull request" if opened.state == "draft" else "pull request"
-    if opened.pull_request_was == "edited":
-        return f"{kind} {opened.pull_request} keeps the text that a person gave it: {opened.url}"
-    if would and opened.pull_request_was == "opened":
-        return f"a {kind} would be opened at {opened.upstream}"
-    return f"{kind} {opened.pull_request} {would}{opened.pull_request_was}: {opened.url}"
+    match opened.pull_request_was:
+        case "handed off" if would:
+            return f"no pull request would be opened: you would open it on {opened.url}"
+        case "handed off":
+            return f"no pull request yet: open it on {opened.url}"
+        case "edited":
+            kept = "keeps the text that a person gave it"
+            return f"{kind} {opened.pull_request} {kept}: {opened.url}"
+        case "opened" if would:
+            return f"a {kind} would be opened at {opened.upstream}"
+        case done:
+            return f"{kind} {opened.pull_request} {would}{done}: {opened.url}"
 
 
 def requests_of(planned: Sequence[Planned]) -> tuple[RequestView, ...]:
     """View requests that would be made."""
-    return tuple(RequestView(method=one.method, path=one.path, what=one.summary) for one in planned)
+    return tuple(
+        RequestView(method=request.method, path=request.path, what=request.summary)
+        for request in planned
+    )
 
 
 def request_lines(requests: Sequence[RequestView]) -> list[str]:
     """Return what a rehearsal would have sent, as lines."""
     if not requests:
         return ["nothing was sent, and nothing would be"]
-    rows = [clean(f"  {one.method:5} {one.path}  {one.what}") for one in requests]
+    rows = [clean(f"  {request.method:5} {request.path}  {request.what}") for request in requests]
     return ["nothing was sent; these requests would be:", *rows]
 
 
@@ -270,45 +247,47 @@ def reviews_lines(report: ReviewsReport) -> list[str]:
     lines = [f"{report.patch}: {report.reference} {report.url}"]
     if not report.known:
         lines.append("GitHub does not say which threads are resolved: all are listed")
-    for one in report.threads:
-        lines += ["", *_thread(one, known=report.known)]
+    for thread in report.threads:
+        lines += ["", *_thread(thread, known=report.known)]
     if not report.threads:
         lines.append("no open threads")
     if report.hidden:
-        lines.append("")
-        lines.append(f"resolved, and shown with --all: {report.hidden}")
+        lines += ["", f"resolved, and shown with --all: {report.hidden}"]
     if report.comments:
         lines += ["", "besides:"]
         if report.earlier:
             lines.append(f"  ({report.earlier} earlier ones are shown with --all)")
-        for said in report.comments:
-            lines += [f"  {row}" for row in _said(said)]
+        lines += [row for remark in report.comments for row in _remark(remark)]
     return [clean(line).rstrip() for line in lines]
 
 
-def _thread(one: ThreadView, *, known: bool) -> list[str]:
-    line = one.line or one.was
-    place = f"{one.file}:{line}" if line else one.file
-    side = " (a line of the base)" if one.side == "base" else ""
+def _thread(thread: ThreadView, *, known: bool) -> Iterator[str]:
+    line = thread.line or thread.was
+    outdated = thread.outdated or (thread.line is None and thread.was is not None)
     marks = [
-        *(["resolved"] if one.resolved else []),
-        *(["outdated"] if one.outdated or (one.line is None and one.was is not None) else []),
-        *(["answered"] if one.answered else []),
-        *(["not known if resolved"] if known and one.resolved is None else []),
+        mark
+        for mark, holds in (
+            ("resolved", thread.resolved),
+            ("outdated", outdated),
+            ("answered", thread.answered),
+            ("not known if resolved", known and thread.resolved is None),
+        )
+        if holds
     ]
+    place = f"{thread.file}:{line}" if line else thread.file
+    side = " (a line of the base)" if thread.side == "base" else ""
     told = f"  ({', '.join(marks)})" if marks else ""
-    lines = [f"{one.id}  {place}{side}{told}"]
-    lines += [f"    | {row}" for row in one.code]
-    for said in one.comments:
-        lines += [f"  {row}" for row in _said(said)]
-    return lines
+    yield f"{thread.id}  {place}{side}{told}"
+    yield from (f"    | {row}" for row in thread.code)
+    for remark in thread.comments:
+        yield from _remark(remark)
 
 
-def _said(said: Remark) -> list[str]:
-    at = f", {said.at:%Y-%m-%d %H:%M}" if said.at is not None else ""
-    verdict = f", {said.verdict}" if said.verdict else ""
-    rows = said.text.split("\n") if said.text else []
-    return [f"{said.author}{at}{verdict}  {said.url}", *(f"    {row}" for row in rows)]
+def _remark(remark: Remark) -> Iterator[str]:
+    at = f", {remark.at:%Y-%m-%d %H:%M}" if remark.at is not None else ""
+    verdict = f", {remark.verdict}" if remark.verdict else ""
+    yield f"  {remark.author}{at}{verdict}  {remark.url}"
+    yield from (f"      {row}" for row in (remark.text.split("\n") if remark.text else []))
 
 
 def visible(text: str) -> str:
@@ -319,29 +298,17 @@ def visible(text: str) -> str:
     )
 
 
-def shown_lines(shown: Shown) -> list[str]:
-    """Return the diff, the body and the gate, every line of them."""
-    return [
-        *_diff(shown),
-        *_body(shown),
-        *_heading("the gate"),
-        *gate_lines(shown.gate, everything=True),
-        "",
-    ]
-
-
-def _diff(shown: Shown) -> Iterator[str]:
+def shown_lines(shown: Shown) -> Iterator[str]:
+    """Yield the diff, the body and the gate, every line of them."""
     for file in shown.patch.files:
         yield from _heading(file.name)
         text = file.content.decode("utf-8", "backslashreplace")
-        yield from (visible(row) for row in text.removesuffix("\n").split("\n"))
-
-
-def _body(shown: Shown) -> Iterator[str]:
+        yield from map(visible, text.removesuffix("\n").split("\n"))
     yield from _heading(f"the pull request to {shown.basis.repository}")
-    yield f"title: {visible(shown.basis.title)}"
-    yield ""
-    yield from (visible(row) for row in shown.body.text.removesuffix("\n").split("\n"))
+    yield from (f"title: {visible(shown.basis.title)}", "")
+    yield from map(visible, shown.body.text.removesuffix("\n").split("\n"))
+    yield from _heading("the gate")
+    yield from (*gate_lines(shown.gate, everything=True), "")
 
 
 def _heading(text: str) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
 from contribbot.contribute.figures import COLUMNS, Evidence, Figure, gather, grid_of, not_run
-from contribbot.contribute.markdown import cell, clean, code, plain, prose
+from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
 from contribbot.git.patch_format import parse, plain_path
@@ -96,49 +97,22 @@ def _render(
     queue: Queue, evidence: Evidence, rules: Rules, template: Template, searched: Searched | None
 ) -> str:
     """Return the text within the budget: in full, or with counts in place of long lists."""
-    patch, text = evidence.patch, ""
-    for short in (False, True):
-        text = _fill(queue, evidence, rules, template, searched, short=short)
-        if len(text) <= min(rules.body.budget, GITHUB_LIMIT):
-            return text
-    over = len(text) > GITHUB_LIMIT
-    limit = "GitHub takes" if over else f"the rules of {rules.upstream} allow"
-    raise QueueError(
-        f"{patch.folder / 'patch.toml'}: the text of the pull request has {len(text):,} "
-        f"characters, and {limit} {GITHUB_LIMIT if over else rules.body.budget:,}",
-        hint="shorten problem, root_cause or solution, or raise `budget` in "
-        f"upstreams/contributing/{rules.upstream}.toml of the queue",
-    )
-
-
-def _fill(
-    queue: Queue,
-    evidence: Evidence,
-    rules: Rules,
-    template: Template,
-    searched: Searched | None,
-    *,
-    short: bool,
-) -> str:
-    """Fill a template; a queue's own template is foreign text, so it runs in a sandbox."""
-    from jinja2 import TemplateError  # noqa: PLC0415  start-up time
-
-    patch = evidence.patch
+    patch, environment = evidence.patch, template_environment(queue)
     spec, contribution = patch.spec, patch.spec.contribution
-    grid = grid_of(evidence, rules)
-    environment = _environment(queue)
+    grid, tests = grid_of(evidence, rules), test_files(patch, rules)
+    where = patch.folder / "patch.toml"
 
     def figure(stage: str, name: str, target: str = "") -> Figure:
-        found = [one for one in evidence.of(stage, target=target) if one.name == name]
-        if not found:
-            raise QueueError(
-                f"{patch.folder / 'patch.toml'}: claims: no fresh record has {stage} {name} "
-                f"{target}".rstrip(),
-                hint=f"correct the claim, or run `contribbot verify {patch.name}`",
-            )
-        return found[0]
+        for known in evidence.of(stage, target=target):
+            if known.name == name:
+                return known
+        what = f"{stage} {name} {target}".rstrip()
+        raise QueueError(
+            f"{where}: claims: no fresh record has {what}",
+            hint=f"correct the claim, or run `contribbot verify {patch.name}`",
+        )
 
-    names = {
+    names: dict[str, object] = {
         "spec": spec,
         "contribution": contribution,
         "upstream": patch.upstream,
@@ -150,33 +124,50 @@ def _fill(
         "columns": COLUMNS,
         "not_run": not_run(grid),
         "on_amd": any(row.ran and row.targets[0].startswith("gfx") for row in grid),
-        "tests": [path for path in test_files(patch, rules) if path.endswith(".py")],
-        "tests_touched": bool(test_files(patch, rules)),
+        "tests": [path for path in tests if path.endswith(".py")],
+        "tests_touched": bool(tests),
         "ai_used": ai_used(contribution),
         "searched": searched if rules.body.duplicates else None,
-        "short": short,
+        "short": False,
     }
-    where = patch.folder / "patch.toml"
-    try:
-        stated = [environment.from_string(claim).render(names) for claim in contribution.claims]
-        summary = environment.from_string(contribution.summary).render(names)
-        where = template.path
-        text = environment.from_string(template.text).render(
-            names,
-            claims=[" ".join(prose(claim).split()) for claim in stated] or list(_claims(evidence)),
-            summary=summary or spec.problem.strip().partition("\n\n")[0],
-        )
-    except (TemplateError, TypeError, AttributeError) as error:
-        line = getattr(error, "lineno", "")
-        raise QueueError(
-            f"{where}: {f'line {line}: ' if line else ''}not a template that can be filled: "
-            f"{clean(str(error))}",
-            hint="docs/contribute.md names what a template can use",
-        ) from error
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+    def fill(text: str, place: Path) -> str:
+        """Fill a template; a queue's own template is foreign text, so it runs in a sandbox."""
+        from jinja2 import TemplateError  # noqa: PLC0415  start-up time
+
+        try:
+            return environment.from_string(text).render(names)
+        except (TemplateError, TypeError, AttributeError) as error:
+            line = getattr(error, "lineno", "")
+            raise QueueError(
+                f"{place}: {f'line {line}: ' if line else ''}not a template that can be filled: "
+                f"{clean(str(error))}",
+                hint="docs/contribute.md names what a template can use",
+            ) from error
+
+    text, limit = "", min(rules.body.budget, GITHUB_LIMIT)
+    for short in (False, True):
+        names["short"] = short
+        stated = [" ".join(prose(fill(claim, where)).split()) for claim in contribution.claims]
+        names["claims"] = stated or list(_claims(evidence))
+        summary = fill(contribution.summary, where)
+        names["summary"] = summary or spec.problem.strip().partition("\n\n")[0]
+        filled = fill(template.text, template.path)
+        text = re.sub(r"\n{3,}", "\n\n", filled).strip() + "\n"
+        if len(text) <= limit:
+            return text
+    over = len(text) > GITHUB_LIMIT
+    who = "GitHub takes" if over else f"the rules of {rules.upstream} allow"
+    raise QueueError(
+        f"{where}: the text of the pull request has {len(text):,} characters, and {who} "
+        f"{GITHUB_LIMIT if over else rules.body.budget:,}",
+        hint="shorten problem, root_cause or solution, or raise `budget` in "
+        f"upstreams/contributing/{rules.upstream}.toml of the queue",
+    )
 
 
-def _environment(queue: Queue) -> SandboxedEnvironment:
+def template_environment(queue: Queue) -> SandboxedEnvironment:
+    """Return what fills templates: the queue's own are foreign text, so they run in a sandbox."""
     from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up time
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
@@ -190,6 +181,8 @@ def _environment(queue: Queue) -> SandboxedEnvironment:
         "prose": prose,
         "plain": plain,
         "code": code,
+        "fence": fence,
+        "sh": shlex.quote,
         "cell": lambda text, limit=0: cell(text, limit=limit),
         "one_line": lambda text: " ".join(text.split()),
         "quoted": lambda text: "\n".join(f"> {row}".rstrip() for row in text.splitlines()),
@@ -321,34 +314,15 @@ def template_of(queue: Queue, rules: Rules, version: str = "") -> Template:
     )
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """How the headings and checklist items of a template differ from those of the live one."""
-
-    gone: tuple[str, ...]
-    new: tuple[str, ...]
-    #: Whether those that both have stand in another order.
-    moved: bool
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """What has changed, a line each; none when nothing has."""
-        return (
-            *(f"the live template has no `{one}` any more" for one in self.gone),
-            *(f"the live template has `{one}`, which is new" for one in self.new),
-            *(("the live template has its headings in another order",) if self.moved else ()),
-        )
-
-
-def compare_with_live(template: Template, live: str) -> Comparison:
-    """Compare a template with the upstream's file as it is now."""
+def compare_with_live(template: Template, live: str) -> tuple[str, ...]:
+    """Say how headings and checklist items of the upstream's file have changed, a line each."""
     ours, theirs = outline(template.text), outline(live)
-    here = [one for one in ours if one in theirs]
-    there = [one for one in theirs if one in ours]
-    return Comparison(
-        gone=tuple(one for one in ours if one not in theirs),
-        new=tuple(one for one in theirs if one not in ours),
-        moved=list(dict.fromkeys(here)) != list(dict.fromkeys(there)),
+    kept = [item for item in ours if item in theirs]
+    moved = list(dict.fromkeys(kept)) != list(dict.fromkeys(i for i in theirs if i in ours))
+    return (
+        *(f"the live template has no `{item}` any more" for item in ours if item not in theirs),
+        *(f"the live template has `{item}`, which is new" for item in theirs if item not in ours),
+        *(("the live template has its headings in another order",) if moved else ()),
     )
 
 
@@ -357,18 +331,19 @@ def outline(text: str) -> list[str]:
 
     What stands in a comment or a fenced block is none; a file's title is no section.
     """
-    found = []
+    items = []
     fenced = ""
     for row in _COMMENT.sub("", text).splitlines():
-        mark = _FENCE.match(row)
-        if mark:
+        if mark := _FENCE.match(row):
             fenced = "" if fenced == mark[1] else fenced or mark[1]
+        if fenced:
+            continue
         heading, item = _HEADING.match(row), _ITEM.match(row)
-        if heading and not fenced and heading[1] == "##":
-            found.append(f"## {heading[2].strip()}")
-        elif item and not fenced:
-            found.append(item[1])
-    return found
+        if heading and heading[1] == "##":
+            items.append(f"## {heading[2].strip()}")
+        elif item:
+            items.append(item[1])
+    return items
 
 
 def _live(
@@ -382,7 +357,7 @@ def _live(
         return (clean(f"{_NOT_COMPARED}: {error.message}"),)
     if live is None:
         return (f"{_NOT_COMPARED}: {repository} has no {rules.body.live}",)
-    return tuple(clean(line) for line in compare_with_live(template, live).lines)
+    return tuple(clean(line) for line in compare_with_live(template, live))
 
 
 def live_reader(cache: Path) -> ReadLive:

@@ -1,21 +1,21 @@
-"""The upstream's branch as far as a patch touches it, as a commit of the local store.
+"""The branch of a patch in a fork: its commits on the upstream's newest, made without a clone.
 
-The store has the pin's tree, which may hold a part of the repository only. Where the branch
-has something else at a path that is to be changed, that takes the pin's place.
+The local store has the pin's tree, which may hold a part of the repository only. Where the
+upstream's branch has something else at a path that is to be changed, that takes the pin's place.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, OpeningError, RefusedError, UsageError
 from contribbot.files import run_folder
-from contribbot.git.apply import Conflict, Series
+from contribbot.git.apply import Conflict
 from contribbot.git.merge import Fate, Moving, Picked, move
 from contribbot.git.patch_format import changes, raw_changes
 from contribbot.git.repository import (
@@ -30,10 +30,9 @@ from contribbot.git.repository import (
 )
 from contribbot.git.source import Progress
 from contribbot.github import git_data
-from contribbot.github import git_objects as remote
 from contribbot.github.fields import may_push
 from contribbot.github.git_data import head_of
-from contribbot.github.git_objects import SUBMODULE, Author, Entry, commit_id
+from contribbot.github.git_objects import FOLDER, SUBMODULE, Author, Entry, commit_id
 from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
@@ -44,25 +43,15 @@ if TYPE_CHECKING:
 
     from contribbot.github.client import GitHub
 
-
 _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """A path where the branch has a file for a folder, or a folder for a file."""
-
-    path: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Base:
-    """The branch in the store."""
-
-    #: A commit that has the branch's content at the paths, and the pin's elsewhere.
-    commit: str
-    blobs: frozenset[str]
+_REBASE: Final = "move it to a newer release: contribbot rebase; nothing was written"
+_AUTHOR: Final = re.compile(
+    rb"(?P<name>.*?) ?<(?P<email>[^>]*)> (?P<seconds>-?[0-9]+) (?P<sign>[+-])(?P<zone>[0-9]{4})",
+    re.DOTALL,
+)
+_ANOTHER: Final = "name another in [contribution] of patch.toml"
+#: How many characters of an id people read.
+_SHORT: Final = 12
 
 
 @dataclass(frozen=True)
@@ -72,235 +61,6 @@ class Tip:
     name: str
     sha: str
     tree: str
-
-
-@dataclass(frozen=True)
-class Target:
-    """The branch that a patch goes to, of the upstream's repository."""
-
-    github: GitHub
-    repository: str
-    tip: Tip
-
-
-def make_base(store: Store, pin: str, paths: Sequence[str], target: Target) -> Base | Blocked:
-    """Bring the branch's content at some paths into the store."""
-    wanted = sorted({*paths, *(folder for path in paths for folder in _parents(path))})
-    upstream = target.github.repository(target.repository)
-    there = git_data.read_tree(upstream, target.tip.tree, wanted)
-    with store.open() as repo:
-        tree = repo.commit(pin).tree
-        known = {
-            path: remote.Entry(path, f"{entry.mode:06o}", entry.hexsha)
-            for path in wanted
-            if (entry := find(tree, path)) is not None
-        }
-    blocked = _blocked(paths, there, known)
-    if blocked is not None:
-        return blocked
-    there = {path: there[path] for path in paths if path in there}
-    there = {path: entry for path, entry in there.items() if entry.mode != remote.FOLDER}
-    entries = {
-        path: (GONE, NOTHING)
-        for path in paths
-        if path not in there and path in known and known[path].mode != remote.FOLDER
-    }
-    different = {path: entry for path, entry in there.items() if known.get(path) != entry}
-    entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
-    with store.exclusive():
-        _bring(store, different.values(), target)
-        commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
-        ((made, _),) = write_commits(store, [commit], dates="raw")
-    return Base(made, frozenset(entry.sha for entry in there.values()))
-
-
-def _bring(store: Store, entries: Iterable[remote.Entry], target: Target) -> None:
-    """Write what the branch has into the store, where it lacks it."""
-    wanted = dict.fromkeys(entry.sha for entry in entries if entry.mode != remote.SUBMODULE)
-    missing = [blob for blob in wanted if not store.has(blob)]
-    for content in git_data.read_blobs(target.github, target.repository, missing).values():
-        store.git("hash-object", "-w", "--stdin", stdin=content)
-
-
-def _blocked(
-    paths: Sequence[str], there: Mapping[str, remote.Entry], pin: Mapping[str, remote.Entry]
-) -> Blocked | None:
-    """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
-    for path in paths:
-        entry = there.get(path)
-        # Where a patch replaces a whole folder, no other file may be in it.
-        if entry is not None and entry.mode == remote.FOLDER and pin.get(path) != entry:
-            return Blocked(path, "the branch has a folder there")
-        for folder in _parents(path):
-            if folder not in there or there[folder].mode == remote.FOLDER:
-                continue
-            if folder not in pin or pin[folder].mode == remote.FOLDER:
-                return Blocked(path, f"the branch has a file where the folder {folder} must be")
-    return None
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-
-
-_REBASE: Final = "move it to a newer release: contribbot rebase; nothing was written"
-_AUTHOR: Final = re.compile(
-    rb"(?P<name>.*?) ?<(?P<email>[^>]*)> (?P<seconds>-?[0-9]+) (?P<sign>[+-])(?P<zone>[0-9]{4})",
-    re.DOTALL,
-)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A commit that is to be made on GitHub."""
-
-    patch: str
-    file: str
-    author: Author
-    message: str
-    #: What it changes in the tree of the commit before it.
-    changes: tuple[Entry, ...]
-
-    @property
-    def subject(self) -> str:
-        """The first line of the message."""
-        return self.message.partition("\n")[0]
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A patch on the upstream's branch."""
-
-    #: The commits, in order; of a stack those below it first.
-    commits: tuple[Made, ...]
-    #: The bytes of every blob that the branch may not have, by id.
-    contents: Mapping[str, bytes] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def carry_onto(queue: Queue, name: str, target: Target, *, progress: Progress) -> Carried:
-    """Carry a patch, and what it depends on, onto a branch of its upstream.
-
-    GitHub is read, and nothing outside the cache is written.
-    """
-    landed = land(queue, own_pin(queue, name), progress=progress)
-    store = landed.store
-    names = with_dependencies(queue, [name])
-    where = f"{target.repository}@{target.tip.name}"
-    with run_folder() as scratch:
-        series = series_of(queue, names, landed, scratch=scratch)
-        _check(series, name)
-        chain = [one.commit for found in series.values() for one in found.applied]
-        paths = sorted({path for _, _, path in raw_changes(store, chain)})
-        base = make_base(store, landed.commit, paths, target)
-        if isinstance(base, Blocked):
-            file = series[name].applied[0].file
-            raise _moved(name, Conflict(file, base.path, where, 0, base.why))
-        moving = [Moving(one, tuple(queue.below(one)), series[one]) for one in names]
-        with store.exclusive():
-            moved = move(
-                store, moving, old=landed.commit, new=base.commit, pin=where, scratch=scratch,
-                files=False,
-            )  # fmt: skip
-        by_name = {one.name: one for one in moved}
-        conflict = next((one.conflicts[0] for one in moved if one.conflicts), None)
-        if conflict is not None:
-            raise _moved(name, conflict)
-        if by_name[name].fate is Fate.BLOCKED:
-            raise OpeningError(f"{name}: {by_name[name].why}", hint=_REBASE)
-        if by_name[name].fate is Fate.UPSTREAM:
-            raise OpeningError(
-                f"{name}: {where} has all of it: it is upstream already",
-                hint="see `contribbot status --against` a newer release",
-            )
-        notes = tuple(
-            f"{where} has all of {one.name} already" if one.fate is Fate.UPSTREAM else one.why
-            for one in moved
-            if one.fate is Fate.UPSTREAM or (one.commits and one.why)
-        )
-        return _read(store, base, by_name[name].row, frozenset(paths), notes, where=where)
-
-
-def _check(series: Mapping[str, Series], name: str) -> None:
-    """Refuse a patch that does not apply to its own pin, or has nothing to give."""
-    for one, found in series.items():
-        if found.conflicts:
-            raise UsageError(
-                f"{one} does not apply to its own pin: {found.conflicts[0].headline}",
-                hint=f"mend it first: contribbot verify {one}",
-            )
-    if not series[name].applied:
-        raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
-
-
-def _read(
-    store: Store,
-    base: Base,
-    row: Sequence[Picked],
-    paths: frozenset[str],
-    notes: tuple[str, ...],
-    *,
-    where: str,
-) -> Carried:
-    """Describe commits, with the bytes of the blobs that are new with them."""
-    made: list[Made] = []
-    contents: dict[str, bytes] = {}
-    below = base.commit
-    with store.open() as repo:
-        for one in row:
-            found = changes(store, below, one.commit)
-            stray = next((change.path for change in found if change.path not in paths), "")
-            if stray:
-                why = f"a rename there would take it to {stray}"
-                raise _moved(row[-1].patch, Conflict(one.file, stray, where, 0, why))
-            contents |= {
-                change.blob: content_of(repo, change.blob)
-                for change in found
-                if change.mode not in {GONE, SUBMODULE} and change.blob not in base.blobs
-            }
-            origin = read_commit(content_of(repo, one.commit))
-            # What goes comes first: a file may take the place of a folder.
-            ordered = sorted(found, key=lambda change: change.mode != GONE)
-            entries = tuple(
-                Entry(change.path)
-                if change.mode == GONE
-                else Entry(change.path, change.mode, change.blob)
-                for change in ordered
-            )
-            message = origin.message.decode("utf-8")
-            made.append(Made(one.patch, one.file, _person(origin.author), message, entries))
-            below = one.commit
-    return Carried(tuple(made), contents, notes)
-
-
-def _person(author: bytes) -> Author:
-    """Read an author line of a commit."""
-    found = _AUTHOR.fullmatch(author)
-    assert found is not None  # noqa: S101  git wrote the line
-    zone = found["zone"]
-    offset = timedelta(hours=int(zone[:2]), minutes=int(zone[2:]))
-    place = timezone(-offset if found["sign"] == b"-" else offset) if offset else UTC
-    return Author(
-        name=found["name"].decode("utf-8"),
-        email=found["email"].decode("utf-8"),
-        date=datetime.fromtimestamp(int(found["seconds"]), place),
-    )
-
-
-def _moved(name: str, conflict: Conflict) -> OpeningError:
-    """Return the error for a patch that the branch moved away from."""
-    place = f"hunk {conflict.hunk} of {conflict.path}" if conflict.hunk else conflict.path
-    line = f", near line {conflict.line}" if conflict.line else ""
-    return OpeningError(
-        f"{name}: {conflict.pin} moved so that the patch no longer applies:"
-        f" {conflict.patch_file}: {place}{line}: {conflict.why}",
-        hint=_REBASE,
-    )
-
-
-#: How many characters of an id people read.
-_SHORT: Final = 12
 
 
 @dataclass(frozen=True)
@@ -330,9 +90,228 @@ class Place:
         return self.fork.partition("/")[0]
 
 
+@dataclass(frozen=True)
+class Made:
+    """A commit that is to be made on GitHub, with what it changes in the one before it."""
+
+    patch: str
+    file: str
+    author: Author
+    message: str
+    changes: tuple[Entry, ...]
+
+    @property
+    def subject(self) -> str:
+        """The first line of the message."""
+        return self.message.partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A patch on the upstream's branch."""
+
+    #: The commits, in order; of a stack those below it first.
+    commits: tuple[Made, ...]
+    #: The bytes of every blob that the branch may not have, by id.
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
 def branch_of(patch: Patch) -> str:
     """Return the name of a patch's branch."""
     return patch.spec.contribution.branch or f"contribbot/{patch.name}"
+
+
+def refuses_pulls(upstream: Repository) -> str:
+    """Say why an upstream takes no pull requests of this account; or nothing."""
+    known = upstream.raw_data
+    if known.get("archived"):
+        return "is archived: its owners take no changes"
+    if known.get("disabled"):
+        return "is switched off"
+    if known.get("has_pull_requests") is False:
+        return "has pull requests switched off"
+    if known.get("pull_request_creation_policy") == "collaborators_only" and not may_push(upstream):
+        return "takes pull requests from its collaborators alone"
+    return ""
+
+
+def carry_onto(
+    queue: Queue, name: str, github: GitHub, place: Place, *, progress: Progress
+) -> Carried:
+    """Carry a patch, and what it depends on, onto a branch of its upstream.
+
+    GitHub is read, and nothing outside the cache is written.
+    """
+    landed = land(queue, own_pin(queue, name), progress=progress)
+    store, names = landed.store, with_dependencies(queue, [name])
+    where = f"{place.upstream}@{place.tip.name}"
+    with run_folder() as scratch:
+        series = series_of(queue, names, landed, scratch=scratch)
+        for patch, applied in series.items():
+            if applied.conflicts:
+                raise UsageError(
+                    f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}",
+                    hint=f"mend it first: contribbot verify {patch}",
+                )
+        if not series[name].applied:
+            raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
+        chain = [commit.commit for applied in series.values() for commit in applied.applied]
+        paths = sorted({path for _, _, path in raw_changes(store, chain)})
+        base = _Base(store, landed.commit, paths, github, place)
+        if base.blocked is not None:
+            path, why = base.blocked
+            conflict = Conflict(series[name].applied[0].file, path, where, 0, why)
+            raise _moved(name, conflict)
+        moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
+        with store.exclusive():
+            moved = move(
+                store, moving, old=landed.commit, new=base.commit, pin=where, scratch=scratch,
+                files=False,
+            )  # fmt: skip
+        for conflict in (conflict for patch in moved for conflict in patch.conflicts):
+            raise _moved(name, conflict)
+        mine = next(patch for patch in moved if patch.name == name)
+        if mine.fate is Fate.BLOCKED:
+            raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
+        if mine.fate is Fate.UPSTREAM:
+            raise OpeningError(
+                f"{name}: {where} has all of it: it is upstream already",
+                hint="see `contribbot status --against` a newer release",
+            )
+        notes = tuple(
+            f"{where} has all of {patch.name} already" if patch.fate is Fate.UPSTREAM else patch.why
+            for patch in moved
+            if patch.fate is Fate.UPSTREAM or (patch.commits and patch.why)
+        )
+        commits, contents = _read(store, base, mine.row, where)
+        return Carried(commits, contents, notes)
+
+
+def _moved(name: str, conflict: Conflict) -> OpeningError:
+    """Return the error for a patch that the branch moved away from."""
+    place = f"hunk {conflict.hunk} of {conflict.path}" if conflict.hunk else conflict.path
+    line = f", near line {conflict.line}" if conflict.line else ""
+    return OpeningError(
+        f"{name}: {conflict.pin} moved so that the patch no longer applies:"
+        f" {conflict.patch_file}: {place}{line}: {conflict.why}",
+        hint=_REBASE,
+    )
+
+
+class _Base:
+    """The upstream's branch in the store: its content at some paths, and the pin's elsewhere."""
+
+    def __init__(
+        self, store: Store, pin: str, paths: Sequence[str], github: GitHub, place: Place
+    ) -> None:
+        wanted = sorted({*paths, *(folder for path in paths for folder in _parents(path))})
+        upstream = github.repository(place.upstream)
+        there = git_data.read_tree(upstream, place.tip.tree, wanted)
+        with store.open() as repo:
+            tree = repo.commit(pin).tree
+            known = {
+                path: Entry(path, f"{entry.mode:06o}", entry.hexsha)
+                for path in wanted
+                if (entry := find(tree, path)) is not None
+            }
+        self.paths = frozenset(paths)
+        self.commit = pin
+        self.blobs: frozenset[str] = frozenset()
+        #: A path where the branch has a file for a folder, or a folder for a file, and why.
+        self.blocked = _blocked(paths, there, known)
+        if self.blocked is not None:
+            return
+        files = {
+            path: there[path] for path in paths if path in there and there[path].mode != FOLDER
+        }
+        self.blobs = frozenset(entry.sha for entry in files.values())
+        entries = {
+            path: (GONE, NOTHING)
+            for path in paths
+            if path not in files and path in known and known[path].mode != FOLDER
+        }
+        different = {path: entry for path, entry in files.items() if known.get(path) != entry}
+        entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
+        blobs = dict.fromkeys(new.sha for new in different.values() if new.mode != SUBMODULE)
+        with store.exclusive():
+            missing = [blob for blob in blobs if not store.has(blob)]
+            for content in git_data.read_blobs(github, place.upstream, missing).values():
+                store.git("hash-object", "-w", "--stdin", stdin=content)
+            commit = NewCommit(pin, _IDENTITY, _IDENTITY, b"base\n", entries=entries)
+            ((self.commit, _),) = write_commits(store, [commit], dates="raw")
+
+
+def _blocked(
+    paths: Sequence[str], there: Mapping[str, Entry], pin: Mapping[str, Entry]
+) -> tuple[str, str] | None:
+    """Find a file for a folder, or a folder for a file, that the pin does not have as well."""
+    for path in paths:
+        entry = there.get(path)
+        # Where a patch replaces a whole folder, no other file may be in it.
+        if entry is not None and entry.mode == FOLDER and pin.get(path) != entry:
+            return path, "the branch has a folder there"
+        for folder in _parents(path):
+            is_file = folder in there and there[folder].mode != FOLDER
+            if is_file and (folder not in pin or pin[folder].mode == FOLDER):
+                return path, f"the branch has a file where the folder {folder} must be"
+    return None
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _read(
+    store: Store, base: _Base, row: Sequence[Picked], where: str
+) -> tuple[tuple[Made, ...], dict[str, bytes]]:
+    """Describe commits, with the bytes of the blobs that are new with them."""
+    commits: list[Made] = []
+    contents: dict[str, bytes] = {}
+    below = base.commit
+    with store.open() as repo:
+        for picked in row:
+            changed = changes(store, below, picked.commit)
+            stray = next((change.path for change in changed if change.path not in base.paths), "")
+            if stray:
+                why = f"a rename there would take it to {stray}"
+                raise _moved(row[-1].patch, Conflict(picked.file, stray, where, 0, why))
+            contents |= {
+                change.blob: content_of(repo, change.blob)
+                for change in changed
+                if change.mode not in {GONE, SUBMODULE} and change.blob not in base.blobs
+            }
+            origin = read_commit(content_of(repo, picked.commit))
+            # What goes comes first: a file may take the place of a folder.
+            gone = [Entry(change.path) for change in changed if change.mode == GONE]
+            there = [
+                Entry(change.path, change.mode, change.blob)
+                for change in changed
+                if change.mode != GONE
+            ]
+            commits.append(
+                Made(
+                    picked.patch, picked.file, _author(origin.author),
+                    origin.message.decode("utf-8"), (*gone, *there),
+                )
+            )  # fmt: skip
+            below = picked.commit
+    return tuple(commits), contents
+
+
+def _author(line: bytes) -> Author:
+    """Read an author line of a commit."""
+    match = _AUTHOR.fullmatch(line)
+    assert match is not None  # noqa: S101  git wrote the line
+    zone = match["zone"]
+    offset = timedelta(hours=int(zone[:2]), minutes=int(zone[2:]))
+    place = timezone(-offset if match["sign"] == b"-" else offset) if offset else UTC
+    return Author(
+        name=match["name"].decode("utf-8"),
+        email=match["email"].decode("utf-8"),
+        date=datetime.fromtimestamp(int(match["seconds"]), place),
+    )
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
@@ -355,20 +334,24 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
     """Make the objects of a branch in the fork."""
     fork = github.repository(place.fork)
     for blob, content in carried.contents.items():
-        encoded = base64.b64encode(content).decode()
-        _same("blob", blob, fork.create_git_blob(encoded, "base64").sha)
+        stored = fork.create_git_blob(base64.b64encode(content).decode(), "base64").sha
+        if stored != blob:
+            raise GitHubError(
+                f"GitHub stored another blob than was sent: {stored[:_SHORT]} for {blob[:_SHORT]}",
+                hint="run it again; no branch was changed",
+            )
     tree, parent = place.tip.tree, place.tip.sha
-    found: list[str] = []
+    commits: list[str] = []
     try:
-        for made in carried.commits:
-            tree, parent = _commit(github, fork, made, tree, parent)
-            found.append(parent)
+        for commit in carried.commits:
+            tree, parent = _make_commit(github, fork, commit, tree, parent)
+            commits.append(parent)
     except (NotFoundError, RefusedError) as error:
         raise _unready(place, error) from error
-    return tuple(found)
+    return tuple(commits)
 
 
-def _commit(
+def _make_commit(
     github: GitHub, fork: Repository, made: Made, base: str, parent: str
 ) -> tuple[str, str]:
     """Make a tree and a commit, and return their ids."""
@@ -377,78 +360,69 @@ def _commit(
     from github.InputGitAuthor import InputGitAuthor  # noqa: PLC0415  start-up time
     from github.InputGitTreeElement import InputGitTreeElement  # noqa: PLC0415  start-up time
 
-    who = made.author
+    who, requester = made.author, github.requester
     # With its own offset: it is part of the commit.
     author = InputGitAuthor(who.name, who.email, who.date.isoformat(timespec="seconds"))
-    elements = [InputGitTreeElement(one.path, one.mode, one.kind, sha=one.sha or None)
-                for one in made.changes]  # fmt: skip
-    requester = github.requester
+    elements = [
+        InputGitTreeElement(entry.path, entry.mode, entry.kind, sha=entry.sha or None)
+        for entry in made.changes
+    ]
     tree = fork.create_git_tree(elements, GitTree(requester, {}, {"sha": base}, completed=True))
     parents = [GitCommit(requester, {}, {"sha": parent}, completed=True)]
     commit = fork.create_git_commit(made.message, tree, parents, author, author)
     if commit.sha != commit_id(made.message, tree.sha, [parent], who):
-        _look_at(fork, commit.sha, made, tree.sha, parent)
-    return tree.sha, commit.sha
-
-
-def _look_at(fork: Repository, sha: str, made: Made, tree: str, parent: str) -> None:
-    """Accept a commit with another id only where it is the same in all that matters."""
-    got = fork.get_git_commit(sha)
-    who = Author(got.author.name, got.author.email, got.author.date)
-    for what, ours, theirs in (
-        ("tree", tree, got.tree.sha),
-        ("parents", [parent], [one.sha for one in got.parents]),
-        ("message", made.message.strip(), got.message.strip()),
-        ("author", made.author, who),
-    ):
-        if ours != theirs:
+        # Another id is as good where all that matters is the same.
+        got = Author(commit.author.name, commit.author.email, commit.author.date)
+        theirs = (
+            commit.tree.sha,
+            [above.sha for above in commit.parents],
+            commit.message.strip(),
+            got,
+        )
+        if theirs != (tree.sha, [parent], made.message.strip(), who):
             raise GitHubError(
-                f"{fork.full_name}: GitHub made a commit with another {what} than was asked for",
+                f"{fork.full_name}: GitHub made another commit than was asked for",
                 hint="report this with the patch; no branch was changed",
             )
-
-
-def _same(what: str, wanted: str, got: str) -> None:
-    if wanted != got:
-        raise GitHubError(
-            f"GitHub stored another {what} than was sent: {got[:_SHORT]} for {wanted[:_SHORT]}",
-            hint="run it again; no branch was changed",
-        )
+    return tree.sha, commit.sha
 
 
 def _unready(place: Place, error: GitHubError) -> OpeningError:
     """Return the error for a fork that does not take what stands on the upstream's newest."""
-    tip = f"{place.upstream}@{place.tip.sha[:_SHORT]}"
-    main = f"{place.tip.name} of {place.fork}"
     page = f"{place.server}/{place.fork}"
     if place.own:
-        mine = f"{place.own} commit{'s' if place.own > 1 else ''} of your own"
-        said = (
-            f"{main} has {mine} and is {place.behind} behind, and contribbot merges nothing into it"
+        why = (
+            f"{place.tip.name} of {place.fork} has {place.own}"
+            f" commit{'s' if place.own > 1 else ''} of your own and is {place.behind} behind,"
+            " and contribbot merges nothing into it"
         )
         then = f"move them to another branch and sync the fork on {page}, and run this again; or "
     else:
-        said, then = f"GitHub takes no branch on {tip} there", f"sync the fork on {page}; or "
-    return OpeningError(f"{place.fork}: {said}: {error.message}", hint=f"{then}{WORKFLOW_HINT}")
+        why = f"GitHub takes no branch on {place.upstream}@{place.tip.sha[:_SHORT]} there"
+        then = f"sync the fork on {page}; or "
+    return OpeningError(f"{place.fork}: {why}: {error.message}", hint=f"{then}{WORKFLOW_HINT}")
 
 
 def refuse_foreign(
     github: GitHub, place: Place, branch: str, head: str | None, ours: frozenset[str],
     *, lost: str = "",
 ) -> None:  # fmt: skip
-    """Refuse to go on where a branch has a commit that is not one of ours."""
+    """Refuse to go on where a branch has a commit that is not one of ours.
+
+    Where no commit of ours is known, `lost` names the history that may be missing.
+    """
     if head is None or head in ours:
         return
-    found = github.repository(place.fork).get_git_commit(head)
-    subject = found.message.partition("\n")[0]
-    what = f"{head[:_SHORT]} {subject!a} by {found.author.name} <{found.author.email}>"
+    commit = github.repository(place.fork).get_git_commit(head)
+    subject, who = commit.message.partition("\n")[0], commit.author
+    what = f"{head[:_SHORT]} {subject!a} by {who.name} <{who.email}>"
     if lost:
         raise OpeningError(
             f"{place.fork}: the branch {branch} has a commit that nobody noted: {what}; there is"
             f" nothing in {lost} of such a branch",
             hint=f"if contribbot made it, bring {lost} back from your version control; else"
-            " delete the branch there (which closes a pull request from it), or name another in"
-            " [contribution] of patch.toml; nothing was overwritten",
+            " delete the branch there (which closes a pull request from it), or"
+            f" {_ANOTHER}; nothing was overwritten",
         )
     raise OpeningError(
         f"{place.fork}: the branch {branch} has a commit that contribbot did not make: {what}",
@@ -461,16 +435,14 @@ def put_ref(
     github: GitHub, place: Place, branch: str, head: str, *, was: str | None, ours: frozenset[str]
 ) -> None:
     """Give a branch its commit, unless it has one by then that is not ours."""
-    fork = github.repository(place.fork)
-    if was is None:
-        _make_ref(github, place, branch, head, ours)
-        return
-    if place.fork_id and was != head:
-        github.move_ref(place.fork_id, branch, old=was, new=head)
-    # See whether it moved. Else REST must do it, and that does not ask what a branch had:
-    # this look is as late as can be.
-    now = head_of(fork, branch)
-    refuse_foreign(github, place, branch, now, ours | {head})
+    now = was
+    if was is not None:
+        if place.fork_id and was != head:
+            github.move_ref(place.fork_id, branch, old=was, new=head)
+        # See whether it moved. Else REST must do it, and that does not ask what a branch had:
+        # this look is as late as can be.
+        now = head_of(github.repository(place.fork), branch)
+        refuse_foreign(github, place, branch, now, ours | {head})
     if now is None:
         _make_ref(github, place, branch, head, ours)
     elif now != head:
@@ -493,20 +465,5 @@ def _make_ref(github: GitHub, place: Place, branch: str, head: str, ours: frozen
         way = f"a branch {above} there leaves no room for it, or " if slash else ""
         raise OpeningError(
             f"{place.fork}: the branch {branch} cannot be made: {error.message}",
-            hint=f"{way}a rule of that repository forbids it: name another in"
-            " [contribution] of patch.toml",
+            hint=f"{way}a rule of that repository forbids it: {_ANOTHER}",
         ) from error
-
-
-def refuses_pulls(upstream: Repository) -> str:
-    """Say why an upstream takes no pull requests of this account; or nothing."""
-    said = upstream.raw_data
-    if said.get("archived"):
-        return "is archived: its owners take no changes"
-    if said.get("disabled"):
-        return "is switched off"
-    if said.get("has_pull_requests") is False:
-        return "has pull requests switched off"
-    if said.get("pull_request_creation_policy") == "collaborators_only" and not may_push(upstream):
-        return "takes pull requests from its collaborators alone"
-    return ""

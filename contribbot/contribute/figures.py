@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from contribbot.model.evidence import (
     Verdict,
 )
 from contribbot.model.patch import Patch
-from contribbot.numerics.records import CellRecord, OutputRecord
+from contribbot.numerics.records import CellRecord
 from contribbot.numerics.words import times
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, State, read_records
@@ -145,25 +145,27 @@ class Source:
     def gpus(self) -> str:
         """Its GPUs by name, or nothing."""
         names = [gpu.name for gpu in self.details.machine.gpus]
-        several = (
-            f" x{names.count(name)}" if len(names) > 1 else "" for name in dict.fromkeys(names)
+        return ", ".join(
+            f"{name} x{names.count(name)}" if len(names) > 1 else name
+            for name in dict.fromkeys(names)
         )
-        return ", ".join(map("".join, zip(dict.fromkeys(names), several, strict=True)))
 
     @property
     def packages(self) -> str:
         """The libraries that matter, with their versions."""
         machine = self.details.machine
         cuda = {
-            str(found["CUDA_VERSION"])
-            for one in self.stages
-            if isinstance(found := one.details.get("accelerator"), dict)
-            and found.get("CUDA_VERSION")
+            str(accelerator["CUDA_VERSION"])
+            for stage in self.stages
+            if isinstance(accelerator := stage.details.get("accelerator"), dict)
+            and accelerator.get("CUDA_VERSION")
             and machine.gpus
         }
-        known = [(name, machine.packages.get(name, "")) for name in ("torch", "triton")]
-        told = [*(("CUDA", version) for version in sorted(cuda)), ("ROCm", machine.rocm), *known]
-        return ", ".join([*(f"{name} {text}" for name, text in told if text), machine.python])
+        versions = [
+            *(("CUDA", version) for version in sorted(cuda)), ("ROCm", machine.rocm),
+            *((name, machine.packages.get(name, "")) for name in ("torch", "triton")),
+        ]  # fmt: skip
+        return ", ".join([*(f"{name} {text}" for name, text in versions if text), machine.python])
 
     @property
     def day(self) -> date:
@@ -177,7 +179,7 @@ class Source:
         return f"{place.rstrip('/')}/{quote(self.file)}" if inside else ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Figure:
     """One thing that passed, and every record that says the same of it."""
 
@@ -190,11 +192,60 @@ class Figure:
     #: The record that the facts are from, and all that say the same.
     source: Source
     sources: tuple[Source, ...]
+    #: How many tests fail without the change, how many pass with it, and what the first says.
+    failed: int = field(init=False)
+    passed: int = field(init=False)
+    message: str = field(init=False)
+    #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
+    #: none differs on either tree; the largest error with and without the change, as a multiple
+    #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
+    #: NaN or infinity, and whether it gives no result at all.
+    cells: int = field(init=False)
+    exact: bool = field(init=False)
+    worst: float = field(init=False)
+    worst_before: float = field(init=False)
+    by_floor: bool = field(init=False)
+    spoiled: int = field(init=False)
+    silent: bool = field(init=False)
+    #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
+    #: memory, 0 where nobody measured it.
+    noise: bool = field(init=False)
+    memory: float = field(init=False)
+    #: How many of the added statements ran.
+    ran: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        facts, totals = self.facts, self.facts.totals
+        self.failed, self.passed = len(facts.base.failed), len(facts.patched.passed)
+        # What follows the first line is pytest's view of the assertion.
+        lines = (
+            failure.message.partition("\n")[0].replace("<tree>/", "")
+            for failure in facts.base.failed
+        )
+        self.message = next((line for line in lines if line and not _lacks_a_test(line)), "")
+        base, patched = facts.cells.base, facts.cells.patched
+        kinds = {output.kind for cell in (*base, *patched) for output in cell.outputs}
+        self.cells = totals.patched.cells
+        self.exact = "exact" in kinds and not (totals.base.mismatches or totals.patched.mismatches)
+        self.worst, self.worst_before = (
+            max((output.ratio or 0.0 for cell in cells for output in cell.outputs), default=0.0)
+            for cells in (patched, base)
+        )
+        self.by_floor = any(
+            output.by_floor and output.ratio is not None
+            for cell in patched
+            for output in cell.outputs
+        )
+        self.spoiled = sum(cell.non_finite > 0 for cell in base)
+        self.silent = not any(cell.outputs for cell in base)
+        self.noise = all(case.ratio.noise for case in facts.cases)
+        self.memory = max((case.memory_ratio or 0.0 for case in facts.cases), default=0.0)
+        self.ran = facts.executed if isinstance(facts.executed, int) else 0
 
     @property
     def labels(self) -> str:
         """The records, as a reader looks them up."""
-        return ", ".join(one.label for one in self.sources)
+        return ", ".join(source.label for source in self.sources)
 
     @property
     def device(self) -> str:
@@ -206,87 +257,30 @@ class Figure:
         return f"{machine.gpus[0].name} ({kind})" if machine.gpus else kind
 
     @property
-    def failed(self) -> int:
-        """How many tests fail without the change."""
-        return len(self.facts.base.failed)
-
-    @property
-    def passed(self) -> int:
-        """How many tests pass with it."""
-        return len(self.facts.patched.passed)
-
-    @property
-    def message(self) -> str:
-        """What the first failure on the base says; a missing test file is none."""
-        for one in self.facts.base.failed:
-            # What follows the first line is pytest's view of the assertion.
-            line = one.message.partition("\n")[0].replace("<tree>/", "")
-            if line and not _lacks_a_test(line):
-                return line
-        return ""
-
-    @property
-    def cells(self) -> int:
-        """How many cells of a grid were judged."""
-        return self.facts.totals.patched.cells
-
-    @property
-    def exact(self) -> bool:
-        """Whether results were compared bit by bit, and none differs on either tree."""
-        cells = (*self.facts.cells.base, *self.facts.cells.patched)
-        kinds = {output.kind for cell in cells for output in cell.outputs}
-        totals = self.facts.totals
-        return "exact" in kinds and not (totals.base.mismatches or totals.patched.mismatches)
-
-    @property
-    def worst(self) -> float:
-        """The largest error with the change, as a multiple of what decides."""
-        return max((one.ratio or 0.0 for one in _judged(self.facts.cells.patched)), default=0.0)
-
-    @property
-    def worst_before(self) -> float:
-        """The same without it."""
-        return max((one.ratio or 0.0 for one in _judged(self.facts.cells.base)), default=0.0)
-
-    @property
-    def by_floor(self) -> bool:
-        """Whether a floor stands in for the reference's error somewhere."""
-        return any(one.by_floor for one in _judged(self.facts.cells.patched))
-
-    @property
-    def spoiled(self) -> int:
-        """In how many cells the base gives NaN or infinity."""
-        return sum(cell.non_finite > 0 for cell in self.facts.cells.base)
-
-    @property
-    def silent(self) -> bool:
-        """Whether the base gives no result at all."""
-        return not any(cell.outputs for cell in self.facts.cells.base)
-
-    @property
     def slowest(self) -> Case:
         """The case that fares worst."""
-        return min(self.facts.cases, key=lambda one: one.ratio.median)
+        return min(self.facts.cases, key=lambda case: case.ratio.median)
 
     @property
     def fastest(self) -> Case:
         """The case that fares best."""
-        return max(self.facts.cases, key=lambda one: one.ratio.median)
+        return max(self.facts.cases, key=lambda case: case.ratio.median)
 
     @property
-    def noise(self) -> bool:
-        """Whether no case differs by more than its noise."""
-        return all(one.ratio.noise for one in self.facts.cases)
-
-    @property
-    def memory(self) -> float:
-        """The largest factor of peak memory; 0 where nobody measured it."""
-        return max((one.memory_ratio or 0.0 for one in self.facts.cases), default=0.0)
-
-    @property
-    def ran(self) -> int:
-        """How many of the added statements ran."""
-        return self.facts.executed if isinstance(self.facts.executed, int) else 0
+    def quoted(self) -> tuple[object, ...]:
+        """All that a text quotes: who says something else says another figure."""
+        facts = self.facts
+        sides = [
+            (len(side.passed), len(side.failed), side.skipped, side.instructions)
+            for side in (facts.base, facts.patched)
+        ]
+        return (
+            self.stage, self.name, self.target, *sides, self.message, facts.toolchain,
+            times(self.worst), times(self.worst_before), self.spoiled, facts.totals, facts.added,
+            self.ran,
+            # A time is one machine's, whatever another measured.
+            self.source.label if facts.cases else "",
+        )  # fmt: skip
 
     def found(self, mnemonic: str) -> int:
         """Return in how many kernels an instruction is found with the change."""
@@ -297,11 +291,6 @@ def _lacks_a_test(line: str) -> bool:
     """Say whether a failure only says that the change's own test is not on the base."""
     gone = ("not found", "no such file", "does not exist", "no module named")
     return "test_" in line and any(text in line.lower() for text in gone)
-
-
-def _judged(cells: Iterable[CellRecord]) -> Iterator[OutputRecord]:
-    """Yield the results that are judged by their error."""
-    return (one for cell in cells for one in cell.outputs if one.ratio is not None)
 
 
 @dataclass(frozen=True)
@@ -329,32 +318,31 @@ class Evidence:
 def gather(queue: Queue, name: str) -> Evidence:
     """Read the records of a patch; refuse what is unfinished, failed or not proved."""
     patch = queue.patch(name)
-    _refuse_unfinished(patch)
+    verify = f"run `contribbot verify {name}`"
+    _refuse_unfinished(patch, verify)
     records = read_records(queue, queue.evidence, name)
     for record in records:
         if record.state is State.TAMPERED:
             raise NotProvedError(
                 f"{name}: {_inside(queue, record)}: {record.why}",
-                hint=f"remove the file and run `contribbot verify {name}`",
+                hint=f"remove the file and {verify}",
             )
     fresh = [record for record in records if record.state is State.FRESH]
     sources = tuple(
-        _source(patch, f"R{number}", record, _inside(queue, record), statement)
+        _source(patch, f"R{number}", record, _inside(queue, record), record.statement)
         for number, record in enumerate(fresh, start=1)
-        if (statement := record.statement) is not None
+        if record.statement is not None
     )
     if not sources:
-        old = next((f": {_inside(queue, one)}: {one.why}" for one in records), "")
-        raise NotProvedError(
-            f"{name}: no fresh evidence{old}", hint=f"run `contribbot verify {name}`"
-        )
-    _refuse_failures(name, sources)
+        old = next((f": {_inside(queue, record)}: {record.why}" for record in records), "")
+        raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
+    _refuse_failures(name, sources, verify)
     figures = _figures(patch, sources)
-    _refuse_gaps(patch, figures)
+    _refuse_gaps(patch, figures, verify)
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
         raise NotProvedError(
             f"{name}: no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}",
-            hint=f"run `contribbot verify {name}` where it can be proved",
+            hint=f"{verify} where it can be proved",
         )
     stale = {
         result.target
@@ -370,31 +358,75 @@ def gather(queue: Queue, name: str) -> Evidence:
     )  # fmt: skip
 
 
+def _refuse_unfinished(patch: Patch, verify: str) -> None:
+    if patch.spec.unwritten:
+        raise NotProvedError(
+            f"{patch.name}: {', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'} "
+            "not written yet",
+            hint="write it; it becomes the text of the pull request",
+        )
+    if patch.spec.unproved or not patch.files:
+        lacks = "states nothing that proves it" if patch.files else "has no commit"
+        raise NotProvedError(
+            f"{patch.name}: the patch {lacks}", hint=f"see docs/queue.md, then {verify}"
+        )
+
+
+def _refuse_failures(name: str, sources: Iterable[Source], verify: str) -> None:
+    for source in sources:
+        for result in source.stages:
+            if result.outcome is Outcome.FAILED:
+                what = result.details.get("check") or result.stage
+                raise NotProvedError(
+                    f"{name}: {what} failed on {result.target}, says {source.file}: "
+                    f"{result.reason}",
+                    hint=f"mend it and {verify}",
+                )
+
+
+def _refuse_gaps(patch: Patch, figures: Iterable[Figure], verify: str) -> None:
+    """Refuse when something that every machine can run is not in evidence."""
+    known = {(figure.stage, figure.target, figure.name) for figure in figures}
+    hipify = [("hipify", "any", "hipify")] if patch.spec.hipify else []
+    for stage, target, name in (*_stated(patch), *hipify):
+        runs_here = stage not in {"compile", "build"} and target in HOST_TARGETS
+        if runs_here and (stage, target, name) not in known:
+            raise NotProvedError(
+                f"{patch.name}: no fresh evidence of the check {name} on {target}", hint=verify
+            )
+
+
+def _inside(queue: Queue, record: Record) -> str:
+    path, folder = record.path, queue.folder
+    return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
+
+
 def _source(patch: Patch, label: str, record: Record, file: str, statement: Statement) -> Source:
     details = statement.predicate.contribbot
     pin = patch.pin.tag.removeprefix("v")
-    over = sorted({str(found) for one in details.stages if (found := one.details.get("over"))})
+    over = sorted(
+        {str(stage.details["over"]) for stage in details.stages if stage.details.get("over")}
+    )
     # A local label names a build of the release: `+cpu`, `+rocm6.4`.
-    others = [one for one in over if one.rpartition(" ")[2].partition("+")[0] != pin]
+    others = [release for release in over if release.rpartition(" ")[2].partition("+")[0] != pin]
     return Source(label, record, file, details, ", ".join(others))
 
 
 def _figures(patch: Patch, sources: Iterable[Source]) -> tuple[Figure, ...]:
     """Return what passed; what two records say alike is there once."""
-    found: dict[tuple[object, ...], Figure] = {}
+    figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
         for result in source.stages:
             if result.outcome is not Outcome.PASSED:
                 continue
             figure = _figure(patch, source, result)
-            key = _quoted(figure)
-            known = found.get(key)
+            known = figures.get(figure.quoted)
             if known is not None:
                 # What ran on the pin's own release is shown rather than what ran over another.
                 first = figure if known.source.over and not source.over else known
                 figure = replace(first, sources=(*known.sources, source))
-            found[key] = figure
-    return tuple(found.values())
+            figures[figure.quoted] = figure
+    return tuple(figures.values())
 
 
 def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
@@ -407,79 +439,9 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
             f"{patch.name}: {source.file}: {result.stage} {where}: not as contribbot writes it now",
             hint=f"run `contribbot verify {patch.name}`",
         ) from error
-    return Figure(
-        stage=result.stage,
-        # A stage without entries has its own name.
-        name=str(details.get("check") or result.stage),
-        target=result.target,
-        red=details.get("expect") == "fail-to-pass",
-        facts=facts,
-        source=source,
-        sources=(source,),
-    )
-
-
-def _quoted(figure: Figure) -> tuple[object, ...]:
-    """Return all that a text quotes: who says something else says another figure."""
-    facts = figure.facts
-    sides = [
-        (len(side.passed), len(side.failed), side.skipped, side.instructions)
-        for side in (facts.base, facts.patched)
-    ]
-    return (
-        figure.stage, figure.name, figure.target, *sides, figure.message, facts.toolchain,
-        times(figure.worst), times(figure.worst_before), figure.spoiled, facts.totals,
-        facts.added, figure.ran,
-        # A time is one machine's, whatever another measured.
-        figure.labels if facts.cases else "",
-    )  # fmt: skip
-
-
-def _refuse_unfinished(patch: Patch) -> None:
-    if patch.spec.unwritten:
-        raise NotProvedError(
-            f"{patch.name}: {', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'} "
-            "not written yet",
-            hint="write it; it becomes the text of the pull request",
-        )
-    if patch.spec.unproved or not patch.files:
-        lacks = "states nothing that proves it" if patch.files else "has no commit"
-        raise NotProvedError(
-            f"{patch.name}: the patch {lacks}",
-            hint=f"see docs/queue.md, then run `contribbot verify {patch.name}`",
-        )
-
-
-def _refuse_failures(name: str, sources: Iterable[Source]) -> None:
-    for source in sources:
-        for result in source.stages:
-            if result.outcome is Outcome.FAILED:
-                what = result.details.get("check") or result.stage
-                raise NotProvedError(
-                    f"{name}: {what} failed on {result.target}, says {source.file}: "
-                    f"{result.reason}",
-                    hint=f"mend it and run `contribbot verify {name}`",
-                )
-
-
-def _refuse_gaps(patch: Patch, figures: Iterable[Figure]) -> None:
-    """Refuse when something that every machine can run is not in evidence."""
-    known = {(figure.stage, figure.name, figure.target) for figure in figures}
-    hipify = [("hipify", "any", "hipify")] if patch.spec.hipify else []
-    for stage, target, name in (*_stated(patch), *hipify):
-        ran_there = stage not in {"compile", "build"} and target in HOST_TARGETS
-        if ran_there and (stage, name, target) not in known:
-            raise NotProvedError(
-                f"{patch.name}: no fresh evidence of the check {name} on {target}",
-                hint=f"run `contribbot verify {patch.name}`",
-            )
-
-
-def _inside(queue: Queue, record: Record) -> str:
-    path = record.path
-    return (
-        path.relative_to(queue.folder) if path.is_relative_to(queue.folder) else path
-    ).as_posix()
+    # A stage without entries has its own name.
+    name, red = str(details.get("check") or result.stage), details.get("expect") == "fail-to-pass"
+    return Figure(result.stage, name, result.target, red, facts, source, (source,))
 
 
 #: Columns of the grid: their title, the stage, and the word for what is open.
@@ -564,7 +526,7 @@ def _order(target: str) -> tuple[int, int]:
 def _cell(
     evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
 ) -> Cell:
-    names = {name for one, where, name in stated if (one, where) == (stage, target)}
+    names = {name for *place, name in stated if place == [stage, target]}
     found = [figure for figure in evidence.of(stage, target=target) if figure.name in names]
     passed = {figure.name for figure in found}
     labels = tuple(

@@ -140,15 +140,6 @@ class Subject:
         )
 
 
-@dataclass(frozen=True)
-class Observation:
-    """What a poll saw; what is to be remembered of it; its branch's commit, if it was read."""
-
-    followed: Followed
-    kept: PollState | None = None
-    head: str = ""
-
-
 def follow(queue: Queue, connect: Connect) -> Following:
     """Poll every contribution: those of the queue, and open ones of patches that left it."""
     subjects = subjects_of(queue)
@@ -163,21 +154,21 @@ def follow(queue: Queue, connect: Connect) -> Following:
         shared = _Shared(github)
         pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="follow")
         try:
-            seen = pool.map(lambda subject: _poll(github, shared, subject), subjects)
-            for subject, observation in zip(subjects, seen, strict=True):
-                followed, change = observation.followed, ""
+            polls = [_Poll(github, shared, subject) for subject in subjects]
+            for poll, followed in zip(polls, pool.map(_Poll.look, polls), strict=True):
+                change = ""
                 try:
-                    if observation.head:
+                    if poll.head:
                         change = note_state(
-                            queue, subject.patch, followed.reference, followed.state,
-                            why=followed.why, head=observation.head,
+                            queue, followed.patch, followed.reference, followed.state,
+                            why=followed.why, head=poll.head,
                         )  # fmt: skip
                 except OSError as error:
                     # What was seen is told all the same; the next run notes it.
                     unwritten = error
                 contributions.append(followed.model_copy(update={"change": change}))
-                if observation.kept is not None:
-                    states[subject.patch] = observation.kept
+                if poll.state is not None:
+                    states[followed.patch] = poll.state
         finally:
             # After an interruption those that nobody began are not begun.
             pool.shutdown(cancel_futures=True)
@@ -213,7 +204,7 @@ def subjects_of(queue: Queue) -> list[Subject]:
                     known,
                     rules_of(queue, upstream) if has_rules else None,
                     _load_state(queue, name),
-                    tuple(one for one, spec in queue.specs.items() if name in spec.depends_on),
+                    tuple(above for above, spec in queue.specs.items() if name in spec.depends_on),
                     waits_for(queue, name) if queued else (),
                 )
             )
@@ -327,19 +318,6 @@ class _Shared:
         return self._github.review_threads(repository, number) if known else None
 
 
-def _poll(github: GitHub, shared: _Shared, subject: Subject) -> Observation:
-    """Look at one; that it cannot be looked at is what is seen of it."""
-    error, before = shared.refusal(subject.repository), "nothing more was asked after "
-    if error is None:
-        try:
-            return _Poll(github, shared, subject).run()
-        except GitHubError as fault:
-            shared.heed(subject.repository, fault)
-            error, before = fault, ""
-    text = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
-    return Observation(subject.blank().model_copy(update={"error": line_of(text, 600)}))
-
-
 class _Poll:
     """One look at a contribution: what is as it was is not asked for again."""
 
@@ -349,61 +327,72 @@ class _Poll:
         kept = subject.kept
         self.kept = kept if kept and kept.reference == subject.known.reference else None
         self.cursor: DiscussionCursor = self.kept or DiscussionCursor()
+        #: What is to be remembered; the commit of its branch, where that was read.
+        self.state: PollState | None = None
+        self.head = ""
         self.rules_digest = json_digest(
             subject.rules.ci.model_dump(mode="json") if subject.rules else None
         )
         self._events: tuple[IssueEvent, ...] | None = None
 
-    def run(self) -> Observation:
-        """Look."""
+    def look(self) -> Followed:
+        """Look; that it cannot be looked at is what is seen of it."""
+        repository = self.subject.repository
+        error, before = self.shared.refusal(repository), "nothing more was asked after "
+        try:
+            if error is None:
+                self._ask()
+                self._tell(next=tuple(_steps(self.now, self.subject, self.head)))
+                if self.state is not None:
+                    fresh = {"new": (), "more": 0, "change": ""}
+                    remembered = {"followed": self.now.model_copy(update=fresh)}
+                    self.state = self.state.model_copy(update=remembered)
+                return self.now
+        except GitHubError as fault:
+            self.shared.heed(repository, fault)
+            error, before = fault, ""
+        self.state, self.head = None, ""
+        text = f"{before}{error.message}{f'; {error.hint}' if error.hint else ''}"
+        return self.subject.blank().model_copy(update={"error": line_of(text, 600)})
+
+    def _ask(self) -> None:
         known, kept = self.subject.known, self.kept
         if not known.reference:
             pull = self._opened_meanwhile()
             if pull is None:
                 self._tell(state="not opened")
-                return self._observation()
+                return
         else:
             # What was merged stays merged, so one request shows if it was taken back.
             settled = known.state in _WAS_THERE and kept is not None and kept.done
             if settled and kept and kept.events and self._events_digest() == kept.events:
-                return self._observation(kept=kept)
+                self.state = kept
+                return
             pull = self.github.pull(self.subject.repository, known.number).complete()
+        self.head, digest = pull.head.sha, _pull_digest(pull)
         self._tell(
             url=line_of(pull.html_url), title=line_of(pull.title), base=line_of(pull.base.ref)
         )
-        digest = _pull_digest(pull)
         same = kept is not None and kept.pull == digest
         if pull.state == "open":
             done = self._open(pull, same=same)
         elif same and kept is not None and kept.done and self.now.state == "closed":
-            return self._observation(pull, kept=kept)
+            self.state = kept
+            return
         else:
             done = self._ended(pull, same=same)
-        observation = self._observation(pull)
-        fresh = {"new": (), "more": 0, "change": ""}
-        return replace(
-            observation,
-            kept=PollState(
-                reference=self.subject.known.reference,
-                rules=self.rules_digest,
-                pull=digest,
-                base=pull.base.sha,
-                head=pull.head.sha,
-                events="" if self._events is None else self._events_digest(),
-                until=self.cursor.until,
-                seen=self.cursor.seen,
-                done=done,
-                followed=observation.followed.model_copy(update=fresh),
-            ),
+        self.state = PollState(
+            reference=self.subject.known.reference,
+            rules=self.rules_digest,
+            pull=digest,
+            base=pull.base.sha,
+            head=self.head,
+            events="" if self._events is None else self._events_digest(),
+            until=self.cursor.until,
+            seen=self.cursor.seen,
+            done=done,
+            followed=self.now,
         )
-
-    def _observation(
-        self, pull: PullRequest | None = None, *, kept: PollState | None = None
-    ) -> Observation:
-        """Return what was seen, with what is next."""
-        head = pull.head.sha if pull is not None else ""
-        self._tell(next=tuple(_steps(self.now, self.subject, head)))
-        return Observation(self.now, kept, head)
 
     def _tell(self, **fields: object) -> None:
         self.now = self.now.model_copy(update=fields)

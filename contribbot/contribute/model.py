@@ -221,9 +221,8 @@ class Row(Model):
     ) -> dict[str, JsonValue]:
         """Leave later keys out where they say nothing: attestations are sealed with their rows."""
         fields: dict[str, JsonValue] = dump(self)
-        return {
-            key: fields[key] for key in fields if fields[key] or key not in {"searched", "first"}
-        }
+        later = {"searched", "first"}
+        return {key: value for key, value in fields.items() if value or key not in later}
 
     @property
     def blocks(self) -> bool:
@@ -245,29 +244,17 @@ class Candidate(Model):
     answer: str = ""
 
 
-class Look(Model):
+class Look(Searched):
     """One look for duplicates."""
 
     key: Sha256
-    time: Annotated[datetime, Field(strict=False)]
-    days: int
-    seen: int
-    looked_into: int
     candidates: Annotated[tuple[Candidate, ...], Field(strict=False)]
-    limits: LineList = ()
 
     @property
     def searched(self) -> Searched | None:
         """What may be told of it where it found nothing; else none."""
-        if self.candidates:
-            return None
-        return Searched(
-            time=self.time,
-            days=self.days,
-            seen=self.seen,
-            looked_into=self.looked_into,
-            limits=self.limits,
-        )
+        fields = {name: getattr(self, name) for name in Searched.model_fields}
+        return None if self.candidates else Searched.model_validate(fields)
 
 
 def searched_in(rows: Iterable[Row]) -> Searched | None:

@@ -189,12 +189,12 @@ def _when(remark: Remark) -> float:
     return remark.at.timestamp() if remark.at else 0.0
 
 
-def reviews(
-    github: GitHub, patch: str, repository: str, number: int, *, everything: bool = False
+def read_reviews(
+    github: GitHub, patch: str, known: Contribution, *, everything: bool = False
 ) -> ReviewsReport:
     """Read what is said about a pull request."""
-    pull = github.pull(repository, number).complete()
-    resolutions = github.review_threads(repository, number)
+    pull = github.pull(known.repository, known.number).complete()
+    resolutions = github.review_threads(known.repository, known.number)
     threads = threads_of(whole(pull.get_review_comments()), resolutions)
     shown = [thread for thread in threads if everything or not thread.resolved]
     shown.sort(key=lambda thread: (thread.comments[0].path, thread.line, thread.root))
@@ -205,7 +205,7 @@ def reviews(
     author = login_of(pull.user) or ""
     return ReviewsReport(
         patch=patch,
-        reference=f"{repository}#{number}",
+        reference=known.reference,
         url=line_of(pull.html_url),
         known=resolutions is not None,
         threads=tuple(thread.view(author, everything=everything) for thread in shown),

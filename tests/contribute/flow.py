@@ -37,11 +37,7 @@ _QUESTION = re.compile(r"\[(\d+)/(\d+)\] [^\n]*\((yes)?[^\n]*\) $")
 
 @dataclass
 class Person:
-    """Who sits there, with a new queue and the local GitHub.
-
-    Attributes:
-        table: The queue, and the GitHub.
-    """
+    """Who sits there, with a new queue and the local GitHub."""
 
     table: Table
 

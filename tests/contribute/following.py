@@ -51,19 +51,7 @@ LINE = FIXED.splitlines().index("    area = width * height") + 1
 
 @dataclass
 class Post:
-    """A person with a queue and pull requests, and the GitHub where they are.
-
-    Attributes:
-        toy: The queue.
-        github: The local GitHub.
-        upstream: The upstream there.
-        fork: The person's fork.
-        me: The person.
-        reviewer: Who reviews.
-        pulls: The pull requests, by patch.
-        faults: What can be made to go wrong.
-        patience: What was waited for.
-    """
+    """A person with a queue and pull requests, and the GitHub where they are."""
 
     toy: Toy
     github: GitHub

@@ -8,16 +8,17 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
+from contribbot.contribute import open_pr
 from contribbot.contribute.model import Body, RecordRef
-from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
+from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
 from contribbot.github.dry_run import Planned, planned
 from contribbot.github.waits import Waits
 from contribbot.model.history import Event
-from contribbot.model.patch import Patch
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from tests.github.faults import Fault, Faults
@@ -53,20 +54,7 @@ class Commit:
 
 @dataclass
 class Desk:
-    """A person with a queue, and the GitHub that it goes to.
-
-    Attributes:
-        toy: The queue, and the upstream's own repository.
-        github: The local GitHub.
-        upstream: The upstream there.
-        me: The person.
-        title: The title that is attested.
-        body: The body that is attested.
-        waited: The seconds that were waited for.
-        said: What a person was told about waiting.
-        attested: What was to be attested: names of patches, and texts.
-        faults: What can be made to go wrong.
-    """
+    """A person with a queue, and the GitHub that it goes to."""
 
     toy: Toy
     github: GitHub
@@ -104,29 +92,21 @@ class Desk:
         ) as client:
             yield client
 
-    def tools(self, client: Client) -> Tools:
-        """Return what opening needs, with a text of the test's."""
-        return Tools(
-            github=client,
-            text=self.text,
-            attested=self.attested.append,
-            server="https://github.example",
-            wait=self.waited.append,
-        )
-
-    def text(self, patch: Patch) -> Body:
-        """Return the text of a pull request."""
-        title = self.title if patch.name == "area" else f"Change {patch.name}"
-        return written(title, self.body, patch=patch.name)
+    def text(self, queue: Queue, name: str) -> Body:
+        """Return the text of a pull request, attested."""
+        del queue
+        text = written(self.title if name == "area" else f"Change {name}", self.body, patch=name)
+        self.attested.append(text)
+        return text
 
     def open(self, *names: str, client: Client | None = None, **asked: bool) -> list[Opened]:
         """Open pull requests."""
-        told: list[Opened] = []
-        with contextlib.nullcontext(client) if client else self.client() as used:
-            open_all(
-                self.queue, names or ("area",), self.tools(used), Wanted(**asked), told=told.append
-            )
-        return told
+        options = OpenOptions(**asked)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(open_pr, "attested_text", self.text))
+            stack.enter_context(mock.patch.object(open_pr, "sleep", self.waited.append))
+            used = client or stack.enter_context(self.client())
+            return [*open_all(self.queue, names or ("area",), used, options)]
 
     def rehearse(self, *names: str, **asked: bool) -> tuple[list[Opened], list[Planned]]:
         """Say what would be done."""

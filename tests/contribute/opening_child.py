@@ -5,26 +5,26 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from contribbot.contribute.open_pr import Opened, Tools, Wanted, open_all
+from contribbot.contribute import open_pr
+from contribbot.contribute.model import Body
 from contribbot.github.client import connect
 from contribbot.github.waits import Waits
-from contribbot.queue.load import load_queue
+from contribbot.queue.load import Queue, load_queue
 from tests.contribute.opening import written
 
 
 def main() -> None:
     """Open `area` of the queue that is named, with the title and body that are given."""
     folder, title, body = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+    def text(queue: Queue, name: str) -> Body:
+        del queue, name
+        return written(title, body)
+
+    open_pr.attested_text = text
     queue = load_queue(folder)
     with connect(queue.local / "github", waits=Waits(between_writes=0)) as client:
-        tools = Tools(
-            github=client,
-            text=lambda _patch: written(title, body),
-            attested=lambda _text: None,
-            server=client.server.web,
-        )
-        told: list[Opened] = []
-        open_all(queue, ["area"], tools, Wanted(), told=told.append)
+        list(open_pr.open_all(queue, ["area"], client, open_pr.OpenOptions()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import os
-import pty
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +15,7 @@ from contribbot.contribute.attest import read, require
 from contribbot.contribute.model import Attestation
 from tests.contribute.attesttoy import ANSWERS, attested, file, posted
 from tests.contribute.gatetoy import CHANGES, Table, edit, make_proved, make_table
-from tests.contribute.terminal import LATE, Terminal, sitting
+from tests.contribute.terminal import Terminal, sitting
 from tests.github.handle import GitHub
 from tests.toy import AREA
 
@@ -107,24 +103,6 @@ def test_a_program_cannot_attest(table: Table) -> None:
     assert len(table.github.requests) == before
 
 
-@pytest.mark.parametrize("stream", ["stdin", "stdout"])
-def test_half_a_terminal_is_none(table: Table, stream: str) -> None:
-    master, slave = pty.openpty()
-    nowhere = subprocess.DEVNULL
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", RUN, "--queue", str(table.toy.queue), "attest", "area"],
-            stdin=nowhere if stream == "stdin" else slave,
-            stdout=nowhere if stream == "stdout" else slave,
-            stderr=subprocess.PIPE, env={**os.environ, **table.env()}, timeout=LATE, check=False,
-        )  # fmt: skip
-    finally:
-        os.close(slave)
-        os.close(master)
-    assert done.returncode == 2
-    assert not file(table).exists()
-
-
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
@@ -166,16 +144,6 @@ def test_what_was_typed_ahead_is_no_answer(table: Table, sit: Seat) -> None:
     person.until(r"\[1/4\] [^\n]*\) $")
     person.type("no\n")
     assert person.end() == 1
-    assert leftovers(table) == []
-
-
-@pytest.mark.parametrize("at", [1, 4])
-def test_a_kill_leaves_nothing_half_written(table: Table, sit: Seat, at: int) -> None:
-    person = sit()
-    person.answer(*ANSWERS[: at - 1])
-    person.until(rf"\[{at}/4\] [^\n]*\) $")
-    person.child.send_signal(signal.SIGKILL)
-    assert person.child.wait(LATE) == -signal.SIGKILL
     assert leftovers(table) == []
 
 

@@ -196,12 +196,6 @@ def test_what_is_no_attestation_is_said(table: Table, content: bytes) -> None:
     assert "no attestation that can be read" in done.stderr
 
 
-def test_no_attestation_is_said(table: Table) -> None:
-    done = table.run("attest", "area", "--show")
-    assert done.exit_code == 1
-    assert "area: nobody has attested it; contribbot attest area" in done.stderr
-
-
 def test_the_upstreams_questions_come_first_and_ours_are_not_asked_twice(table: Table) -> None:
     rules = rules_of(table.queue, "toy")
     gate = table.gate(now=datetime.now(UTC))

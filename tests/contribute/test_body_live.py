@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contribbot.contribute.body import make_body
-from contribbot.contribute.model import Body
 from tests.contribute.gatetoy import LIVE, Table
 from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
-
-CHANGED = b"## What\n\n## \x1b[2JTold\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
 
 
 def about_the_template(table: Table, *options: str, **env: str) -> list[str]:
@@ -28,27 +25,10 @@ def test_the_live_template_is_read_with_one_conditional_request(table: Table) ->
     assert [(one.conditional, one.status) for one in asked] == [(False, 200), (True, 304)]
 
 
-def test_a_changed_heading_is_said(table: Table) -> None:
-    content: dict[str, bytes | None] = {LIVE: CHANGED}
-    table.github.commit(table.upstream, "main", content, "Change it\n")
-    assert about_the_template(table) == [
-        "area: the live template has no `## Shown` any more",
-        "area: the live template has `## Told`, which is new",
-    ]
-    made = Body.model_validate_json(table.run("body", "area", "--json").stdout, strict=False)
-    assert len(made.live) == 2
-
-
 def test_a_template_that_is_gone_is_said(table: Table) -> None:
     table.github.commit(table.upstream, "main", {LIVE: None}, "Remove it\n")
     (line,) = about_the_template(table)
     assert line == f"area: not compared with the live template: example/toy has no {LIVE}"
-
-
-def test_offline_asks_nobody(table: Table) -> None:
-    before = len(table.github.requests)
-    assert about_the_template(table, "--offline") == ["area: not compared with the live template"]
-    assert len(table.github.requests) == before
 
 
 def test_without_a_token_it_is_said_and_the_text_is_there(table: Table) -> None:

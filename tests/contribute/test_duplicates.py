@@ -92,16 +92,6 @@ def test_the_same_change_as_one_commit_of_a_larger_pull_request_is_known_again(
 
 
 @pytest.mark.usefixtures("cached")
-def test_a_commit_of_ours_in_a_larger_pull_request_is_known_again(table: Table) -> None:
-    toy = table.toy
-    more = toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
-    (toy.queue / "patches/area/0002-more.patch").write_bytes(more)
-    same: dict[str, bytes | None] = {path: text.encode() for path, text in SAME.items()}
-    commits(table, "series", same, {"docs/y.md": b"y\n"})
-    assert said(table)[0][1][0] == "one of the patch's commits (patch-id)"
-
-
-@pytest.mark.usefixtures("cached")
 def test_what_was_not_compared_whole_is_said(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "SERIES", 1)
     table.pull("beside", {"src/toy/area.py": BESIDE})
@@ -203,23 +193,6 @@ def test_an_answer_to_what_is_no_candidate_is_refused_and_the_candidates_are_nam
     shown = table.run("gate", "area", "--different", named, "--json").stdout
     answers = {one["reference"]: one["answer"] for one in json.loads(shown)["candidates"]}
     assert answers == {"example/toy#2": "", "example/toy#3": named.partition("=")[2]}
-
-
-def test_an_answer_is_judged_before_it_is_written_also_without_an_earlier_look(
-    table: Table,
-) -> None:
-    table.pull("beside", {"src/toy/area.py": BESIDE})
-    path = table.toy.queue / "patches/area/patch.toml"
-    before = path.read_bytes()
-    done = table.run("gate", "area", "--different", STRANGER)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "example/toy#99: it is no candidate of area; these are: example/toy#2" in done.stderr
-    assert path.read_bytes() == before
-    asked = len(table.github.requests)
-    named = STRANGER.replace("99", "2")
-    assert table.run("gate", "area", "--different", named).exit_code == 0
-    # The look is made once: these are of the gate's other rows.
-    assert len(table.github.requests[asked:]) == 5
 
 
 @pytest.mark.parametrize("how", ["offline", "no token"])

@@ -3,37 +3,39 @@ from __future__ import annotations
 import pytest
 
 from contribbot.contribute.duplicates import (
+    fingerprint,
     functions,
-    ours_of,
     patch_id,
     patch_ids,
-    read_diff,
-    read_hunks,
-    shared_functions,
     terms,
+    touched_files,
 )
+from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from tests.contribute.tracked import tracked_queue
 
-
-def test_functions_are_named_by_the_hunks() -> None:
-    patch = (
-        "@@ -14,6 +14,6 @@ class Norm:\n \n \n         first = inner(x)\n-        second = 1\n"
-        "+        second = first\n         return second\n \n \n"
-    )
-    assert functions("a.py", read_hunks(patch)) == {"Norm"}
-    assert shared_functions({"Norm.forward", "other"}, {"Norm"}) == ["Norm.forward"]
-    assert shared_functions({"forward"}, {"Norm.forward"}) == ["forward"]
-    assert shared_functions({"Norm.forward"}, {"Norm.backward", "Normal"}) == []
-    kernel = "@@ -1,2 +1,2 @@ template <typename T> __global__ void fuse(const T* a) {\n-x\n+y\n"
-    assert functions("a.cu", read_hunks(kernel)) == {"fuse"}
-    assert functions("a.h", read_hunks("@@ -1 +1 @@ struct Quant : Base {\n-x\n+y\n")) == {"Quant"}
-    assert functions("a.cu", read_hunks("@@ -1 +1 @@ if (x) {\n-x\n+y\n")) == frozenset()
+PYTHON = (
+    "@@ -14,6 +14,6 @@ class Norm:\n \n \n         first = inner(x)\n-        second = 1\n"
+    "+        second = first\n         return second\n \n \n"
+)
+KERNEL = "@@ -1,2 +1,2 @@ template <typename T> __global__ void fuse(const T* a) {\n-x\n+y\n"
 
 
-@pytest.mark.parametrize("text", ["", "@@", "@@ -1 +x @@\n", "\x00\n@@ -0,0 +1 @@", "-\n+\n" * 9])
-def test_what_is_no_hunk_is_passed_over(text: str) -> None:
-    assert functions("a.py", read_hunks(text)) <= {""}
+@pytest.mark.parametrize(
+    ("path", "hunks", "names"),
+    [
+        ("a.py", PYTHON, {"Norm"}),
+        ("a.cu", KERNEL, {"fuse"}),
+        ("a.h", "@@ -1 +1 @@ struct Quant : Base {\n-x\n+y\n", {"Quant"}),
+        ("a.cu", "@@ -1 +1 @@ if (x) {\n-x\n+y\n", set()),
+        *(
+            ("a.py", odd, set())
+            for odd in ("", "@@", "@@ -1 +x @@\n", "\x00\n@@ -0,0 +1 @@", "-\n+\n" * 9)
+        ),
+    ],
+)
+def test_functions_are_named_by_the_hunks(path: str, hunks: str, names: set[str]) -> None:
+    assert functions(path, hunks) == names
 
 
 def test_patch_ids_do_not_care_for_places_and_nonsense_has_none() -> None:
@@ -57,7 +59,9 @@ def test_a_deleted_and_a_moved_file_are_touched() -> None:
         b"diff --git a/o b/n\nsimilarity index 90%\nrename from o\nrename to n\nindex 1..2 100644\n"
         b"--- a/o\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n"
     )
-    assert [(one.path, one.before, one.removed) for one in read_diff("x", diff)] == [
+    assert [
+        (one.path, one.before, one.removed) for one in touched_files([PatchFile("x", diff)])
+    ] == [
         ("x", "", True),
         ("n", "o", False),
     ]
@@ -65,7 +69,7 @@ def test_a_deleted_and_a_moved_file_are_touched() -> None:
 
 def test_the_real_patches_are_searched_for_by_telling_names() -> None:
     queue = load_queue(tracked_queue())
-    found_terms = {name: terms(ours_of(queue, name)) for name in queue.specs}
+    found_terms = {name: terms(fingerprint(queue, name)) for name in queue.specs}
     assert all(1 <= len(one) <= 5 for one in found_terms.values())
     assert found_terms["stable-softmax"][0] == "60939"
     assert (

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from datetime import datetime, timedelta
 
@@ -15,13 +14,9 @@ from contribbot.github.auth import Secret
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.queue import history
 from contribbot.queue.toml_edit import remove_from_order
-from tests.conftest import Program
 from tests.contribute.following import AREA, LINE, Post, make_post
 from tests.github.faults import (
-    KILL_AFTER,
-    KILL_BEFORE,
     NOT_FOUND,
-    RESET_BEFORE,
     TRUNCATED,
     UNAUTHORIZED,
     WIRE_FAULTS,
@@ -153,13 +148,6 @@ def test_what_stands_on_another_is_to_be_merged_after_it(toy: Toy, github: GitHu
     github.merge(post.pulls["low"], "rebase")
     post.one("low")
     assert "stands" not in " ".join(one.what for one in post.one("high").next)
-
-
-def test_where_all_have_left_it_says_that_there_is_nothing(post: Post) -> None:
-    assert text_of(post) == "nothing on GitHub yet: area"
-    (post.toy.queue / "patches/area/patch.toml").unlink()
-    post.toy.put_queue([])
-    assert text_of(post).startswith("nothing to follow")
 
 
 def test_a_conflict_and_commits_behind_are_the_persons_next_step(post: Post) -> None:
@@ -299,35 +287,6 @@ def test_a_comment_that_was_changed_is_news(post: Post) -> None:
     assert post.one().new == ()
 
 
-def test_only_what_was_seen_before_is_called_changed(post: Post) -> None:
-    pull = post.open()
-    state = post.github.state
-    first = add_comment(state, pull.issue, post.reviewer, "Nice.")
-    root = add_review_comment(state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
-    review = add_review(state, pull, post.reviewer, "APPROVED", body="Good.")
-    with state.lock:
-        # It was changed before anybody here read it.
-        first.body, first.updated_at = "Nice!", state.clock.now()
-    assert not any(one.changed for one in post.one().new)
-    add_comment(state, pull.issue, post.reviewer, "More.")
-    with state.lock:
-        root.body = "Why so?"
-        root.updated_at = pull.issue.updated_at = state.clock.now()
-        review.state = "DISMISSED"
-    shown = text_of(post)
-    assert re.findall(r"^  (new|changed): .*: (.*)$", shown, re.MULTILINE) == [
-        ("changed", "Good."), ("new", "More."), ("changed", "Why so?"),
-    ]  # fmt: skip
-
-
-def test_what_was_not_shown_stays_new(post: Post) -> None:
-    pull = post.open()
-    add_comment(post.github.state, pull.issue, post.reviewer, "Why?")
-    assert len(post.look(remember=False).report.contributions[0].new) == 1
-    assert len(post.one().new) == 1
-    assert len(post.one().new) == 0
-
-
 def test_without_its_local_state_it_asks_for_all_again(post: Post) -> None:
     pull = post.open()
     post.pass_ci()
@@ -364,24 +323,6 @@ def test_the_last_verdict_of_each_reviewer_counts(post: Post) -> None:
     found = post.one()
     assert (found.decision, found.by) == ("approved", ("rev", "eve"))
     assert [(one.who, one.what) for one in found.next] == [("maintainers", "merge it")]
-
-
-def test_a_resolved_thread_is_neither_open_nor_answered(post: Post) -> None:
-    pull = post.open()
-    root = add_review_comment(post.github.state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
-    pull.resolved.add(root.id)
-    threads = post.one().threads
-    assert (threads.open, threads.answered, threads.resolved) == (0, 0, 1)
-
-
-def test_without_graphql_it_says_that_it_does_not_know_what_is_resolved(post: Post) -> None:
-    pull = post.open()
-    root = add_review_comment(post.github.state, pull, post.reviewer, "Why?", path=AREA, line=LINE)
-    pull.resolved.add(root.id)
-    post.faults.arm(NOT_FOUND, path="/graphql")
-    text = text_of(post)
-    assert post.faults.struck
-    assert "1 open, 0 answered (GitHub does not say which are resolved)" in text
 
 
 def test_a_refusal_of_graphql_is_remembered_for_the_run(toy: Toy, github: GitHub) -> None:
@@ -422,18 +363,6 @@ def test_one_that_cannot_be_read_keeps_nobody_from_the_others(toy: Toy, github: 
     assert "could not be looked at: GET /repos/example/toy/pulls/2" in text
     post.faults.clear()
     assert post.look().exit_code == ExitCode.OK
-
-
-def test_a_rate_limit_is_waited_for_and_one_that_is_too_long_is_said(post: Post) -> None:
-    post.open()
-    post.faults.arm(primary_limit(30), number=1)
-    assert post.one().error == ""
-    assert any(pause > 25 for pause in post.patience.slept)
-    post.faults.arm(primary_limit(5000), number=1, times=0)
-    found = post.look()
-    assert found.exit_code == ExitCode.MACHINE
-    assert "rate limit" in found.report.contributions[0].error
-    assert found.report.contributions[0].state == "open"
 
 
 @pytest.mark.parametrize("fault", [primary_limit(3600), UNAUTHORIZED], ids=str)
@@ -592,13 +521,6 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
     assert post.look().report == FollowReport(contributions=(), without=())
 
 
-def test_where_nothing_is_on_github_nothing_is_asked(post: Post) -> None:
-    found, requests = post.asked()
-    assert requests == []
-    assert found.report.without == ("area",)
-    assert follow_lines(found.report) == ["nothing on GitHub yet: area"]
-
-
 def test_hostile_text_is_clean_and_bounded(post: Post) -> None:
     pull = post.open(title=f"{HOSTILE}{'x' * 5000}")
     state = post.github.state
@@ -691,23 +613,6 @@ def test_news_is_not_lost_by_a_fault_at_a_later_look(post: Post, fault: Fault) -
     assert post.states() == ["open"]
 
 
-@pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
-@pytest.mark.parametrize(
-    "number",
-    [*(pytest.param(n, marks=pytest.mark.slow) for n in range(1, OPEN_REQUESTS)), OPEN_REQUESTS],
-)
-def test_a_kill_at_a_request_leaves_a_journal_that_the_next_run_completes(
-    post: Post, fault: Fault, number: int
-) -> None:
-    full_scene(post)
-    post.faults.arm(fault, number=number)
-    post.kill("follow")
-    found = post.one()
-    assert found.error == ""
-    assert len(found.new) == 2
-    assert post.states() == ["draft", "open"]
-
-
 def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(
     post: Post,
 ) -> None:
@@ -721,22 +626,3 @@ def test_the_program_prints_one_document_and_says_what_failed_by_its_exit_code(
     assert ran.code == ExitCode.MACHINE
     assert "could not be looked at" in ran.out
     assert post.token not in ran.out + ran.err + str(Secret(post.token))
-
-
-def test_a_terminal_that_cannot_show_it_shows_what_it_can(post: Post) -> None:
-    post.open(title="A fix \N{GRINNING FACE}")
-    env = {"GITHUB_API_URL": post.github.base, "GITHUB_TOKEN": post.token, "PYTHONUTF8": "0"}
-    program = Program(post.toy.queue, {**env, "PYTHONIOENCODING": "iso-8859-1:strict"})
-    told = program.process("follow")
-    assert (told.code, told.err) == (0, "")
-    assert "\\U0001f600" in told.out
-    said = program.process("follow", "--json")
-    (one,) = FollowReport.model_validate_json(said.out).contributions
-    assert one.title == "A fix \N{GRINNING FACE}"
-
-
-def test_a_lost_connection_is_tried_again(post: Post) -> None:
-    post.open()
-    post.faults.arm(RESET_BEFORE, number=2)
-    assert post.one().error == ""
-    assert post.faults.struck

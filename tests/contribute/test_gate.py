@@ -35,7 +35,7 @@ def states(gate: Gate) -> dict[str, str]:
 def test_a_patch_that_keeps_every_rule_passes(table: Table) -> None:
     gate = table.gate()
     for_a_person = {"not-run", "docs", "labels", "lint", "ci"}
-    assert {row.rule for row in gate.rows} == {rule.name for rule in RULES}
+    assert {row.rule for row in gate.rows} == set(RULES)
     assert {rule for rule, state in states(gate).items() if state == "for a person"} == for_a_person
     assert {state for rule, state in states(gate).items() if rule not in for_a_person} == {"passed"}
     assert gate.blocking == []
@@ -203,7 +203,7 @@ def test_the_command_says_it_in_lines_and_as_json(table: Table) -> None:
     done = table.run("gate", "area")
     assert (done.exit_code, done.stderr) == (0, "")
     for rule in RULES:
-        assert sum(line.startswith(f"{rule.name} ") for line in done.stdout.splitlines()) == 1
+        assert sum(line.startswith(f"{rule} ") for line in done.stdout.splitlines()) == 1
     shown = table.run("gate", "area", "--json")
     assert Gate.model_validate_json(shown.stdout, strict=False).patch == "area"
     assert json.loads(shown.stdout)["rows"][0]["state"] == "passed"
@@ -219,13 +219,6 @@ def test_without_github_the_rest_is_shown_and_the_end_is_3(
     assert re.search(r"^sign-off +passed ", done.stdout, re.MULTILINE)
     assert sum("not known" in line for line in done.stdout.splitlines()) == 6
     assert table.run("gate", "area", "--offline").exit_code == 0
-
-
-def test_without_a_token_the_rest_is_shown_and_the_end_is_3(table: Table) -> None:
-    done = table.run("gate", "area", GITHUB_TOKEN="", PATH="/nonexistent:/usr/bin:/bin")
-    assert done.exit_code == 3
-    assert "log in with `gh auth login" in done.stdout
-    assert re.search(r"^sign-off +passed ", done.stdout, re.MULTILINE)
 
 
 def test_a_refused_token_is_not_known(table: Table) -> None:

@@ -36,14 +36,6 @@ def gates(table: Table, fault: Fault) -> Iterator[Gate]:
         faults.clear()
 
 
-@pytest.mark.parametrize("fault", each(PASSING))
-def test_a_fault_that_passes_changes_nothing(table: Table, fault: Fault) -> None:
-    table.pull("otherwise", {"src/toy/area.py": OTHERWISE})
-    whole = [(row.rule, row.state) for row in table.gate().rows]
-    for gate in gates(table, fault):
-        assert [(row.rule, row.state) for row in gate.rows] == whole
-
-
 @pytest.mark.parametrize("fault", each(LASTING))
 def test_a_fault_that_stays_is_never_a_pass(table: Table, fault: Fault) -> None:
     table.pull("otherwise", {"src/toy/area.py": OTHERWISE})

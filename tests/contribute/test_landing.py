@@ -49,12 +49,6 @@ def test_a_merge_of_each_kind_is_recognised(
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
-def test_a_bots_landing_is_recognised_though_github_calls_it_closed(post: Post) -> None:
-    sha = post.github.merge(post.pulls["area"], "bot")
-    assert post.pulls["area"].merged_at is None
-    assert judged(post) == Landing(LandingFate.LANDED, sha)
-
-
 def test_a_closed_one_is_closed(post: Post) -> None:
     add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
     assert judged(post) == Landing(LandingFate.CLOSED)

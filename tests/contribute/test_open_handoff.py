@@ -137,5 +137,5 @@ def test_a_rehearsal_of_a_stack(desk: Desk) -> None:
 
 def test_what_github_says_cannot_reach_the_terminal(desk: Desk) -> None:
     (done,) = desk.open()
-    hostile = type(done)(**{**vars(done), "notes": ("red \x1b[31m and \u202e more",)})
+    hostile = type(done)(**{**vars(done), "notes": ["red \x1b[31m and \u202e more"]})
     assert all(line.isprintable() for line in opened_lines(hostile))

@@ -164,15 +164,6 @@ def test_a_branch_in_the_way_of_the_name_is_said(desk: Desk) -> None:
     assert "a branch contribbot there leaves no room for it" in raised.value.hint
 
 
-def test_bringing_ones_own_branch_up_to_date_is_said(toy: Toy, github: GitHub) -> None:
-    github.state.lagging_forks = True
-    desk = make_desk(toy, github)
-    text = AREA.replace('"""Areas."""', '"""All areas."""')
-    github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
-    (done,) = desk.open()
-    assert "brought main of ada/toy up to date" in " ".join(done.notes)
-
-
 @pytest.mark.parametrize("fault", [FORBIDDEN, EXISTS], ids=str)
 def test_a_branch_moves_without_graphql_as_well(desk: Desk, fault: Fault) -> None:
     desk.open()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.contribute.open_pr import NewCommit
+from contribbot.contribute.open_pr import PushedCommit
 from contribbot.contribute.publication import state
 from contribbot.model.history import PullRequestEvent
 from tests.contribute.opening import WRITES, Desk, make_desk
@@ -27,7 +27,7 @@ def test_a_pull_request_is_opened_as_a_draft_with_what_git_am_makes(desk: Desk) 
     assert pull.draft
     assert (pull.head_sha, pull.base_ref) == (desk.branch(), "main")
     assert (done.head, done.pull_request, done.state) == (desk.branch(), "example/toy#1", "draft")
-    assert done.commits == (NewCommit(done.head, "Multiply the sides of a rectangle"),)
+    assert done.commits == [PushedCommit(done.head, "Multiply the sides of a rectangle")]
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
 
 import pytest
 
 from contribbot.contribute.model import Body
-from contribbot.contribute.open_pr import Opened, Wanted, open_all
 from contribbot.errors import GitHubError, NotProvedError, OpeningError, TokenError
 from contribbot.model.history import PullRequestEvent, RetiredEvent
 from contribbot.queue import history
+from contribbot.queue.load import Queue
 from tests.contribute.opening import WRITES, Desk, make_desk
 from tests.github.faults import EXISTS, Fault, Faults
 from tests.github.handle import GitHub
@@ -26,17 +25,15 @@ def assert_nothing_done(desk: Desk) -> None:
     assert desk.events() == []
 
 
-def test_without_attestation_not_even_a_question_is_asked(desk: Desk) -> None:
-    def refuse(text: Body) -> None:
-        assert text.title == desk.title
-        raise NotProvedError("nobody stands for it")
+def test_without_attestation_not_even_a_question_is_asked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_desk: Desk, _queue: Queue, name: str) -> Body:
+        raise NotProvedError(f"nobody stands for {name}")
 
-    told: list[Opened] = []
-    with desk.client() as client:
-        tools = replace(desk.tools(client), attested=refuse)
-        with pytest.raises(NotProvedError, match="nobody stands for it"):
-            open_all(desk.queue, ["area"], tools, Wanted(), told=told.append)
-    assert told == []
+    monkeypatch.setattr(Desk, "text", refuse)
+    with pytest.raises(NotProvedError, match="nobody stands for area"):
+        desk.open()
     assert desk.github.requests == []
     assert desk.events() == []
 
@@ -160,12 +157,6 @@ def test_ones_own_upstream_gets_the_branch_itself(toy: Toy, github: GitHub) -> N
     assert github.count("POST", "/forks") == 0
 
 
-def test_a_token_that_nobody_has(desk: Desk) -> None:
-    with desk.client("ghp_wrong") as client, pytest.raises(TokenError):
-        desk.open(client=client)
-    assert desk.events() == []
-
-
 def test_truncated_trees_are_read_folder_by_folder(desk: Desk) -> None:
     desk.upstream.truncate_trees = True
     desk.open()
@@ -238,14 +229,5 @@ def test_an_account_that_was_renamed_keeps_its_pull_request(desk: Desk) -> None:
     assert desk.branch() == done.head != first.head
     # From then on the journal knows it.
     (again,) = desk.open()
-    assert again.notes == ()
+    assert again.notes == []
     assert any("from lovelace/toy:contribbot/area" in one.summary for one in desk.events())
-
-
-def test_another_account_is_refused_and_no_word_is_said_of_a_name(desk: Desk) -> None:
-    desk.open()
-    desk.me = desk.github.add_user("eve")
-    desk.github.fork(desk.upstream, desk.me)
-    with pytest.raises(OpeningError, match="would open a second one") as raised:
-        desk.open()
-    assert "is called" not in raised.value.message

@@ -145,15 +145,6 @@ def test_commits_that_are_not_ours_are_never_overwritten(desk: Desk, kind: str) 
     assert not any(one.method in WRITES for one in desk.github.requests[before:])
 
 
-def test_a_commit_that_comes_in_between_is_not_overwritten(desk: Desk) -> None:
-    desk.open()
-    desk.change(BETTER)
-    theirs = desk.meddle("/git/commits$")
-    with pytest.raises(OpeningError, match="contribbot did not make"):
-        desk.open()
-    assert [desk.branch()] == theirs
-
-
 @pytest.mark.parametrize("how", ["closed", "merged"])
 def test_a_pull_request_that_ended_is_said_with_the_next_step(desk: Desk, how: str) -> None:
     desk.open()
@@ -169,14 +160,6 @@ def test_a_pull_request_that_ended_is_said_with_the_next_step(desk: Desk, how: s
     word = {"closed": "reopen it", "merged": "contribbot retire"}[how]
     assert word in raised.value.hint
     assert (desk.branch(), len(desk.pulls())) == (before, 1)
-
-
-def test_another_branch_would_be_a_second_pull_request(desk: Desk) -> None:
-    desk.open()
-    desk.toy.put_patch(checks='[contribution]\nbranch = "other"\n', check_files={})
-    with pytest.raises(OpeningError, match="would open a second one"):
-        desk.open()
-    assert len(desk.pulls()) == 1
 
 
 def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: Desk) -> None:
@@ -233,11 +216,6 @@ def test_the_journal_says_in_plain_words_what_became_of_it(desk: Desk) -> None:
     desk.open(ready=True)
     said = [one.summary for one in desk.events() if isinstance(one, PullRequestEvent)]
     assert said == ["example/toy#1 was opened as a draft", "example/toy#1 is open now"]
-
-
-def test_one_that_is_ready_was_opened(desk: Desk) -> None:
-    desk.open(ready=True)
-    assert desk.events()[-1].summary == "example/toy#1 was opened"
 
 
 def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:

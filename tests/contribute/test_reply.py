@@ -13,8 +13,6 @@ from contribbot.queue import history
 from tests.contribute.following import AREA, LINE, Post
 from tests.github.faults import (
     FORBIDDEN,
-    KILL_AFTER,
-    KILL_BEFORE,
     NOT_FOUND,
     RESET_AFTER,
     RESET_BEFORE,
@@ -104,13 +102,6 @@ def test_after_any_fault_it_is_there_once(
     assert kinds == ["intent", "done"]
 
 
-def test_a_lost_answer_is_looked_for_at_once(post: Post, root: ReviewComment) -> None:
-    post.faults.arm(RESET_AFTER, method="POST", path="/replies$")
-    assert answer(post, root).posted
-    assert post.faults.struck
-    assert ours(post) == [TEXT]
-
-
 def test_one_that_was_posted_is_known_again_behind_what_others_said_since(
     post: Post, root: ReviewComment
 ) -> None:
@@ -135,22 +126,6 @@ def test_an_answer_that_may_not_have_been_posted_is_not_guessed(
         answer(post, root)
     assert ours(post) == []
     assert answer(post, root).posted
-
-
-@pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
-def test_a_kill_at_the_request_posts_it_once(post: Post, root: ReviewComment, fault: Fault) -> None:
-    file = post.toy.root / "answer.md"
-    file.write_text(TEXT)
-    arguments = ("reply", "area", short_id(root.id), "--text-file", str(file))
-    post.faults.arm(fault, method="POST", path="/replies$")
-    post.kill(*arguments)
-    # Somebody speaks in between: ours is still known again.
-    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "Hello?")
-    ran = post.program(*arguments)
-    assert (ran.code, ran.err) == (0, "")
-    assert ours(post) == [TEXT]
-    assert ("was answered so already" in ran.out) == (fault is KILL_AFTER)
-    assert fault in {KILL_AFTER, KILL_BEFORE}
 
 
 def test_two_at_once_post_it_once(post: Post, root: ReviewComment) -> None:

@@ -129,16 +129,6 @@ def test_what_was_reverted_stays(post: Post, refused: Refused) -> None:
     assert f"then reverted by {back[:12]}" in refused().message
 
 
-def test_a_commit_that_only_the_fork_has_is_no_reason(post: Post, refused: Refused) -> None:
-    pull = post.open()
-    sha = post.github.commit(
-        post.fork, "mine", {"README": b"\n"},
-        "Land\n\nPull Request resolved: https://github.com/example/toy/pull/1\n",
-    )  # fmt: skip
-    add_event(post.github.state, pull.issue, post.reviewer, "closed", commit=sha)
-    assert "was closed" in refused().message
-
-
 def test_what_was_handed_off_may_be_open(post: Post, refused: Refused) -> None:
     post.hand_off()
     assert "contribbot follow" in refused().hint
@@ -270,18 +260,6 @@ def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
         assert one.final == "after", one
         assert one.listed == 0, one
         assert one.again == (0 if one.state == "before" else 2), one
-
-
-def test_the_program_retires_what_was_merged(post: Post) -> None:
-    post.open()
-    sha = post.github.merge(post.pulls["area"])
-    ran = post.program("retire", "area")
-    assert ran.code == 0
-    assert ran.out == f"area: retired: example/toy#1 merged as {sha[:12]}\n"
-    assert_retired(post, f"example/toy#1 merged as {sha[:12]}")
-    ran = post.program("retire", "area")
-    assert ran.code == 2
-    assert "has left the queue already" in ran.err
 
 
 def test_what_new_put_there_does_not_stay(post: Post) -> None:

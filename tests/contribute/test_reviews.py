@@ -8,7 +8,7 @@ from github.PullRequestComment import PullRequestComment
 from contribbot.cli.show_contribute import reviews_lines
 from contribbot.contribute.markdown import rows_of
 from contribbot.contribute.model import ReviewsReport
-from contribbot.contribute.reviews import reviews, short_id, threads_of
+from contribbot.contribute.reviews import contribution_of, read_reviews, short_id, threads_of
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.requester import Requester
 from contribbot.github.waits import Waits
@@ -32,7 +32,8 @@ def ask(post: Post, text: str = "Why?", line: int = LINE) -> Written:
 def read(post: Post, *, everything: bool = False) -> ReviewsReport:
     """Read what is said."""
     with post.connect() as github:
-        return reviews(github, "area", "example/toy", 1, everything=everything)
+        known = contribution_of(post.queue, "area")
+        return read_reviews(github, "area", known, everything=everything)
 
 
 def text_of(post: Post, *, everything: bool = False) -> str:

@@ -9,7 +9,7 @@ from contribbot.errors import OpeningError
 from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
 from contribbot.queue.load import load_queue
-from tests.contribute.opening import WRITES, Desk, make_desk, put_series
+from tests.contribute.opening import Desk, make_desk, put_series
 from tests.github.handle import GitHub
 from tests.lifetoy import commit
 from tests.toy import FIXED, Toy, git
@@ -39,7 +39,7 @@ def test_what_is_below_comes_first(desk: Desk) -> None:
 def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> None:
     lower, upper = desk.open("area", "unit")
     assert lower.pull_request == "example/toy#1"
-    assert upper.waits_for == ("example/toy#1",)
+    assert upper.waits_for == ["example/toy#1"]
     assert [one.subject for one in upper.commits] == ["First", "Second"]
     # The same commits, so that GitHub takes the lower one off the upper when it is merged.
     assert upper.commits[0] == lower.commits[0]
@@ -105,9 +105,3 @@ def test_the_upper_one_follows_when_the_lower_is_merged_and_rewritten(desk: Desk
     (upper,) = desk.open("unit", up_to_date=True)
     assert upper.branch_was == "moved"
     assert [one.subject for one in upper.commits] == ["Second"]
-
-
-def test_nothing_new_in_a_stack_writes_nothing(desk: Desk) -> None:
-    desk.open("area", "unit")
-    again = desk.requests(lambda: desk.open("area", "unit"))
-    assert not any(one.method in WRITES for one in again)
