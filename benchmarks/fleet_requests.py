@@ -17,12 +17,11 @@ from typing import Final
 from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import connect
 from contribbot.queue.load import Queue
-from contribbot.runners.artifacts import Origin, from_github
+from contribbot.runners.artifacts import from_github
 from contribbot.runners.dispatch import Selection, Sender
 from contribbot.runners.model import Plan
-from tests.github.handle import GitHub
-from tests.github.server import LocalServer
-from tests.github.state import Repository, State
+from tests.github.handle import GitHub, serve
+from tests.github.state import Repository
 from tests.github.state_actions import Storage, actions_of, add_job, end_job, upload
 
 #: When each job begins and ends, in seconds.
@@ -88,25 +87,17 @@ def _zip(name: str, text: str) -> bytes:
 
 def told_requests(queue: Queue, plan: Plan, ends: Ends, folder: Path) -> list[str]:
     """Let a run be started, watched and fetched; return the requests that each needed."""
-    server = LocalServer(State(folder / "github"))
-    server.start()
-    try:
-        with Storage().running() as storage:
-            github = GitHub(server)
-            github.state.rate_limits["core"] = 10**6
-            user = github.add_user("ada")
-            repository = github.add_repository(REPOSITORY, members={"ada": "write"})
-            actions_of(repository).storage = storage
-            github.commit(
-                repository, "main", {".github/workflows/verify.yml": WORKFLOW.read_bytes()}
-            )
-            play = Play(github, repository, plan, ends)
-            token = Token(Secret(user.tokens[0].text), "benchmark")
-            with connect(folder / "etags", server=Server(api=github.base), token=token) as client:
-                sender = Sender(queue, client, REPOSITORY, play.sleep)
-                return _counted(sender, play)
-    finally:
-        server.stop()
+    with Storage().running() as storage, serve(folder / "github") as github:
+        github.state.rate_limits["core"] = 10**6
+        user = github.add_user("ada")
+        repository = github.add_repository(REPOSITORY, members={"ada": "write"})
+        actions_of(repository).storage = storage
+        github.commit(repository, "main", {".github/workflows/verify.yml": WORKFLOW.read_bytes()})
+        play = Play(github, repository, plan, ends)
+        token = Token(Secret(user.tokens[0].text), "benchmark")
+        with connect(folder / "etags", server=Server(api=github.base), token=token) as client:
+            sender = Sender(queue, client, REPOSITORY, play.sleep)
+            return _counted(sender, play)
 
 
 def _counted(sender: Sender, play: Play) -> list[str]:
@@ -122,10 +113,9 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.supersede(selection, run)
     lines = [f"  requests to GitHub: to start the run {since(0)}"]
     begun, play.looks = len(log), 0
-    sender.watch(run.id, every=EVERY, told=lambda _: None)
+    sender.watch(run.id, every=EVERY, watcher=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    origin = Origin(sender.github, REPOSITORY, Path())
-    download = from_github(origin, run.id)
-    lines.append(f"  to fetch its {len(download.received)} artifacts: {since(begun)}")
+    download = from_github(sender.github, REPOSITORY, run.id, Path())
+    lines.append(f"  to fetch its {len(download.artifacts)} artifacts: {since(begun)}")
     return lines

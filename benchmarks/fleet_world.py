@@ -6,34 +6,16 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
-import contribbot
-from contribbot.model.evidence import (
-    Details,
-    DigestSet,
-    Gpu,
-    Machine,
-    Outcome,
-    Resource,
-    StageResult,
-    Statement,
-    TestResult,
-    judge,
-    names_of,
-    open_targets,
-    pin_digest,
-    seal_of,
-)
-from contribbot.model.patch import Patch, units_of
+from contribbot.model.evidence import Gpu, Machine, Statement
+from contribbot.model.patch import units_of
 from contribbot.queue.load import Queue, load_queue
 from contribbot.runners.model import Job, Plan
 from contribbot.runners.plan import DEFAULTS
-from contribbot.verify.evidence import write_evidence
+from contribbot.verify.evidence import statement_of, write_evidence
+from tests.records import made_up
 
 SEED: Final = 6
 MEDIAN: Final = 12.0
@@ -43,7 +25,20 @@ PATCHES: Final = 200
 TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 VERSIONS: Final = ("6.4", "7.0", "7.1")
 ID: Final = "0" * 40
-WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+CHANGE: Final = """\
+From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
+From: A <a@example.com>
+Date: Thu, 1 Jan 2026 00:00:00 +0000
+Subject: [PATCH] Change
+
+---
+diff --git a/a b/a
+--- a/a
++++ b/a
+@@ -1 +1 @@
+-a
++b
+"""
 
 
 def make_queue(folder: Path, sets: Iterable[tuple[str, int]]) -> Queue:
@@ -64,8 +59,9 @@ def make_queue(folder: Path, sets: Iterable[tuple[str, int]]) -> Queue:
     put(folder / "upstreams" / "demo.toml", 'name = "demo"\nrepository = "a/demo"\n')
     for number, name in enumerate(names):
         here = folder / "patches" / name
+        put(here / "0001-change.patch", CHANGE)
         put(here / "patch.toml", f'title = "{name}"\nupstream = "demo"\npin = "v{number % 3}"\n'
-            'files = []\nproblem = "p"\nroot_cause = "r"\nsolution = "s"\n'
+            'files = ["a"]\nproblem = "p"\nroot_cause = "r"\nsolution = "s"\n'
             f'[[compile]]\nname = "all"\nsource = "a.cu"\nexpect = "pass-to-pass"\n'
             f"{checks}")  # fmt: skip
         for target in TARGETS:
@@ -148,40 +144,16 @@ def write_records(plan: Plan, world: World) -> int:
     """Write the record of each verification of a plan, as made-up machines would."""
     asks = {(name, job.target, job.rocm) for job in plan.jobs for name in job.patches}
     for name, target, version in sorted(asks):
-        patch = world.queue.patch(name)
-        write_evidence(world.queue.evidence, _statement(patch, machine(target, version), world))
+        write_evidence(world.queue.evidence, _statement(name, machine(target, version), world))
     return len(asks)
 
 
-def _statement(patch: Patch, on: Machine, world: World) -> Statement:
-    stages = []
-    for stage, label, target in units_of(patch):
-        here = stage == "compile" or target in on.targets
-        details: dict[str, JsonValue] = {"check": label, "expect": "pass-to-pass"} if label else {}
-        if stage == "apply":
-            details = {"patched_tree": ID}
-        stages.append(
-            StageResult(stage=stage, target=target, reason="simulated", details=details,
-                        outcome=Outcome.PASSED if here else Outcome.UNAVAILABLE,
-                        seconds=world.units[patch.name, stage, label, target] if here else 0.0)
-        )  # fmt: skip
-    seen = tuple(stages)
-    details_of = Details(
-        tool=contribbot.__version__, tool_sha256="0" * 64, command="simulated", started=WHEN,
-        finished=WHEN, patch=patch.name, patch_sha256=patch.digest,
-        checks_sha256=patch.checks_digest, below={}, upstream=patch.upstream.name,
-        pin=patch.pin.tag, pin_sha256=pin_digest(patch.pin, patch.upstream), base_commit=ID,
-        machine=on, verdict=judge(seen, on.targets), open=tuple(open_targets(seen)), stages=seen,
-    )  # fmt: skip
-    result = TestResult(result="WARNED", configuration=(), warnedTests=(), failedTests=(),
-                        passedTests=names_of(seen, Outcome.PASSED),
-                        contribbot=details_of)  # fmt: skip
-    subject = (
-        Resource(name=patch.name, digest=DigestSet(sha256=patch.digest)),
-        Resource(name="tree", digest=DigestSet(gitTree=ID)),
+def _statement(name: str, on: Machine, world: World) -> Statement:
+    statement = made_up(world.queue, name, on, outcomes={}, seconds=1.0, commit=ID)
+    details = statement.predicate.contribbot
+    stages = tuple(
+        stage.model_copy(update={"seconds": world.units[key]}) if key in world.units else stage
+        for stage in details.stages
+        for key in [(name, stage.stage, str(stage.details.get("check", "")), stage.target)]
     )
-    statement = Statement(
-        _type="https://in-toto.io/Statement/v1", subject=subject, predicate=result
-    )
-    seal = seal_of(statement.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return statement.model_copy(update={"seal": seal})
+    return statement_of(details.model_copy(update={"stages": stages}))

@@ -20,7 +20,7 @@ from contribbot.model.patch import Patch, units_of
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import statement_of
 from contribbot.verify.pipeline import obstacle_of
-from contribbot.verify.restate import Told, restate
+from contribbot.verify.restate import RecordedResult, restate
 from contribbot.verify.stages.witness import WitnessStage
 
 Facts = dict[str, JsonValue]
@@ -46,24 +46,26 @@ def made_up(
         verdict=Verdict.INCOMPLETE, open=(), stages=(),
     )  # fmt: skip
     ran = outcomes.get("reproduce", Outcome.PASSED) is Outcome.PASSED
-    targets = dict.fromkeys(one.target for one in patch.spec.checks)
-    watched = [("witness", "", one) for one in targets if ran and one in machine.targets]
+    targets = dict.fromkeys(check.target for check in patch.spec.checks)
+    watched = [("witness", "", target) for target in targets if ran and target in machine.targets]
     for stage, label, where in (*units_of(patch), *watched):
         here = stage == "compile" or where in machine.targets
         outcome = outcomes.get(stage) or (Outcome.PASSED if here else Outcome.UNAVAILABLE)
         facts: Facts = {"check": label} if label else {}
         if outcome is not Outcome.UNAVAILABLE:
-            reds = [one.reason for one in patch.spec.checks if one.name == label and one.reason]
+            reds = [
+                check.reason for check in patch.spec.checks if check.name == label and check.reason
+            ]
             said = reds[0].strip("^$") if stage == "reproduce" and reds else ""
             facts |= facts_of(patch, stage, outcome, seconds=seconds, commit=commit, red=said)
             facts["seen"] = now.isoformat()
         reason = f"{label}: made up" if label else "made up"
         result = StageResult(stage=stage, target=where, outcome=outcome, reason=reason,
                              seconds=seconds, details=facts)  # fmt: skip
-        result = restate(Told(result, patch, details))
+        result = restate(RecordedResult(result, patch, details))
         details = details.model_copy(update={"stages": (*details.stages, result)})
     if not watched:
-        told = {"reproduce": [one for one in details.stages if one.stage == "reproduce"]}
+        told = {"reproduce": [result for result in details.stages if result.stage == "reproduce"]}
         skipped = StageResult(stage="witness", target="any", outcome=Outcome.SKIPPED, seconds=0,
                               reason=obstacle_of(WitnessStage(), told))  # fmt: skip
         details = details.model_copy(update={"stages": (*details.stages, skipped)})
@@ -82,15 +84,17 @@ def facts_of(
         return {"kind": "git", "commit": commit, "tree": NONE, "from": "made up"}
     if stage == "apply":
         commits: JsonValue = [
-            {"file": one.name, "commit": OTHER, "subject": "made up"} for one in patch.files
+            {"file": file.name, "commit": OTHER, "subject": "made up"} for file in patch.files
         ]
         return {"base_commit": commit, "base_tree": NONE, "patched_commit": OTHER,
                 "patched_tree": OTHER, "commits": commits, "adjustments": []}  # fmt: skip
     if stage == "style":
         return {"problems": []}
-    lines: Facts = {one: [10] for one in patch.spec.files if one.endswith(".py")}
+    lines: Facts = {path: [10] for path in patch.spec.files if path.endswith(".py")}
     if stage == "witness":
-        return {"files": {one: {"executed": ten, "not_executed": []} for one, ten in lines.items()}}
+        return {
+            "files": {path: {"executed": ten, "not_executed": []} for path, ten in lines.items()}
+        }
     if stage == "compile":
         numbers: JsonValue = [8, 0, 16, 0, 0, 0, 64, 8, 128, 20]
         listed: Facts = {"kernels": 1, "listed": 1, "instructions": 20}

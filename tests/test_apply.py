@@ -36,11 +36,16 @@ def apply(store: Store, base: str, tmp_path: Path, *patches: bytes) -> Series:
     return apply_series(store, base, files, pin="toy v1.0", scratch=scratch)
 
 
-def moved_base(toy: Toy, store: Store, content: str) -> str:
-    """Return a commit of the store whose area.py has another content."""
-    toy.write("src/toy/area.py", content)
-    git(toy.upstream, "commit", "-qam", "Move on")
-    store.git("fetch", "-q", str(toy.upstream), "main:refs/heads/moved")
+def moved(toy: Toy, store: Store, changes: dict[str, str | None]) -> str:
+    """Return a commit of the store in which the toy's files have other contents, or are gone."""
+    for path, content in changes.items():
+        if content is None:
+            (toy.upstream / path).unlink()
+        else:
+            toy.write(path, content)
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-qm", "Move on")
+    store.git("fetch", "-q", str(toy.upstream), "+main:refs/heads/moved")
     commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
     git(toy.upstream, "reset", "-q", "--hard", toy.commit)
     return commit
@@ -63,32 +68,30 @@ def test_the_commit_is_the_one_that_git_am_makes(toy: Toy, store: Store, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("moved", "said"),
+    ("text", "said"),
     [
         ("# one\n# two\n" + AREA, "src/toy/area.py:9 at offset +2"),
         # The outermost line of context is another one.
-        (
-            AREA.replace("def triangle(base, height)", "def triangle(b, h)"),
-            "src/toy/area.py:8 with fuzz 1",
-        ),
+        (AREA.replace("triangle(base, height)", "triangle(b, h)"), "src/toy/area.py:8 with fuzz 1"),
     ],
     ids=["offset", "fuzz"],
 )
 def test_what_git_allows_for_is_said(
-    toy: Toy, store: Store, tmp_path: Path, moved: str, said: str
+    toy: Toy, store: Store, tmp_path: Path, text: str, said: str
 ) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
-    applied = apply(store, moved_base(toy, store, moved), tmp_path, patch).applied[0]
-    assert [one.phrase for one in applied.adjustments] == [said]
+    base = moved(toy, store, {"src/toy/area.py": text})
+    (applied,) = apply(store, base, tmp_path, patch).applied
+    assert [adjustment.phrase for adjustment in applied.adjustments] == [said]
 
 
 def test_a_conflict_has_hunk_file_pin_and_three_sides(
     toy: Toy, store: Store, tmp_path: Path
 ) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
-    base = moved_base(toy, store, "# new\n" + AREA.replace("width + height", "abs(width + height)"))
+    text = "# new\n" + AREA.replace("width + height", "abs(width + height)")
 
-    series = apply(store, base, tmp_path, patch)
+    series = apply(store, moved(toy, store, {"src/toy/area.py": text}), tmp_path, patch)
 
     assert series.applied == ()
     (conflict,) = series.conflicts
@@ -97,75 +100,41 @@ def test_a_conflict_has_hunk_file_pin_and_three_sides(
     assert "    return width + height" in conflict.expected
     assert "    return abs(width + height)" in conflict.found
     assert "    area = width * height" in conflict.wanted
-    found = ("# new\n" + AREA.replace("width + height", "abs(width + height)")).splitlines()
-    assert found[conflict.line - 1 :][: len(conflict.found)] == list(conflict.found)
+    rows = text.splitlines()[conflict.line - 1 :]
+    assert rows[: len(conflict.found)] == list(conflict.found)
 
 
 def test_only_the_hunks_that_do_not_fit_are_named(toy: Toy, store: Store, tmp_path: Path) -> None:
     long = AREA + "\n" * 20 + "LAST = 1\n"
-    base = moved_base(toy, store, long)
-    git(toy.upstream, "reset", "-q", "--hard", base)
-    toy.commit = base
-    patch = toy.format_patch(
-        {"src/toy/area.py": long.replace("width + height", "width * height").replace("= 1", "= 2")}
-    )
-    other = moved_base(toy, store, long.replace("LAST = 1", "LAST = 7"))
+    toy.commit = moved(toy, store, {"src/toy/area.py": long})
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    both = long.replace("width + height", "width * height").replace("= 1", "= 2")
+    patch = toy.format_patch({"src/toy/area.py": both})
+    base = moved(toy, store, {"src/toy/area.py": long.replace("LAST = 1", "LAST = 7")})
 
-    (conflict,) = apply(store, other, tmp_path, patch).conflicts
+    (conflict,) = apply(store, base, tmp_path, patch).conflicts
 
     assert conflict.hunk == 2
     assert "LAST = 7" in conflict.found
 
 
-def test_a_missing_file_and_a_file_that_is_there_already(
-    toy: Toy, store: Store, tmp_path: Path
-) -> None:
-    edit = toy.format_patch({"src/toy/area.py": FIXED})
-    new = toy.format_patch({"src/toy/new.py": "NEW = 1\n"})
-    git(toy.upstream, "mv", "src/toy/area.py", "src/toy/moved.py")
-    toy.write("src/toy/new.py", "OTHER = 1\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-qm", "Move")
-    store.git("fetch", "-q", str(toy.upstream), "main:refs/heads/moved")
-    base = store.resolve("refs/heads/moved")
-    assert base is not None
+def test_conflicts_of_whole_files_and_odd_names(toy: Toy, store: Store, tmp_path: Path) -> None:
+    odd = 'src/ä "b".py'
+    toy.commit = moved(toy, store, {odd: "one\n"})
+    git(toy.upstream, "reset", "-q", "--hard", toy.commit)
+    changes = {"src/toy/area.py": FIXED, "src/toy/new.py": "NEW = 1\n", odd: "two\n"}
+    patches = [toy.format_patch({path: text}) for path, text in changes.items()]
+    other: dict[str, str | None] = {
+        "src/toy/area.py": None, "src/toy/new.py": "OTHER = 1\n", odd: "three\n"
+    }  # fmt: skip
+    base = moved(toy, store, other)
 
-    missing = apply(store, base, tmp_path, edit).conflicts[0]
-    there = apply(store, base, tmp_path, new).conflicts[0]
+    gone, there, changed = (apply(store, base, tmp_path, each).conflicts[0] for each in patches)
 
-    assert missing.headline.endswith(
-        "src/toy/area.py does not apply to toy v1.0: the pin has no such file"
-    )
+    pin = "src/toy/area.py does not apply to toy v1.0"
+    assert gone.headline.endswith(f"{pin}: the pin has no such file")
     assert there.headline.endswith("the pin has this file already")
-
-
-def test_a_conflict_in_a_file_with_an_odd_name(toy: Toy, store: Store, tmp_path: Path) -> None:
-    name = 'src/ä "b".py'
-    toy.write(name, "one\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-qm", "Odd")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    patch = toy.format_patch({name: "two\n"})
-    toy.write(name, "three\n")
-    git(toy.upstream, "commit", "-qam", "Odder")
-    store.git("fetch", "-q", str(toy.upstream), "main:refs/heads/odd")
-    base = store.resolve("refs/heads/odd")
-    assert base is not None
-
-    (conflict,) = apply(store, base, tmp_path, patch).conflicts
-
-    assert (conflict.path, conflict.hunk, conflict.found) == (name, 1, ("three",))
-
-
-def test_a_mail_that_is_encoded_for_the_way(toy: Toy, store: Store, tmp_path: Path) -> None:
-    plain = toy.format_patch({"src/toy/area.py": FIXED})
-    head, _, body = plain.partition(b"\n\n")
-    way = b"\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: quoted-printable"
-    encoded = head + way + b"\n\n" + body.replace(b"=", b"=3D")
-
-    assert apply(store, toy.commit, tmp_path, encoded).applied[0].tree == (
-        apply(store, toy.commit, tmp_path, plain).applied[0].tree
-    )
+    assert (changed.path, changed.hunk, changed.found) == (odd, 1, ("three",))
 
 
 def test_renames_modes_symlinks_binaries_and_odd_bytes_arrive_as_they_are(
@@ -250,7 +219,7 @@ def test_added_lines_and_changes(toy: Toy, store: Store, tmp_path: Path) -> None
         "src/toy/area.py": [10, 11],
         "src/toy/new.py": [1, 2],
     }
-    assert [(one.path, one.status) for one in changes(store, toy.commit, tree)] == [
+    assert [(change.path, change.status) for change in changes(store, toy.commit, tree)] == [
         ("src/toy/area.py", "M"),
         ("src/toy/new.py", "A"),
     ]

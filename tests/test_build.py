@@ -15,8 +15,10 @@ import pytest
 
 from tests.buildtoy import (
     BINDING,
+    CHECK,
     FIXED_KERNEL,
     KERNEL,
+    LOADING,
     LOADING_TORCH,
     build_table,
     products,
@@ -121,56 +123,46 @@ def test_a_damaged_product_is_built_again(toy: Toy, program: Program, harm: str)
     assert (victim / "extension.so").stat().st_size > 1000
 
 
+EXPECTED = {"expect": '"fail-to-pass"', "reason": '"heigth.* was not declared"'}
+
+
+#: What the base has, what the patch changes, the table's keys, the outcome and its reason.
+CASES: dict[str, tuple[str, dict[str, str | bytes], dict[str, str], str, str]] = {
+    "broken": (KERNEL, {"csrc/area.cpp": BROKEN}, {}, "failed",
+               r"area: the patched tree does not build: csrc/area.cpp:4:.*heigth"),
+    "mended": (BROKEN, {"csrc/area.cpp": FIXED_KERNEL}, EXPECTED, "passed",
+               "area: the base does not build, as stated, .* tree does: csrc/area.cpp:4:"),
+    # A source that only the patch has is no red.
+    "new": (KERNEL, {"csrc/new.cpp": FIXED_KERNEL},
+            {**EXPECTED, "sources": '["csrc/new.cpp"]'}, "failed",
+            r"area: the base is broken there, not wrong: it has no csrc/new.cpp"),
+}  # fmt: skip
+
+
 @pytest.mark.slow
-def test_what_does_not_compile_is_said_and_its_checks_wait(toy: Toy, program: Program) -> None:
-    put_kernel_patch(toy, change={"csrc/area.cpp": BROKEN})
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.code == 1
-    build, check = ran.stages()["build area"], ran.stages()["reproduce red"]
-    assert build.outcome == "failed"
-    assert build.reason.startswith("area: the patched tree does not build: csrc/area.cpp:4:")
-    assert "heigth" in build.reason
-    assert check.outcome == "unavailable"
-    assert check.reason.startswith("red: its build area failed: the patched tree does not build")
-
-
-@pytest.mark.slow
-def test_a_base_that_does_not_build_is_red_for_the_stated_reason(
-    toy: Toy, program: Program
-) -> None:
-    put_kernel_patch(
-        toy,
-        base=BROKEN,
-        build=build_table(expect='"fail-to-pass"', reason='"heigth.* was not declared"'),
-        checks=OTHER_CHECK,
-        check_files={"test_same.py": PASS_TO_PASS},
-    )
+@pytest.mark.parametrize("name", CASES)
+def test_what_does_not_compile(toy: Toy, program: Program, name: str) -> None:
+    base, change, table, outcome, said = CASES[name]
+    checks = OTHER_CHECK if table else CHECK + OTHER_CHECK
+    files = {"test_red.py": LOADING, "test_same.py": PASS_TO_PASS}
+    stated = build_table(**table)
+    put_kernel_patch(toy, base=base, build=stated, checks=checks, change=change, check_files=files)
 
     ran = program("verify", "area", "--json")
 
     build = ran.stages()["build area"]
-    said = "the base does not build, as stated, the patched tree does: csrc/area.cpp:4:"
-    assert (build.outcome, said in build.reason) == ("passed", True), build.reason
-    assert ran.report().verdict == "proved"
-    assert dig(build.details, "base", "failed", 0, "test") == "area"
-    assert program("evidence", "check").code == 0
-
-
-@pytest.mark.slow
-def test_a_source_that_only_the_patch_has_is_no_red(toy: Toy, program: Program) -> None:
-    put_kernel_patch(
-        toy,
-        change={"csrc/new.cpp": FIXED_KERNEL},
-        build=build_table(sources='["csrc/new.cpp"]', expect='"fail-to-pass"', reason='"csrc/new"'),
-        checks="",
-    )
-
-    build = program("verify", "area", "--json").stages()["build area"]
-
-    assert build.outcome == "failed"
-    assert "the base is broken there, not wrong: it has no csrc/new.cpp" in build.reason
+    assert build.outcome == outcome
+    assert re.match(said, build.reason), build.reason
+    if outcome == "passed":
+        assert ran.report().verdict == "proved"
+        assert dig(build.details, "base", "failed", 0, "test") == "area"
+        assert program("evidence", "check").code == 0
+    elif not table:
+        check = ran.stages()["reproduce red"]
+        assert (ran.code, check.outcome) == (1, "unavailable")
+        assert check.reason.startswith(
+            "red: its build area failed: the patched tree does not build"
+        )
 
 
 @pytest.mark.parametrize(
@@ -203,8 +195,10 @@ def test_what_this_machine_lacks_is_open_not_failed(toy: Toy, program: Program) 
     ran = program("verify", "area", "--json")
 
     assert ran.code == 0, ran.out
-    outcomes = {one.target: one.reason for one in ran.report().stages if one.stage == "build"}
-    assert outcomes["gfx942"] == "area: no gfx942 on this machine"
+    reasons = {
+        stage.target: stage.reason for stage in ran.report().stages if "build" in stage.stage
+    }
+    assert reasons["gfx942"] == "area: no gfx942 on this machine"
     assert ran.report().open == ("build:gfx942",)
 
 

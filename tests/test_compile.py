@@ -18,7 +18,6 @@ from contribbot.cli.output import listing_lines
 from contribbot.hardware.hip import toolchain
 from tests.conftest import dig
 from tests.hiptoy import (
-    BROKEN,
     CUDA_ONLY,
     HARD_FP8,
     HEADER,
@@ -60,14 +59,7 @@ def _a_toolchain(seen: Path, tmp_path: Path) -> None:
 
 def compiled(ran: Ran) -> dict[str, StageResult]:
     """Return the outcomes of `compile` by target."""
-    return {one.target: one for one in ran.report().stages if one.stage == "compile"}
-
-
-def assert_refuted(ran: Ran, why: str) -> None:
-    assert ran.code == 1, ran.err
-    (result,) = compiled(ran).values()
-    assert result.outcome == "failed"
-    assert why in result.reason
+    return {stage.target: stage for stage in ran.report().stages if stage.stage == "compile"}
 
 
 def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Program) -> None:
@@ -76,19 +68,18 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
 
     ran = program("verify", "scale", "--json")
 
-    found = compiled(ran)
-    assert {target: str(one.outcome) for target, one in found.items()} == dict.fromkeys(
-        targets, "passed"
-    )
-    for target, one in found.items():
-        before, after = (dig(one.details, side, "instructions") for side in ("base", "patched"))
+    results = compiled(ran)
+    assert list(results) == [*targets]
+    for target, result in results.items():
+        assert result.outcome == "passed", result.reason
+        before, after = (dig(result.details, side, "instructions") for side in ("base", "patched"))
         assert isinstance(before, int)
         assert isinstance(after, int)
         assert after < before
-        assert f"instructions {before} -> {after}" in one.reason
-        assert "3 kernels" in one.reason
-        assert dig(one.details, "toolchain", "name") == needed(toolchain(target)).name
-        lines = listing_lines([one])
+        assert f"instructions {before} -> {after}" in result.reason
+        assert "3 kernels" in result.reason
+        assert dig(result.details, "toolchain", "name") == needed(toolchain(target)).name
+        lines = listing_lines([result])
         assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel with the same figures"
         assert [line.split()[0] for line in lines[2:]] == ["scale<int>", "scale<float>"]
     # Compiling says nothing of the hardware.
@@ -117,12 +108,6 @@ def test_what_does_not_compile_on_the_base_goes_from_red_to_green(
     assert "<tree>/csrc/scale.hip" in told
     # The record that it wrote holds against its own rules.
     assert program("evidence", "check").code == 0
-
-
-def test_a_patched_tree_that_does_not_compile_refutes(toy: Toy, program: Program) -> None:
-    put_change(toy, LONG, BROKEN, entry())
-
-    assert_refuted(program("verify", "scale", "--json"), "does not compile on the patched tree: ")
 
 
 @pytest.mark.slow
@@ -208,41 +193,27 @@ def test_what_pip_installs_compiles_where_no_other_compiler_is(
         "python -m ziglang clang -resource-dir '<clang_tidy>/data/lib/clang/22' "
     )
     told = json.dumps(result.details)
-    assert not [one for one in (str(toy.root.parent), sys.prefix, str(tmp_path)) if one in told]
+    assert not [name for name in (str(toy.root.parent), sys.prefix, str(tmp_path)) if name in told]
 
 
 @pytest.mark.slow
-def test_a_compiler_that_dies_decides_nothing_for_good(
-    toy: Toy, program: Program, tmp_path: Path
+@pytest.mark.parametrize("does", ["kill -SEGV $$", "sleep 600"])
+def test_a_compiler_that_dies_or_hangs_decides_nothing_for_good(
+    toy: Toy, program: Program, tmp_path: Path, does: str
 ) -> None:
-    put_change(toy, LONG, QUICK, entry())
-    real = needed(toolchain("gfx942"))
-    dying = program_file(
-        tmp_path / "dying",
-        f'case "$*" in *" -S "*scale.hip) kill -SEGV $$;; esac\n{calls(real)}',
-    )
+    outcome, said = {
+        "kill -SEGV $$": ("failed", "killed by signal 11"),
+        "sleep 600": ("unavailable", "not finished after 3 s"),
+    }[does]
+    put_change(toy, LONG, QUICK, entry(more="timeout = 3" if outcome == "unavailable" else ""))
+    real = calls(needed(toolchain("gfx942")))
+    bad = program_file(tmp_path / "bad", f'case "$*" in *" -S "*scale.hip) {does};; esac\n{real}')
 
-    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(dying))
-
-    assert_refuted(ran, "killed by signal 11")
-    again = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(dying))
-    assert not compiled(again)["gfx942"].cached
-
-
-@pytest.mark.slow
-def test_a_compiler_that_hangs_is_ended(toy: Toy, program: Program, tmp_path: Path) -> None:
-    put_change(toy, LONG, QUICK, entry(more="timeout = 3"))
-    real = needed(toolchain("gfx942"))
-    hanging = program_file(
-        tmp_path / "hanging",
-        f'case "$*" in *" -S "*scale.hip) sleep 600;; esac\n{calls(real)}',
-    )
-
-    ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(hanging))
-
-    result = compiled(ran)["gfx942"]
-    assert (result.outcome, ran.report().verdict) == ("unavailable", "incomplete")
-    assert result.reason.endswith("not finished after 3 s")
+    for _ in range(2):
+        ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(bad))
+        result = compiled(ran)["gfx942"]
+        assert (result.outcome, result.cached) == (outcome, False)
+        assert said in result.reason
 
 
 @pytest.mark.slow
@@ -265,7 +236,7 @@ def test_a_compiler_does_not_outlive_contribbot(toy: Toy, tmp_path: Path) -> Non
 
     compilers = [Path("/proc", pid) for pid in started.read_text().split()]
     assert compilers
-    wait_for(lambda: not any(one.exists() for one in compilers))
+    wait_for(lambda: not any(path.exists() for path in compilers))
 
 
 def wait_for(done: Callable[[], bool]) -> None:
@@ -284,21 +255,20 @@ def test_the_same_for_the_compiler_is_compiled_once(toy: Toy, program: Program) 
     again = compiled(program("verify", "scale", "--json", "--force"))["gfx942"]
 
     # Another comment is no other kernel: one of the two sides found what the other made.
-    assert sorted(bool(dig(first.details, side, "remembered")) for side in ("base", "patched")) == [
-        False,
-        True,
+    remembered = [
+        [dig(result.details, side, "remembered") for side in ("base", "patched")]
+        for result in (first, again)
     ]
+    assert (sum(map(bool, remembered[0])), remembered[1]) == (1, [True, True])
     assert not again.cached
-    assert dig(again.details, "base", "remembered") is True
-    assert dig(again.details, "patched", "remembered") is True
     assert dig(again.details, "table") == dig(first.details, "table")
 
 
 def test_a_second_run_asks_no_compiler(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry())
-    real = needed(toolchain("gfx942"))
     log = tmp_path / "log"
-    counting = program_file(tmp_path / "counting", f'echo "$*" >> {log}\n{calls(real)}')
+    real = calls(needed(toolchain("gfx942")))
+    counting = program_file(tmp_path / "counting", f'echo "$*" >> {log}\n{real}')
     program("verify", "scale", CONTRIBBOT_HIP_CLANG=str(counting))
     before = log.read_text()
 

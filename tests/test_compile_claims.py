@@ -144,7 +144,7 @@ def test_what_counts_is_code_of_the_kernel(clang: Toolchain, tmp_path: Path, tar
     )
 
     assert result.listing is not None, result
-    held = {one.title: one.mnemonics.get("v_exp_f32", 0) for one in result.listing.kernels}
+    held = {kernel.title: kernel.mnemonics.get("v_exp_f32", 0) for kernel in result.listing.kernels}
     assert held == {name: int(name[-1]) for name in ASSEMBLIES}
 
 
@@ -190,6 +190,7 @@ GONE = "scale<float> does nothing on the patched tree, and does on the base"
     ("sides", "more", "why"),
     [
         ((LONG, QUICK), RED, "compiles on the base, so it shows nothing"),
+        ((LONG, BROKEN), {}, "does not compile on the patched tree: "),
         ((BROKEN, LONG), RED, "another reason than stated: <tree>/kernel.hip:"),
         ((LONG, QUICK), NAMED, "on the patched tree: no v_cvt_pk_fp8_f32 in 3 of 3 kernels"),
         ((LONG, QUICK), {"kernels": "^scales"}, "no kernel whose name matches '^scales'"),
@@ -214,20 +215,22 @@ def test_a_claim_that_does_not_hold_is_refuted(
         assert dig(told, "patched", "failed", 0, "message") == judgement.reason
 
 
-@pytest.mark.slow
-def test_kernels_that_are_empty_now_are_counted(clang: Toolchain, tmp_path: Path) -> None:
-    judgement, *_ = judged(clang, tmp_path, LONG, EMPTY)
-
-    assert judgement.outcome == Outcome.PASSED
-    assert "3 kernels, 2 of them now empty, instructions " in judgement.reason
-
-
-def test_kernels_that_are_gone_are_counted(clang: Toolchain, tmp_path: Path) -> None:
-    after = QUICK.replace("template __global__ void scale<int>(int*, float, int);", "")
-
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (EMPTY, "3 kernels, 2 of them now empty, instructions "),
+        (QUICK.replace("template __global__ void scale<int>(int*, float, int);", ""),
+         "compiles on both; 3 -> 2 kernels, "),
+    ],
+    ids=["empty", "gone"],
+)  # fmt: skip
+def test_kernels_that_are_empty_or_gone_are_counted(
+    clang: Toolchain, tmp_path: Path, after: str, said: str
+) -> None:
     judgement, *_ = judged(clang, tmp_path, LONG, after)
 
-    assert "compiles on both; 3 -> 2 kernels, " in judgement.reason
+    assert judgement.outcome == Outcome.PASSED
+    assert said in judgement.reason
 
 
 @pytest.mark.slow
@@ -240,7 +243,7 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     same, *_ = judged(clang, tmp_path, many, many, no_spills=True)
 
     assert patched.listing is not None
-    assert [one.spills for one in patched.listing.kernels] == [0]
+    assert [kernel.spills for kernel in patched.listing.kernels] == [0]
     assert judgement.outcome == Outcome.FAILED
     assert "k may spill in a function that is not inlined: " in judgement.reason
     assert same.outcome == Outcome.PASSED
@@ -261,7 +264,6 @@ extern "C" __global__ void k(int* x) { x[0] = convert(x[1], x[2], 0, false); }
 
 def test_a_compiler_that_writes_nothing_shows_nothing(clang: Toolchain, tmp_path: Path) -> None:
     idle = replace(clang, argv=(str(program_file(tmp_path / "idle", "exit 0")),))
-
     gone = replace(clang, argv=(str(tmp_path / "gone"),))
 
     assert compiled(idle, tmp_path, LONG).crashed == f"{clang.name} wrote nothing"

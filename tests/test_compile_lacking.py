@@ -18,6 +18,7 @@ from tests.smalldisk import small_disk
 from tests.test_supervise import group  # noqa: F401  a fixture
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from contribbot.hardware.build_cache import Compiled
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import Program
     from tests.toy import Toy
 
+KILLED = "killed, or out of memory"
 #: Becomes what the kernel kills for memory.
 EATS = f"echo $$ > {{group}}/cgroup.procs; exec {sys.executable} -c 'bytes(256 << 20).upper()'"
 TRITON = """\
@@ -63,7 +65,7 @@ def hip(folder: Path, using: Toolchain) -> Compiled:
     )
 
 
-def triton(using: Toolchain, folder: Path, before: str = "", timeout: float = 120) -> Compiled:
+def triton(folder: Path, using: Toolchain, before: str = "", timeout: float = 120) -> Compiled:
     if triton_missing():
         pytest.skip(triton_missing())
     (folder / "kernel.py").write_text(TRITON.format(before=before))
@@ -71,6 +73,12 @@ def triton(using: Toolchain, folder: Path, before: str = "", timeout: float = 12
     return compile_triton(
         source, "gfx942", using=using, folder=folder, timeout=timeout, scrub=lambda said: said
     )
+
+
+def lacks(result: Compiled, what: str) -> None:
+    """See that a compile says nothing of the source, and what this machine lacked."""
+    assert (result.error, result.crashed) == ("", "")
+    assert result.missing.endswith(what)
 
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
@@ -100,14 +108,14 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
 
     ran = program("verify", "scale", "--json", CONTRIBBOT_HIP_CLANG=str(starving))
 
-    (result,) = (one for one in ran.report().stages if one.stage == "compile")
+    result = ran.stages()["compile scale"]
     assert (result.outcome, ran.report().verdict) == ("unavailable", "incomplete"), result
     where = "patched tree" if "*" in side else "base"
     assert f"on the {where}: " in result.reason
-    assert result.reason.endswith("killed, or out of memory")
-    told = fault_of(result)
-    assert told is not None
-    assert told.kind == "out-of-memory"
+    assert result.reason.endswith(KILLED)
+    fault = fault_of(result)
+    assert fault is not None
+    assert fault.kind == "out-of-memory"
     # The machine failed, and nobody else.
     assert ran.code == 3
 
@@ -124,19 +132,15 @@ def test_a_driver_whose_compiler_is_killed_for_memory_is_understood(
         f'case "$*" in *" -S "*) echo $$ > {group}/cgroup.procs;; esac\n'
         + calls(replace(clang, argv=(*clang.argv, "-fno-integrated-cc1"))),
     )
-    found = hip(tmp_path, replace(clang, argv=(str(driver),)))
-    assert (found.error, found.crashed) == ("", "")
-    assert found.missing.endswith("killed, or out of memory")
+    lacks(hip(tmp_path, replace(clang, argv=(str(driver),))), KILLED)
 
 
-def test_a_disk_that_is_full_ends_a_compile(clang: Toolchain, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compile_it", [hip, triton])
+def test_a_disk_that_is_full_ends_a_compile(
+    clang: Toolchain, tmp_path: Path, compile_it: Callable[[Path, Toolchain], Compiled]
+) -> None:
     with small_disk(tmp_path / "disk", "size=16k") as folder, pytest.raises(NoSpaceError):
-        hip(folder, clang)
-
-
-def test_a_disk_that_is_full_ends_a_compile_of_triton(clang: Toolchain, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "size=16k") as folder, pytest.raises(NoSpaceError):
-        triton(clang, folder)
+        compile_it(folder, clang)
 
 
 @pytest.mark.parametrize("group", ["memory"], indirect=True)
@@ -147,16 +151,11 @@ def test_triton_that_the_kernel_kills_for_memory_has_said_nothing(
 ) -> None:
     (group / "memory.limit_in_bytes").write_text(str(512 * 2**20))
     eats = f"open('{group}/cgroup.procs', 'w').write(str(os.getpid())); bytes(1 << 30).upper()"
-    found = triton(clang, tmp_path, eats)
-    assert (found.error, found.crashed) == ("", "")
-    assert found.missing.endswith("killed, or out of memory")
+    lacks(triton(tmp_path, clang, eats), KILLED)
 
 
 @pytest.mark.slow
 def test_triton_without_memory_or_time_has_said_nothing(clang: Toolchain, tmp_path: Path) -> None:
-    found = triton(clang, tmp_path, "bytearray(2**62)")
-    assert (found.error, found.crashed) == ("", "")
-    assert found.missing.endswith("killed, or out of memory")
-    found = triton(clang, tmp_path, "time.sleep(600)", timeout=15)
-    assert (found.error, found.crashed) == ("", "")
-    assert found.missing.endswith("not finished after 15 s")
+    lacks(triton(tmp_path, clang, "bytearray(2**62)"), KILLED)
+    slow = triton(tmp_path, clang, "time.sleep(600)", timeout=15)
+    lacks(slow, "not finished after 15 s")

@@ -18,7 +18,8 @@ from contribbot.hardware.machine import this_machine
 from contribbot.model.evidence import Verdict
 from contribbot.model.pin import Pin, SdistSource
 from contribbot.queue.load import load_queue
-from contribbot.verify.job import Job, Slots, hipified, sources_of
+from contribbot.verify.job import Job, Slots
+from contribbot.verify.stages.hipify import hipified, sources_of
 from tests.conftest import REAL_CACHE, Program, dig
 from tests.toy import git
 
@@ -40,7 +41,7 @@ _, _, project, _, output, *sources = sys.argv
 shutil.copytree(project, output)
 hipify(
     project_directory=project, output_directory=output, includes=["*"],
-    extra_files=[os.path.abspath(one) for one in sources], show_detailed=True,
+    extra_files=[os.path.abspath(source) for source in sources], show_detailed=True,
     header_include_dirs=[], is_pytorch_extension=True, hipify_extra_files_only=True,
 )
 """
@@ -48,10 +49,10 @@ hipify(
 MENDED = (
     REAL.replace("header_include_dirs=[]", "header_include_dirs=['.']")
     + """\
-for one in sources:
-    wanted = one.replace(".cu", ".hip")
+for source in sources:
+    wanted = source.replace(".cu", ".hip")
     if not os.path.exists(wanted):
-        shutil.copy2(one, wanted)
+        shutil.copy2(source, wanted)
 """
 )
 #: Quick, without torch: for tests of everything around it.
@@ -62,9 +63,9 @@ import sys
 
 _, _, project, _, output, *sources = sys.argv
 shutil.copytree(project, output)
-for one in sources:
-    text = pathlib.Path(one).read_text().replace("cuda_runtime.h", "hip/hip_runtime.h")
-    pathlib.Path(one).with_suffix(".hip").write_text(text)
+for source in sources:
+    text = pathlib.Path(source).read_text().replace("cuda_runtime.h", "hip/hip_runtime.h")
+    pathlib.Path(source).with_suffix(".hip").write_text(text)
 """
 RECIPE = """
 [hipify]
@@ -135,7 +136,7 @@ def test_a_script_that_is_mended_goes_from_red_to_green(toy: Toy, program: Progr
     assert seen.reason.startswith("fails on the base as stated; 3 outputs where the build looks")
     failed = dig(seen.details, "base", "failed")
     assert isinstance(failed, list)
-    assert [dig(one, "message") for one in failed] == [
+    assert [dig(failure, "message") for failure in failed] == [
         "csrc/other.cu has no output csrc/other.hip",
         "csrc/deep/common.h:1 includes cuda_runtime.h",
     ]
@@ -148,32 +149,6 @@ def test_a_script_that_is_mended_goes_from_red_to_green(toy: Toy, program: Progr
     assert evidence.code == 0, evidence.out
     log = toy.queue / f".contribbot/logs/{dig(seen.details, 'base', 'log')}.log"
     assert "[skipped, no changes]" in log.read_text()
-
-
-def test_what_the_base_lacks_is_what_the_patch_mends(toy: Toy, program: Program) -> None:
-    lacking = QUICK.replace("sources:", "sources[1:]:")
-    grow(toy, {**BASE, "tools/hipify.py": lacking, "csrc/common.h": "#include <cuda.h>\n"})
-    changes = {"tools/hipify.py": QUICK, "csrc/common.h": GUARDED, "csrc/new.cu": KERNEL}
-    patch(toy, changes, 'sources = ["csrc/k.cu", "csrc/other.cu"]')
-
-    seen = verified(program)
-
-    assert seen.outcome == "passed", seen.reason
-    # k.cu is the first and has no output there; so nothing reaches the header.
-    assert seen.reason == (
-        "3 outputs where the build looks, no CUDA-only include left; the base lacks 1 of 2 outputs"
-    )
-    assert seen.details["expect"] == "pass-to-pass"
-
-
-def test_a_cuda_only_include_refutes(toy: Toy, program: Program) -> None:
-    grow(toy, BASE)
-    patch(toy, {"csrc/common.h": "\n#include <cuda_bf16.h>\n", "csrc/k.cu": KERNEL + "int k2;\n"})
-
-    seen = verified(program)
-
-    assert seen.outcome == "failed"
-    assert seen.reason == "on the patched tree: csrc/common.h:2 includes cuda_bf16.h"
 
 
 def test_touched_sources_are_hipified_without_a_table(toy: Toy, program: Program) -> None:
@@ -189,135 +164,108 @@ def test_touched_sources_are_hipified_without_a_table(toy: Toy, program: Program
     assert seen.outcome == "passed", seen.reason
 
 
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("has no output", "for another reason than stated: csrc/common.h:1 includes cuda.h"),
-        ("includes cuda", "fails on the base as stated"),
-    ],
+SCRIPT, COMMON = "tools/hipify.py", "csrc/common.h"
+K = 'sources = ["csrc/k.cu"]'
+TOUCHED = {COMMON: "\n" + GUARDED}
+IN_TREE = (
+    QUICK.replace("pathlib.Path(source)", "(pathlib.Path(output).parent / source)")
+    + "assert all((pathlib.Path(project).parent / source).samefile(source) for source in sources)\n"
 )
-def test_the_reason_must_be_the_stated_one(
-    toy: Toy, program: Program, reason: str, said: str
-) -> None:
-    grow(toy, {**BASE, "csrc/common.h": "#include <cuda.h>\n"})
-    patch(toy, {"csrc/common.h": GUARDED}, stated(reason, '"csrc/k.cu"'))
+#: What the release has beside or instead of BASE (None: not at all), what the patch changes, its
+#: table, the outcome, a pattern of the reason, and what the recipe says more.
+CASES: dict[str, tuple[dict[str, str | None], dict[str, str], str, str, str, str]] = {
+    # k.cu is the first and has no output there; so nothing reaches the header.
+    "the base lacks": (
+        {SCRIPT: QUICK.replace("sources:", "sources[1:]:"), COMMON: "#include <cuda.h>\n"},
+        {SCRIPT: QUICK, COMMON: GUARDED, "csrc/new.cu": KERNEL},
+        'sources = ["csrc/k.cu", "csrc/other.cu"]', "passed",
+        "3 outputs .* no CUDA-only include left; the base lacks 1 of 2 outputs$", ""),
+    "an include": (
+        {}, {COMMON: "\n#include <cuda_bf16.h>\n", "csrc/k.cu": KERNEL + "int k2;\n"}, "", "failed",
+        "on the patched tree: csrc/common.h:2 includes cuda_bf16.h$", ""),
+    "another reason": (
+        {COMMON: "#include <cuda.h>\n"}, {COMMON: GUARDED},
+        stated("has no output", '"csrc/k.cu"'), "failed",
+        ".*for another reason than stated: csrc/common.h:1 includes cuda.h", ""),
+    "the stated reason": (
+        {COMMON: "#include <cuda.h>\n"}, {COMMON: GUARDED},
+        stated("includes cuda", '"csrc/k.cu"'), "passed", "fails on the base as stated", ""),
+    "a base that is fine": (
+        {}, TOUCHED, stated("has no output", '"csrc/k.cu"'), "failed",
+        "passes on the base, so it shows nothing", ""),
+    "garbage beside the outputs": (
+        {}, {SCRIPT: QUICK + "sys.stdout.buffer.write(b'\\xff\\x1b[2J\\x00')\n"}, K,
+        "passed", "", ""),
+    "a script of the patch": (
+        {SCRIPT: None}, {SCRIPT: QUICK}, K, "passed",
+        ".*on the base: tools/hipify.py is not in the tree$", ""),
+    "the build file says where": (
+        {"build.txt": "runs in the build folder\n"},
+        {SCRIPT: IN_TREE, "build.txt": "runs in the tree\n"}, K, "passed", "",
+        "build_file = 'build.txt'\nin_tree = 'in the tree'\n"),
+    **{
+        source: ({}, TOUCHED, f'sources = ["{source}"]', "failed",
+                 rf"\[hipify\] sources: {source} is {what}$", "")
+        for source, what in {
+            "csrc/gone.cu": "not in the patched tree",
+            "csrc/common.h": "no .cu file under csrc/",
+            "src/toy/area.py": "no .cu file under csrc/",
+        }.items()
+    },
+    "no such package": (
+        {SCRIPT: f"import nowhere_at_all\n{QUICK}"}, TOUCHED, K, "unavailable",
+        "nowhere_at_all, whose hipify is needed, is not installed", 'module = "nowhere_at_all"\n'),
+    "a broken package": (
+        {SCRIPT: f"import json.nowhere\n{QUICK}"}, TOUCHED, K, "unavailable",
+        r"json.nowhere cannot be imported here \(ModuleNotFoundError: .*reinstall",
+        'module = "json.nowhere"\n'),
+    **{
+        name: ({}, {SCRIPT: script}, 'sources = ["csrc/k.cu", "csrc/other.cu"]', "failed",
+               f"on the patched tree: .*{said}", 'module = "json"\ntimeout = 4\n')
+        for name, script, said in (
+            ("exit", "raise SystemExit('no such flag')\n", "exit status 1: no such flag"),
+            ("signal", "import os\nos.kill(os.getpid(), 11)\n", "killed by signal 11"),
+            ("hang", "import time\ntime.sleep(600)\n", "not finished after 4 s"),
+            ("flood", "while True: print('x' * 4096)\n", "it never stopped writing"),
+            ("exception", "print(1 / 0)\n", "ZeroDivisionError: division by zero"),
+            ("garbage", "import sys\nsys.stdout.buffer.write(b'\\xff\\x00' * 99)\n",
+             r"csrc/k.cu has no output csrc/k.hip \(and 1 more\)"),
+            ("meddles",
+             "import pathlib, sys\n(pathlib.Path(sys.argv[2]) / 'k.hip').write_text('')\n",
+             "tools/hipify.py wrote into the tree: csrc/k.hip"),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_step_comes_to(toy: Toy, program: Program, case: str) -> None:
+    base, changes, table, outcome, said, more = CASES[case]
+    recipe = RECIPE.replace("timeout = 60\n", "") if "timeout" in more else RECIPE
+    files = {**BASE, **base}
+    grow(toy, {path: text for path, text in files.items() if text is not None}, recipe + more)
+    patch(toy, changes, table)
+
     seen = verified(program)
-    assert said in seen.reason
-    assert (seen.outcome == "passed") == (reason == "includes cuda")
 
-
-def test_a_base_that_is_fine_shows_nothing(toy: Toy, program: Program) -> None:
-    grow(toy, BASE)
-    patch(toy, {"csrc/common.h": "\n" + GUARDED}, stated("has no output", '"csrc/k.cu"'))
-    seen = verified(program)
-    assert seen.outcome == "failed"
-    assert seen.reason.startswith("passes on the base, so it shows nothing")
-
-
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("raise SystemExit('no such flag')\n", "exit status 1: no such flag"),
-        ("import os\nos.kill(os.getpid(), 11)\n", "killed by signal 11"),
-        ("import time\ntime.sleep(600)\n", "not finished after 4 s"),
-        ("while True: print('x' * 4096)\n", "it never stopped writing"),
-        ("print(1 / 0)\n", "ZeroDivisionError: division by zero"),
-        ("import sys\nsys.stdout.buffer.write(b'\\xff\\x00' * 99)\n",
-         "csrc/k.cu has no output csrc/k.hip (and 1 more)"),
-        ("import pathlib, sys\n(pathlib.Path(sys.argv[2]) / 'k.hip').write_text('')\n",
-         "tools/hipify.py wrote into the tree: csrc/k.hip"),
-    ],
-    ids=["exit", "signal", "hang", "flood", "exception", "garbage", "meddles"],
-)  # fmt: skip
-def test_a_bad_script(toy: Toy, program: Program, script: str, said: str) -> None:
-    grow(toy, BASE, RECIPE.replace("timeout = 60", "timeout = 4") + 'module = "json"\n')
-    patch(toy, {"tools/hipify.py": script}, 'sources = ["csrc/k.cu", "csrc/other.cu"]')
-
-    seen = verified(program)
-
-    assert seen.outcome == "failed"
-    assert seen.reason.startswith("on the patched tree: ")
-    assert said in seen.reason
+    assert seen.outcome == outcome, seen.reason
+    assert re.match(said, seen.reason), seen.reason
     assert str(toy.root) not in seen.reason
-
-
-def test_garbage_beside_the_outputs_does_no_harm(toy: Toy, program: Program) -> None:
-    grow(toy, BASE)
-    shouting = QUICK + "sys.stdout.buffer.write(b'\\xff\\x1b[2J\\x00')\n"
-    patch(toy, {"tools/hipify.py": shouting}, 'sources = ["csrc/k.cu"]')
-    assert verified(program).outcome == "passed"
-
-
-def test_a_script_that_only_the_patch_has(toy: Toy, program: Program) -> None:
-    grow(toy, {name: text for name, text in BASE.items() if name != "tools/hipify.py"})
-    patch(toy, {"tools/hipify.py": QUICK}, 'sources = ["csrc/k.cu"]')
-    seen = verified(program)
-    assert seen.outcome == "passed"
-    assert seen.reason.endswith("on the base: tools/hipify.py is not in the tree")
-
-
-def test_the_build_file_says_where_the_script_runs(toy: Toy, program: Program) -> None:
-    where = "build_file = 'build.txt'\nin_tree = 'in the tree'\n"
-    grow(toy, {**BASE, "build.txt": "runs in the build folder\n"}, RECIPE + where)
-    in_tree = QUICK.replace("pathlib.Path(one)", "(pathlib.Path(output).parent / one)")
-    in_tree += "assert all((pathlib.Path(project).parent / one).samefile(one) for one in sources)\n"
-    changes = {"tools/hipify.py": in_tree, "build.txt": "runs in the tree\n"}
-    patch(toy, changes, 'sources = ["csrc/k.cu"]')
-    seen = verified(program)
-    assert seen.outcome == "passed", seen.reason
-    assert dig(seen.details, "base", "failed") == []
-
-
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("csrc/gone.cu", "csrc/gone.cu is not in the patched tree"),
-        ("csrc/common.h", "csrc/common.h is no .cu file under csrc/"),
-        ("src/toy/area.py", "src/toy/area.py is no .cu file under csrc/"),
-    ],
-)
-def test_a_source_that_cannot_be_hipified(
-    toy: Toy, program: Program, source: str, said: str
-) -> None:
-    grow(toy, BASE)
-    patch(toy, {"csrc/common.h": "\n" + GUARDED}, f'sources = ["{source}"]')
-    seen = verified(program)
-    assert seen.outcome == "failed"
-    assert seen.reason == f"[hipify] sources: {said}"
+    if case == "the build file says where":
+        assert dig(seen.details, "base", "failed") == []
 
 
 def test_an_upstream_without_a_recipe(toy: Toy, program: Program) -> None:
     grow(toy, BASE, recipe="")
-    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu"]')
+    patch(toy, TOUCHED, K)
     seen = verified(program)
     assert seen.outcome == "failed"
     assert seen.reason == "[hipify]: upstreams/toy.toml has no [hipify] recipe to run"
 
 
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [
-        ("nowhere_at_all", "nowhere_at_all, whose hipify is needed, is not installed"),
-        (
-            "json.nowhere",
-            r"json.nowhere cannot be imported here \(ModuleNotFoundError: .*reinstall",
-        ),
-    ],
-)
-def test_without_torch_it_is_unavailable(
-    toy: Toy, program: Program, module: str, said: str
-) -> None:
-    script = f"import {module}\n{QUICK}"
-    grow(toy, {**BASE, "tools/hipify.py": script}, f'{RECIPE}module = "{module}"\n')
-    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu"]')
-    seen = verified(program)
-    assert seen.outcome == "unavailable"
-    assert re.search(said, seen.reason)
-
-
 def test_it_is_remembered_until_something_changes(toy: Toy, program: Program) -> None:
     grow(toy, BASE)
-    patch(toy, {"csrc/common.h": "\n" + GUARDED}, 'sources = ["csrc/k.cu"]')
+    patch(toy, TOUCHED, K)
     assert not verified(program).cached
     assert verified(program).cached
     toy.put("upstreams/toy.toml", toy.upstream_toml() + RECIPE.replace("'^cuda", "'^(hip/|cuda)"))
@@ -343,7 +291,7 @@ def test_threads_that_ask_at_once_share_one_run(toy: Toy, program: Program) -> N
 
         made = list(pool.map(lambda turn: hipified(job, tree, sources[::turn]), [1, -1] * 8))
 
-        assert all(one is made[0] for one in made)
+        assert all(each is made[0] for each in made)
         assert made[0].trouble == ""
         assert made[0].outputs["csrc/k.cu"].read_text().startswith('#include "common.h"')
         assert hipified(job, tree, sources[:1]) is not made[0]
@@ -380,7 +328,7 @@ def test_vllms_patch_is_proved(queue: Path) -> None:
     assert ran.code == 0, ran.err
     assert (ran.report().verdict, ran.report().open) == (Verdict.PROVED, ())
     seen = ran.stages()
-    assert {name: str(one.outcome) for name, one in seen.items()} == {
+    assert {name: str(result.outcome) for name, result in seen.items()} == {
         "source": "passed",
         "apply": "passed",
         "style": "passed",

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from contribbot.model.evidence import Verdict
+from contribbot import process
+from contribbot.bench.session import BenchSide, conclude, measure
+from contribbot.bench.verdict import Claim
+from contribbot.model.evidence import Outcome, Verdict
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program, dig
+from tests.tools import unpack
 
 ROOT = Path(__file__).parent.parent
+PATCH = ROOT / "patches/rmsnorm"
+LAYER = "python/sglang/srt/layers/layernorm.py"
+#: What the patched layer does with a residual, and one rounding of the sum more.
+ONE_KERNEL = """\
+                fused_add_rms_norm(
+                    output,
+                    x,
+                    residual,
+                    residual_out,
+                    self.weight.data,
+                    self.variance_epsilon,
+                )
+            return output.view(shape)"""
+TWO_STEPS = """\
+                residual_out.copy_(x + residual)
+                output.copy_(rms_norm(residual_out, self.weight.data, self.variance_epsilon))
+            return output.view(shape)"""
 
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Path:
     """A copy of this project's queue, with nothing remembered and no bench on the processor.
 
-    How fast this machine is must not decide a test; tests/test_bench_rmsnorm.py has the bench.
+    How fast this machine is must not decide a test.
     """
     shutil.copytree(ROOT / "patches", tmp_path / "queue/patches")
     stated = tmp_path / "queue/patches/rmsnorm/patch.toml"
@@ -52,17 +75,11 @@ def test_it_is_proved_on_a_cpu_and_open_on_gfx942(queue: Path) -> None:
     report = ran.report()
     assert (report.verdict, report.open) == (Verdict.PROVED, ("gfx942",))
     seen = ran.stages()
-    assert {name: str(one.outcome) for name, one in seen.items()} == {
-        "source": "passed",
-        "apply": "passed",
-        "style": "passed",
-        "reproduce layout": "passed",
-        "reproduce unchanged": "passed",
-        "reproduce added-test": "passed",
-        "reproduce registered": "passed",
+    checks = ("layout", "unchanged", "added-test", "registered")
+    assert {name: str(result.outcome) for name, result in seen.items()} == {
+        **dict.fromkeys(("source", "apply", "style", "numerics grid", "witness"), "passed"),
+        **{f"reproduce {name}": "passed" for name in checks},
         "reproduce aiter-gfx942": "unavailable",
-        "numerics grid": "passed",
-        "witness": "passed",
         "bench contiguous-gfx942": "unavailable",
     }
     layout = seen["reproduce layout"].details
@@ -110,3 +127,91 @@ def test_the_evidence_that_is_kept_is_fresh(tmp_path: Path) -> None:
 def test_every_patch_of_the_queue_is_valid() -> None:
     queue = load_queue(ROOT)
     assert [queue.patch(name).name for name in queue.specs] == list(queue.spec.order)
+
+
+@pytest.fixture(scope="session")
+def release(sglang_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The released package, in the upstream's paths."""
+    folder = tmp_path_factory.mktemp("release")
+    unpack(sglang_archive, folder / "all")
+    (unpacked,) = (folder / "all").iterdir()
+    (folder / "tree/python").mkdir(parents=True)
+    shutil.move(unpacked / "sglang", folder / "tree/python/sglang")
+    return folder / "tree"
+
+
+@pytest.fixture
+def tree(release: Path, tmp_path: Path) -> Path:
+    """A copy of the release with the patch on it."""
+    folder = Path(shutil.copytree(release, tmp_path / "tree"))
+    (file,) = PATCH.glob("*.patch")
+    env = {**process.clean_environment(), "GIT_CEILING_DIRECTORIES": str(tmp_path)}
+    subprocess.run(["git", "apply", str(file)], cwd=folder, check=True, env=env)
+    return folder
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    """Change what a file has once."""
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+def test_the_grid_refuses_one_rounding_more(tree: Path) -> None:
+    replace_in(tree / LAYER, ONE_KERNEL, TWO_STEPS)
+    (tree / "pytest.ini").write_text("[pytest]\n")
+    shutil.copytree(PATCH / "checks", tree / "patch/checks")
+    shutil.copy(PATCH / "patch.toml", tree / "patch")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini",
+         "--color=no", "patch/checks/test_numerics.py", "-k", "contiguous"],
+        cwd=tree, capture_output=True, text=True, timeout=120, check=False,
+        env={
+            **os.environ,
+            "CONTRIBBOT_TREE": str(tree),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(tree / "python"),
+            "SGLANG_USE_AITER": "1",
+        },
+    )  # fmt: skip
+
+    assert done.returncode == 1, done.stdout
+    # Without a residual nothing was changed.
+    assert re.search(r"\d+ failed, \d+ passed", done.stdout)
+    assert "float16 4x32x128 contiguous residual=same layout seed " in done.stdout
+    assert "times the same-precision reference's" in done.stdout
+    assert "allowed 1.5 times" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("copies", "at_least"), [(0, 0.4), (6, 0.7)])
+def test_the_bench_sees_copies_that_need_not_be(
+    release: Path, tree: Path, tmp_path: Path, copies: int, at_least: float
+) -> None:
+    if copies:
+        wasteful = f"x.shape[-1]){'.clone()' * copies}"
+        replace_in(tree / LAYER, "x.shape[-1]).contiguous()", wasteful)
+    benches = load_queue(ROOT).specs["rmsnorm"].bench
+    (entry,) = (bench for bench in benches if bench.name == "contiguous")
+    sides = []
+    for name, where in (("base", release), ("patched tree", tree)):
+        root = tmp_path / name
+        shutil.copytree(PATCH / "checks", root / "checks")
+        env = {
+            **entry.env,
+            "CONTRIBBOT_TREE": str(where),
+            "PYTHONPATH": str(where / "python"),
+            "HOME": str(tmp_path),
+            "MALLOC_MMAP_MAX_": "0",
+            "MALLOC_TRIM_THRESHOLD_": str(2**40),
+        }
+        sides.append(BenchSide(name, root / "checks", process.clean_environment(env), root / "log"))
+    claim = Claim(at_least, None, entry.rounds)
+
+    result = measure(entry.file, entry.cases, claim, (sides[0], sides[1]), timeout=entry.timeout)
+    outcome, reason, _ = conclude(result, claim)
+
+    assert outcome is (Outcome.FAILED if copies else Outcome.PASSED), reason
+    assert ("and at least 0.7 is claimed" if copies else "2 cases: ") in reason

@@ -28,8 +28,12 @@ from contribbot.runners import workflows as queue_workflows
 from contribbot.runners.collect import exit_code, gather, gather_again
 from contribbot.runners.dispatch import Selection, Sender, sending
 from contribbot.runners.job import work
-from contribbot.runners.model import Standing, Workflows
 from contribbot.runners.plan import make_plan
+from contribbot.runners.workflows import Standing, Workflows
+
+RepoOption = Annotated[
+    str, typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin")
+]
 
 
 @command
@@ -98,12 +102,12 @@ def install(
         raise UsageError("--check writes nothing, and --force is for writing", hint="give one")
     queue = open_queue(context)
     if check:
-        found = queue_workflows.look(queue, branch=branch)
+        these = queue_workflows.look(queue, branch=branch)
     else:
-        found = queue_workflows.install(queue, branch=branch, force=force)
-    lines = (show.checked_lines if check else show.installed_lines)(found)
-    print_report(Workflows(written=not check, workflows=found), lines, as_json=as_json)
-    return 1 if check and any(one.standing is not Standing.CURRENT for one in found) else 0
+        these = queue_workflows.install(queue, branch=branch, force=force)
+    lines = show.workflow_lines(these, written=not check)
+    print_report(Workflows(written=not check, workflows=these), lines, as_json=as_json)
+    return int(check and any(each.standing is not Standing.CURRENT for each in these))
 
 
 @app.command("run")
@@ -122,19 +126,13 @@ def run(
     """Do the work of one job, on its runner; verify.yml calls it."""
     queue = open_queue(context)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    cores = len(os.sched_getaffinity(0))
     with live_lines(stderr=as_json) as lines:
         done = work(
-            queue,
-            output,
-            jobs=jobs or len(os.sched_getaffinity(0)),
-            watcher=lines,
+            queue, output, jobs=jobs or cores, watcher=lines,
             told=lambda report: append_summary(Path(summary), [report]) if summary else None,
-        )
-    if as_json:
-        print_json(done)
-    else:
-        for line in show.done_lines(done):
-            lines.out.print(line)
+        )  # fmt: skip
+    print_report(done, show.done_lines(done), as_json=as_json)
     return done.exit_code
 
 
@@ -152,16 +150,14 @@ def pin(
     ] = "",
 ) -> int:
     """Write what runners install: the versions that are installed here, by their digests."""
-    pinned = queue_workflows.pin(open_queue(context), ours=ours)
+    count, wheel, note = queue_workflows.pin(open_queue(context), ours=ours)
     without = ", ".join(sorted(queue_workflows.LEFT_OUT))
-    count = len(pinned.packages)
     typer.echo(
         f"{queue_workflows.REQUIREMENTS}: {count} packages; left to the runner's image: {without}"
     )
-    if pinned.wheel:
-        typer.echo(f"{pinned.wheel}: contribbot as it is installed here; commit it, too")
-    if pinned.note:
-        typer.echo(pinned.note, err=True)
+    if wheel:
+        typer.echo(f"{wheel}: contribbot as it is installed here; commit it, too")
+    print_notes([note] if note else [])
     return 0
 
 
@@ -185,10 +181,7 @@ def dispatch(
     every: Annotated[
         float, typer.Option(min=1, max=600, help="Seconds between two looks at it.")
     ] = 10.0,
-    repo: Annotated[
-        str,
-        typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin"),
-    ] = "",
+    repo: RepoOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Start a run of verify.yml on GitHub, and watch it; interrupted, it goes on there."""
@@ -204,8 +197,8 @@ def dispatch(
     with sending(queue, repo) as sender:
         try:
             run_id = _start(sender, asked, say) if isinstance(asked, Selection) else asked
-            with show.telling(say, stderr=as_json) as told:
-                ended = sender.watch(run_id, every=every, told=told)
+            with show.board(say, stderr=as_json) as watcher:
+                ended = sender.watch(run_id, every=every, watcher=watcher)
         except KeyboardInterrupt:
             print_notes(show.left_lines(sender) or ["nothing was started"])
             return ExitCode.INTERRUPTED
@@ -218,15 +211,15 @@ def dispatch(
     return ended.exit_code
 
 
-def _start(sender: Sender, wanted: Selection, say: Callable[[list[str]], None]) -> int:
+def _start(sender: Sender, asked: Selection, say: Callable[[list[str]], None]) -> int:
     """Start a run, say which, and end those that it makes pointless."""
-    selection = sender.on_branch(wanted)
+    selection = sender.on_branch(asked)
     state = sender.state(selection)
     say(show.state_lines(state))
     run = sender.start(selection)
     say(show.started_lines(run, state))
     ended = sender.supersede(selection, run)
-    say([f"ended run {one.id}, which this one replaces" for one in ended])
+    say([f"ended run {each.id}, which this one replaces" for each in ended])
     return run.id
 
 
@@ -242,10 +235,7 @@ def collect(
             "--from", metavar="DIR", help="Take the artifacts from there; with RUN, check them."
         ),
     ] = None,
-    repo: Annotated[
-        str,
-        typer.Option(metavar="OWNER/NAME", help="The queue's repository.", show_default="origin"),
-    ] = "",
+    repo: RepoOption = "",
     again: Annotated[
         bool,
         typer.Option(

@@ -1,4 +1,4 @@
-"""What a run left, as text: whatever a job sent is shown, and nothing of it is obeyed."""
+"""What runners do and left, as text: whatever a job sent is shown, and nothing of it is obeyed."""
 
 from __future__ import annotations
 
@@ -11,29 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
 from contribbot.cli.output import clean, escape, table
 from contribbot.errors import QueueError
+from contribbot.runners.actions import Run
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
-from contribbot.runners.model import (
-    Again,
-    CellEnd,
-    CellState,
-    Collected,
-    FreshCell,
-    Job,
-    JobDone,
-    Kind,
-    OpenCell,
-    Plan,
-    Run,
-    Workflow,
-)
-from contribbot.runners.model import Standing as WorkflowStanding
+from contribbot.runners.model import Again, CellEnd, CellState, Collected, Job, JobDone, Kind, Plan
+from contribbot.runners.workflows import Standing, Workflow
 
 _SHOWN: Final = 12
 _CHARACTERS: Final = 300
@@ -45,12 +33,17 @@ _ORDER: Final = (
 )  # fmt: skip
 
 
-def _row(cell: CellEnd) -> tuple[str, str, str, str, str]:
-    """Return patch, target, ROCm version, what became of it and why; safe to print."""
-    target = f"compile:{cell.target}" if cell.kind == "compile" else cell.target
-    why = f"fresh: {cell.why}" if cell.fresh else cell.why
-    return (clean(cell.patch), clean(target), clean(cell.rocm) or "-", str(cell.state),
-            _short(why))  # fmt: skip
+def _grid(cells: Iterable[CellEnd]) -> list[tuple[str, ...]]:
+    """Return patch, target, ROCm version, what became of each cell and why; safe to print."""
+    ordered = sorted(cells, key=lambda cell: (_ORDER.index(cell.state), cell.patch, cell.target,
+                                              cell.rocm, cell.kind))  # fmt: skip
+    return [
+        (clean(cell.patch), clean(f"compile:{cell.target}" if cell.kind == "compile"
+                                  else cell.target),
+         clean(cell.rocm) or "-", str(cell.state),
+         _short(f"fresh: {cell.why}" if cell.fresh else cell.why))
+        for cell in ordered
+    ]  # fmt: skip
 
 
 def _short(text: str) -> str:
@@ -58,63 +51,54 @@ def _short(text: str) -> str:
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS - 1]}…"
 
 
-def _sorted(cells: Iterable[CellEnd]) -> list[CellEnd]:
-    return sorted(cells, key=lambda one: (_ORDER.index(one.state), one.patch, one.target,
-                                          one.rocm, one.kind))  # fmt: skip
-
-
 def collect_lines(collected: Collected) -> list[str]:
     """Return the grid, what became of records and artifacts, and what else must be known."""
-    lines = table([_row(one) for one in _sorted(collected.cells)])
-    written = [one for one in collected.records if one.merged in {"new", "replaced"}]
-    lines += [f"record {one.merged}: {one.path}: {one.why}" for one in written[:_SHOWN]]
-    if len(written) > _SHOWN:
-        more = len(written) - _SHOWN
-        lines.append(f"and {more} more record{'s' * (more > 1)}")
+    lines = table(_grid(collected.cells))
+    written = [each for each in collected.records if each.merged in {"new", "replaced"}]
+    lines += [f"record {each.merged}: {each.path}: {each.why}" for each in written[:_SHOWN]]
+    if more := len(written[_SHOWN:]):
+        lines.append(f"and {_count(more, 'more record')}")
     lines += [
-        f"record {one.merged}: {one.path} (from {one.job}): {one.why}"
-        for one in collected.records
-        if one.merged in {"kept", "refused"}
+        f"record {each.merged}: {each.path} (from {each.job}): {each.why}"
+        for each in collected.records
+        if each.merged in {"kept", "refused"}
     ]
-    lines += [f"refused {one.name!a}: {one.refused}" for one in collected.artifacts if one.refused]
-    attested = Counter(one.attested for one in collected.artifacts if one.attested)
-    lines += [f"{said} ({count} artifact{'s' * (count > 1)})" for said, count in attested.items()]
-    lines += collected.notes
-    lines.append(closing(collected))
+    lines += [f"refused {each.name!a}: {each.refused}"
+              for each in collected.artifacts if each.refused]  # fmt: skip
+    attested = Counter(each.attested for each in collected.artifacts if each.attested)
+    lines += [f"{words} ({_count(number, 'artifact')})" for words, number in attested.items()]
+    lines += [*collected.notes, closing(collected)]
     return [_short(line) for line in lines]
 
 
 def closing(collected: Collected) -> str:
     """Return the last line."""
-    counted = Counter(one.state for one in collected.cells)
-    said = ", ".join(f"{counted[state]} {state}" for state in _ORDER[::-1] if counted[state])
+    counted = Counter(cell.state for cell in collected.cells)
+    states = ", ".join(f"{counted[state]} {state}" for state in _ORDER[::-1] if counted[state])
     about = f"run {collected.run}" if collected.run else "no run"
     whole = "not all passed"
     if collected.complete:
         whole = "all that was planned came and passed"
     elif collected.runners_failed:
         whole = "runners failed, and no patch did; what they had is not known"
-    return f"{about}: {said or 'no cells'}: {whole}"
+    return f"{about}: {states or 'no cells'}: {whole}"
 
 
 def again_lines(again: Again) -> list[str]:
     """Return which cells runners failed, and where each is tried once more."""
-    where = {cell.key: job for job in again.jobs for cell in job.cells}
-    lines = []
-    for one in _sorted(again.cells):
-        job = where.get(one.key)
-        tried = f"{job.id} on {job.runners}" if job else "not tried again"
-        lines.append(f"{one.job}: {one.key}: {tried}: {one.why}")
-    jobs = "1 job tries" if len(again.jobs) == 1 else f"{len(again.jobs)} jobs try"
-    closing = f"{jobs} {len(where)} {'cell' if len(where) == 1 else 'cells'} once more"
-    lines += [*again.notes, closing if where else "nothing to try again"]
-    return [_short(line) for line in lines]
+    where = {cell.key: f"{job.id} on {job.runners}" for job in again.jobs for cell in job.cells}
+    lines = [
+        f"{cell.job}: {cell.key}: {where.get(cell.key, 'not tried again')}: {cell.why}"
+        for cell in sorted(again.cells, key=lambda cell: cell.key)
+    ]
+    tries = "1 job tries" if len(again.jobs) == 1 else f"{len(again.jobs)} jobs try"
+    last = f"{tries} {_count(len(where), 'cell')} once more" if where else "nothing to try again"
+    return [_short(line) for line in (*lines, *again.notes, last)]
 
 
 def append_runners_failed(path: Path, collected: Collected) -> None:
     """Add `runners_failed`, whether runners failed and no patch did, to the outputs of a step."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"runners_failed={str(collected.runners_failed).lower()}\n")
+    _append(path, {"runners_failed": str(collected.runners_failed).lower()}, ())
 
 
 def append_collected(path: Path, collected: Collected) -> None:
@@ -122,17 +106,14 @@ def append_collected(path: Path, collected: Collected) -> None:
     lines = [f"### {escape(_short(closing(collected)))}", ""]
     if collected.cells:
         lines += ["| patch | target | ROCm | outcome | why |", "|---|---|---|---|---|"]
-        lines += [
-            "| " + " | ".join(escape(text) for text in _row(one)) + " |"
-            for one in _sorted(collected.cells)
-        ]
-    told = [
-        *(f"refused {one.name!a}: {one.refused}" for one in collected.artifacts if one.refused),
-        *(f"{one.path}: {one.merged}: {one.why}" for one in collected.records
-          if one.merged in {"kept", "refused"}),
+        lines += [f"| {' | '.join(map(escape, row))} |" for row in _grid(collected.cells)]
+    notes = [
+        *(f"refused {each.name!a}: {each.refused}" for each in collected.artifacts if each.refused),
+        *(f"{each.path}: {each.merged}: {each.why}" for each in collected.records
+          if each.merged in {"kept", "refused"}),
         *collected.notes,
     ]  # fmt: skip
-    lines += ["", *(f"- {escape(_short(one))}" for one in told), ""]
+    lines += ["", *(f"- {escape(_short(note))}" for note in notes), ""]
     with path.open("a", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -142,19 +123,14 @@ def view_lines(view: View) -> list[str]:
     lines = []
     for job in view.changed:
         where = f" on {job.runner}" if job.runner else ""
-        cells = cells_of(job)
-        lines.append(f"{job.name}: {job.state}{where}{f': {cells}' if cells else ''}")
+        cells = f": {_listed(job.cells)}" if job.cells else ""
+        lines.append(f"{job.name}: {job.state}{where}{cells}")
     if view.cells:
-        lines.append(count_line(view))
+        lines.append(_count_line(view))
     return [clean(line) for line in lines]
 
 
-def cells_of(job: DispatchedJob) -> str:
-    """Return the first cells of a job, and how many more it has."""
-    return _listed(job.cells)
-
-
-def count_line(view: View) -> str:
+def _count_line(view: View) -> str:
     """Say how many cells are where; where the plan is not known, how many jobs."""
     counts = dict(view.cells) or Counter(job.state for job in view.jobs)
     what = "cells, as their jobs are" if view.cells else "jobs"
@@ -200,58 +176,52 @@ def left_lines(sender: Sender) -> list[str]:
 
 def over_lines(ended: Dispatched, named: str = "") -> list[str]:
     """Return how a run ended, by what judged it, and what is next."""
-    said = ended.conclusion
+    words = ended.conclusion
     if ended.collect:
-        said = f"collect: {ended.collect}"
-        said += ", so all that was planned came and passed" if ended.passed else ""
-        said += ": runners failed, and no patch did" if ended.runners_failed else ""
+        words = f"collect: {ended.collect}"
+        words += ", so all that was planned came and passed" if ended.passed else ""
+        words += ": runners failed, and no patch did" if ended.runners_failed else ""
         if ended.conclusion != ended.collect:
-            said += f" (GitHub marks the run {ended.conclusion})"
+            words += f" (GitHub marks the run {ended.conclusion})"
     return [
-        clean(f"run {ended.run} is over: {said}"),
+        clean(f"run {ended.run} is over: {words}"),
         f"what each cell shows: contribbot collect {ended.run}{named}",
     ]
 
 
-_KINDS: Final[tuple[Kind, ...]] = ("compile", "gpu")
-_MATRIX_SHOWN: Final = 4
+_LISTED: Final = 4
 #: Bytes of all outputs of a job, which GitHub counts in UTF-16 (its docs, "Passing information
 #: between jobs": 1 MB).
 _MOST: Final = 1_000_000
 
 
-def matrix(plan: Plan, kind: Kind) -> list[dict[str, JsonValue]]:
-    """Return the rows of a matrix (`include`), one for each job of a kind."""
-    return [_matrix_row(job) for job in plan.of_kind(kind)]
-
-
-def _matrix_row(job: Job) -> dict[str, JsonValue]:
-    return {
-        "id": job.id,
-        "artifact": job.artifact,
-        "labels": list(job.labels),
-        "image": job.image,
-        "options": " ".join(job.flags),
-        "minutes": job.minutes,
-        "asks": [{"patch": patch, "require": list(require)} for patch, require in job.asks.items()],
-    }
+def matrix(jobs: Iterable[Job]) -> list[dict[str, JsonValue]]:
+    """Return the rows of a matrix (`include`), one for each job."""
+    return [
+        {
+            "id": job.id, "artifact": job.artifact, "labels": list(job.labels), "image": job.image,
+            "options": " ".join(job.flags), "minutes": job.minutes,
+            "asks": [{"patch": patch, "require": list(need)} for patch, need in job.asks.items()],
+        }
+        for job in jobs
+    ]  # fmt: skip
 
 
 def append_outputs(path: Path, plan: Plan) -> None:
     """Add `compile`, `gpu` and `any` to the outputs of a step of Actions."""
-    outputs: dict[str, str] = {kind: _compact(matrix(plan, kind)) for kind in _KINDS}
-    outputs["any"] = "true" if plan.jobs else "false"
-    _append(path, outputs, plan.jobs)
+    kinds: tuple[Kind, ...] = ("compile", "gpu")
+    outputs: dict[str, str] = {kind: _compact(plan.of_kind(kind)) for kind in kinds}
+    _append(path, {**outputs, "any": "true" if plan.jobs else "false"}, plan.jobs)
 
 
 def append_again(path: Path, jobs: Sequence[Job]) -> None:
     """Add `again`, the matrix of second tries, to the outputs of a step of Actions."""
-    _append(path, {"again": _compact([_matrix_row(job) for job in jobs])}, jobs)
+    _append(path, {"again": _compact(jobs)}, jobs)
 
 
-def _compact(rows: list[dict[str, JsonValue]]) -> str:
+def _compact(jobs: Iterable[Job]) -> str:
     # One line: there is nothing in it that could end a line.
-    return json.dumps(rows, separators=(",", ":"))
+    return json.dumps(matrix(jobs), separators=(",", ":"))
 
 
 def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[Job]) -> None:
@@ -269,16 +239,28 @@ def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[Job]) -> None
 
 def matrix_lines(plan: Plan) -> list[str]:
     """Return the jobs, what is open, what is fresh and how busy the runners are."""
-    what = [
-        f"{_count(len(job.cells), 'cell')}, about {duration(job.seconds)} on {job.runners}"
-        for job in plan.jobs
-    ]
     lines = table([
-        (job.id, f"{said}: {_listed(job.patches)}")
-        for job, said in zip(plan.jobs, what, strict=True)
+        (job.id, ", ".join([
+            _count(len(job.cells), "cell"),
+            f"about {duration(job.seconds)} on {job.runners}: {_listed(job.patches)}",
+        ]))
+        for job in plan.jobs
     ])  # fmt: skip
-    lines += _open_lines(plan.open, known=bool(plan.loads))
-    lines += _fresh_lines(plan.fresh)
+    lacking: dict[tuple[str, str], dict[str, None]] = {}
+    for cell in plan.open:
+        what = f"compile:{cell.target}" if cell.kind == "compile" else cell.target
+        lacking.setdefault((what, cell.reason), {})[cell.patch] = None
+    # Where no runners are known, there is only what waits for which target.
+    lines += [
+        f"{f'open  {what}: {reason}' if plan.loads else f'waits for {what}'}: "
+        f"{_listed(tuple(patches))}"
+        for (what, reason), patches in lacking.items()
+    ]
+    lines += [
+        f"fresh  {cell.patch} {'compiled for ' if cell.kind == 'compile' else ''}{cell.target} "
+        f"ROCm {cell.rocm or '?'}: {cell.says} ({cell.record})"
+        for cell in plan.fresh
+    ]
     if plan.without:
         lines.append(f"no AMD target asked for: {', '.join(plan.without)}")
     lines += [
@@ -287,34 +269,11 @@ def matrix_lines(plan: Plan) -> list[str]:
         for load in plan.loads
         if load.jobs
     ]
-    lines.append(_closing(plan))
+    lines.append(_last_line(plan))
     return [clean(line) for line in lines]
 
 
-def _open_lines(cells: Iterable[OpenCell], *, known: bool) -> list[str]:
-    """Say what has no runner; where no runners are known, what waits for which target."""
-    grouped: dict[tuple[str, str], dict[str, None]] = {}
-    for one in cells:
-        what = f"compile:{one.target}" if one.kind == "compile" else one.target
-        grouped.setdefault((what, one.reason), {})[one.patch] = None
-    return [
-        f"open  {what}: {reason}: {_listed(tuple(patches))}"
-        if known
-        else f"waits for {what}: {_listed(tuple(patches))}"
-        for (what, reason), patches in grouped.items()
-    ]
-
-
-def _fresh_lines(cells: Iterable[FreshCell]) -> list[str]:
-    return [
-        f"fresh  {one.patch} {'compiled for ' if one.kind == 'compile' else ''}{one.target} "
-        f"ROCm {one.rocm or '?'}: {one.says} ({one.record})"
-        for one in cells
-    ]
-
-
-def _closing(plan: Plan) -> str:
-    cells = plan.cells
+def _last_line(plan: Plan) -> str:
     if not plan.loads:
         return (
             "no runners.toml says which runners there are (docs/runners.md has one to copy); on a "
@@ -322,26 +281,23 @@ def _closing(plan: Plan) -> str:
             if plan.open
             else "nothing waits for an AMD GPU"
         )
-    if not cells:
+    if not plan.cells:
         return "nothing to run"
-    said = f"{_count(len(plan.jobs), 'job')} for {_count(len(cells), 'cell')}"
-    guessed = sum(cell.estimate == "default" for cell in cells)
-    others = sum(cell.estimate == "other records" for cell in cells)
-    parts = []
-    if others:
-        parts.append(f"{others} from other records")
-    if guessed:
-        parts.append(f"{guessed} by default, as no record tells")
-    return f"{said}; times: {', '.join(parts) or 'from records of the same'}"
+    times = Counter(str(cell.estimate) for cell in plan.cells)
+    words = {"other records": "from other records", "default": "by default, as no record tells"}
+    parts = [f"{times[basis]} {word}" for basis, word in words.items() if times[basis]]
+    return (
+        f"{_count(len(plan.jobs), 'job')} for {_count(len(plan.cells), 'cell')}; times: "
+        f"{', '.join(parts) or 'from records of the same'}"
+    )
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:_MATRIX_SHOWN])
-    more = len(names) - _MATRIX_SHOWN
+def _listed(names: Sequence[str]) -> str:
+    shown, more = ", ".join(names[:_LISTED]), len(names) - _LISTED
     return f"{shown} and {more} more" if more > 0 else shown
 
 
@@ -354,39 +310,36 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
-_DONE = {
-    WorkflowStanding.CURRENT: "as it was",
-    WorkflowStanding.MISSING: "written",
-    WorkflowStanding.OUTDATED: "brought up to date",
-    WorkflowStanding.EDITED: "written; what was changed by hand is gone",
+_DONE: Final = {
+    Standing.CURRENT: "as it was",
+    Standing.MISSING: "written",
+    Standing.OUTDATED: "brought up to date",
+    Standing.EDITED: "written; what was changed by hand is gone",
 }
 
 
-def installed_lines(workflows: Sequence[Workflow]) -> list[str]:
-    """Return what installing did."""
-    return [f"{one.path}: {_DONE[one.standing]}" for one in workflows]
-
-
-def checked_lines(workflows: Sequence[Workflow]) -> list[str]:
-    """Return how workflows stand, and what installing would change."""
-    lines = []
-    for one in workflows:
-        lines.append(f"{one.path}: {one.standing}")
-        lines += [clean(row) for row in one.diff]
-    return lines
+def workflow_lines(workflows: Sequence[Workflow], *, written: bool) -> list[str]:
+    """Return what installing did; or how workflows stand, and what installing would change."""
+    if written:
+        return [f"{each.path}: {_DONE[each.standing]}" for each in workflows]
+    return [
+        line
+        for each in workflows
+        for line in (f"{each.path}: {each.standing}", *map(clean, each.diff))
+    ]
 
 
 def done_lines(done: JobDone) -> list[str]:
     """Return how a job ended."""
-    asked = {one.patch: one.require for one in done.asked}
+    asked = {entry.patch: entry.require for entry in done.asked}
     lines = []
-    for one in done.patches:
-        said = one.error or ("proved" if one.exit_code == 0 else f"exit code {one.exit_code}")
-        lines.append(f"{one.patch}: {', '.join(asked.get(one.patch, ()))}: {said}")
+    for patch in done.patches:
+        end = patch.error or (f"exit code {patch.exit_code}" if patch.exit_code else "proved")
+        lines.append(f"{patch.patch}: {', '.join(asked.get(patch.patch, ()))}: {end}")
         lines += [
             f"  {each.stage} on {each.target}: the runner is at fault: "
             f"{each.fault.kind}: {each.fault.said}"
-            for each in one.faults
+            for each in patch.faults
         ]
     return [clean(line) for line in lines]
 
@@ -402,64 +355,44 @@ _STYLES: Final = {"success": "green", "failure": "bold red", "timed out": "bold 
 _OTHERS: Final = 3
 
 
-class Board:
-    """The jobs of a run, one a line."""
-
-    def __init__(self, out: Console) -> None:
-        self._out = out
-        self._view: View | None = None
-
-    def told(self, view: View) -> None:
-        """Take what changed; it is drawn when the time has come."""
-        self._view = view
-
-    @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
-        """Draw while the block runs, and leave below what it looked like in the end."""
-        drawing = Live(console=self._out, get_renderable=self._screen, refresh_per_second=2,
-                       transient=True)  # fmt: skip
-        try:
-            with drawing:
-                yield
-        finally:
-            if self._view is not None:
-                self._out.print(_drawn(self._view, self._view.jobs, cut=False))
-
-    def _screen(self) -> RenderableType:
-        """Return what there is room for."""
-        view = self._view
-        if view is None:
-            return Text("waiting for the first job")
-        rank = {state: number for number, state in enumerate(_BOARD_ORDER)}
-        # What nobody knows yet stands where it can be seen.
-        jobs = sorted(view.jobs, key=lambda one: rank.get(one.state, 0))
-        room = max(1, self._out.size.height - _OTHERS)
-        return _drawn(view, jobs[:room], cut=True)
-
-
 @contextlib.contextmanager
-def telling(say: Callable[[list[str]], None], *, stderr: bool) -> Iterator[Callable[[View], None]]:
+def board(say: Callable[[list[str]], None], *, stderr: bool) -> Iterator[Callable[[View], None]]:
     """Give what tells of a run: a board on a terminal, and elsewhere lines of what changed."""
     out = console(stderr=stderr)
     if not out.is_terminal or out.is_dumb_terminal:
         yield lambda view: say(view_lines(view))
         return
-    board = Board(out)
-    with board.shown():
-        yield board.told
+    views: list[View] = []
+
+    def screen() -> RenderableType:
+        if not views:
+            return Text("waiting for the first job")
+        # What nobody knows yet stands where it can be seen.
+        rank = {state: number for number, state in enumerate(_BOARD_ORDER)}
+        jobs = sorted(views[-1].jobs, key=lambda job: rank.get(job.state, 0))
+        return _drawn(views[-1], jobs[: max(1, out.size.height - _OTHERS)], cut=True)
+
+    drawing = Live(console=out, get_renderable=screen, refresh_per_second=2, transient=True)
+    try:
+        with drawing:
+            yield views.append
+    finally:
+        # What it looked like in the end stays.
+        if views:
+            out.print(_drawn(views[-1], views[-1].jobs, cut=False))
 
 
 def _drawn(view: View, jobs: Sequence[DispatchedJob], *, cut: bool) -> RenderableType:
     """Return a line a job, and the counts. What matters most stands where nothing is cut off."""
     now = datetime.now(UTC)
     rows = [(clean(job.state), _time(job, now), clean(job.name), clean(job.runner),
-             clean(cells_of(job))) for job in jobs]  # fmt: skip
+             clean(_listed(job.cells))) for job in jobs]  # fmt: skip
     lines = [Text(line) for line in table(rows)]
     for line, (state, *_) in zip(lines, rows, strict=True):
         line.stylize(_STYLES.get(state, ""), 0, len(state))
     if more := len(view.jobs) - len(jobs):
         lines.append(Text(f"and {more} more jobs"))
-    lines.append(Text(clean(count_line(view))))
+    lines.append(Text(clean(_count_line(view))))
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis" if cut else "ignore"
     return Group(*lines)

@@ -1,9 +1,11 @@
-"""Evidence for people and for programs."""
+"""Evidence, status, rebases and bisections for people and for programs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from contribbot.cli.output import clean, columns, side_lines, table
@@ -21,7 +23,6 @@ from contribbot.model.evidence import (
 from contribbot.model.lifecycle import (
     Bisection,
     Need,
-    PatchPlan,
     PatchStatus,
     Question,
     RebasePlan,
@@ -29,11 +30,37 @@ from contribbot.model.lifecycle import (
     StackReport,
     StatusReport,
     Step,
-    TargetState,
     Text,
 )
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import Record, missing
+
+#: Outcomes of one member of a stack that are listed; the rest is counted.
+_SHOWN: Final = 8
+_TEXTS: Final = {
+    Text.CLEAN: "applies",
+    Text.OFFSET: "applies with offset",
+    Text.MERGED: "applies after a merge",
+    Text.CONFLICT: "conflicts",
+    Text.UPSTREAM: "already upstream",
+    Text.BLOCKED: "blocked by a dependency",
+    Text.UNKNOWN: "not known",
+}
+_NEEDS: Final = {
+    Need.SUPERSEDED: "superseded (its checks pass without it)",
+    Need.PARTLY: "partly superseded (some of its checks pass without it)",
+    Need.NEEDED: "still needed",
+    Need.UNCLEAR: "unclear whether it is needed",
+}
+#: What a step of a bisection says, and what was searched for.
+_STEPS: Final[dict[Question, dict[str, str]]] = {
+    "breaks": {"before": "applies", "after": "does not apply"},
+    "unneeded": {"before": "needed", "after": "not needed"},
+}
+_FIRSTS: Final[dict[Question, str]] = {
+    "breaks": "the first at which its text does not apply",
+    "unneeded": "the first at which it is not needed",
+}
 
 
 class RecordView(Model):
@@ -48,78 +75,50 @@ class RecordView(Model):
 class RecordList(Model):
     """What `evidence show --json` and `evidence check --json` print."""
 
-    #: The records.
     records: tuple[RecordView, ...]
     missing: tuple[str, ...]
 
     @classmethod
-    def of(cls, queue: Queue, records: list[Record]) -> RecordList:
-        """List records."""
-        return cls(
-            records=tuple(
+    def of(cls, queue: Queue, records: Sequence[Record]) -> RecordList:
+        """List records by their paths in the queue."""
+        views = []
+        for record in records:
+            path = record.path
+            if path.is_relative_to(queue.folder):
+                path = path.relative_to(queue.folder)
+            # A name that is no UTF-8 is spelled out.
+            file = str(path).encode("utf-8", "backslashreplace").decode()
+            views.append(
                 RecordView(
-                    file=_inside(queue, record),
-                    state=str(record.state),
-                    why=record.why,
-                    statement=record.statement,
+                    file=file, state=str(record.state), why=record.why, statement=record.statement
                 )
-                for record in records
-            ),
-            missing=tuple(missing(queue, records)),
-        )
+            )
+        return cls(records=tuple(views), missing=tuple(missing(queue, [*records])))
 
 
-def _inside(queue: Queue, record: Record) -> str:
-    path = record.path
-    if path.is_relative_to(queue.folder):
-        path = path.relative_to(queue.folder)
-    # A name that is no UTF-8 is spelled out.
-    return str(path).encode("utf-8", "backslashreplace").decode()
-
-
-def check_lines(queue: Queue, records: list[Record]) -> list[str]:
+def check_lines(listed: RecordList) -> list[str]:
     """Return a line a record, and one for each patch without a fresh one."""
     lines = [
-        f"{record.state:8}  {clean(_inside(queue, record))}: {clean(record.why)}"
-        for record in records
+        f"{record.state:8}  {clean(record.file)}: {clean(record.why)}" for record in listed.records
     ]
-    lines += [f"missing   {name}: no fresh record" for name in missing(queue, records)]
+    lines += [f"missing   {name}: no fresh record" for name in listed.missing]
     return lines or ["no records"]
 
 
-def show_lines(queue: Queue, patch: str, records: list[Record]) -> list[str]:
+def show_lines(patch: str, listed: RecordList) -> list[str]:
     """Return the records of a patch in full, as lines for a terminal."""
-    if not records:
+    if not listed.records:
         return [f"{patch}: no record; make one with `contribbot verify {patch}`"]
     lines: list[str] = []
-    for record in records:
-        lines.append(f"{clean(_inside(queue, record))}: {record.state} ({clean(record.why)})")
+    for record in listed.records:
+        lines.append(f"{clean(record.file)}: {record.state} ({clean(record.why)})")
         if record.statement is not None:
-            lines += _statement_lines(record.statement)
+            lines += _details_lines(record.statement.predicate.contribbot)
         lines.append("")
     return lines[:-1]
 
 
-def _origin_lines(details: Details) -> list[str]:
-    """Return which run a record names, and which container: contribbot saw neither itself."""
-    lines = []
-    if run := details.run:
-        which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
-        lines += [
-            f"  run       job {run.job} of {which}, as the job was told",
-            f"            {find_server().web}/{run.repository}/actions/runs/{run.run_id}",
-        ]
-    if container := details.container:
-        flags = clean(" ".join(container.flags)) or "no flags"
-        lines += [
-            f"  in        {clean(container.image)}, as the job was told",
-            f"            with {flags}",
-        ]
-    return lines
-
-
-def _statement_lines(statement: Statement) -> list[str]:
-    details = statement.predicate.contribbot
+def _details_lines(details: Details) -> list[str]:
     machine = details.machine
     gpus = ", ".join(f"{gpu.name} ({gpu.target})" for gpu in machine.gpus) or "no GPU"
     versions = ", ".join(f"{name} {version}" for name, version in machine.packages.items())
@@ -128,13 +127,24 @@ def _statement_lines(statement: Statement) -> list[str]:
         f"  machine   {clean(machine.system)}, {clean(machine.cpu)}, {clean(gpus)}",
         f"  with      {clean(machine.python)}, git {clean(machine.git)}, {clean(versions)}",
         f"  base      {details.upstream} {details.pin}, commit {details.base_commit[:12]}",
-        *_origin_lines(details),
-        f"  again     {clean(details.command)}",
     ]
-    for one in details.stages:
-        _, stage, target, outcome, _, reason = columns(details.patch, one)
+    # Which run a record names, and which container: contribbot saw neither itself.
+    if run := details.run:
+        which = f"{run.repository} run {run.run_id}, attempt {run.attempt}"
+        lines += [
+            f"  run       job {run.job} of {which}, as the job was told",
+            f"            {find_server().web}/{run.repository}/actions/runs/{run.run_id}",
+        ]
+    if container := details.container:
+        lines += [
+            f"  in        {clean(container.image)}, as the job was told",
+            f"            with {clean(' '.join(container.flags)) or 'no flags'}",
+        ]
+    lines.append(f"  again     {clean(details.command)}")
+    for result in details.stages:
+        _, stage, target, outcome, _, reason = columns(details.patch, result)
         lines.append(f"  {stage:10}{target:8}{outcome:12}{reason}")
-    noisy = {f"{one.stage}:{one.target}" for one in details.stages if too_noisy(one)}
+    noisy = {f"{result.stage}:{result.target}" for result in details.stages if too_noisy(result)}
     lines += [
         f"  {'too noisy to tell' if target in noisy else 'not run'} on {target}"
         for target in details.open
@@ -146,167 +156,115 @@ def write_junit(path: Path, reports: Sequence[PatchReport]) -> None:
     """Write a JUnit file."""
     root = ET.Element("testsuites", name="contribbot")
     for report in reports:
-        root.append(_suite(report))
+        count = Counter(result.outcome for result in report.stages)
+        suite = ET.SubElement(
+            root,
+            "testsuite",
+            name=report.patch,
+            tests=str(len(report.stages)),
+            failures=str(count[Outcome.FAILED]),
+            errors="0",
+            skipped=str(count[Outcome.UNAVAILABLE] + count[Outcome.SKIPPED]),
+            time=f"{sum(result.seconds for result in report.stages):.3f}",
+        )
+        for result in report.stages:
+            _add_case(suite, report.patch, result)
     ET.indent(root)
     write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
 
 
-def _suite(report: PatchReport) -> ET.Element:
-    count = {outcome: sum(one.outcome is outcome for one in report.stages) for outcome in Outcome}
-    suite = ET.Element(
-        "testsuite",
-        name=report.patch,
-        tests=str(len(report.stages)),
-        failures=str(count[Outcome.FAILED]),
-        errors="0",
-        skipped=str(count[Outcome.UNAVAILABLE] + count[Outcome.SKIPPED]),
-        time=f"{sum(one.seconds for one in report.stages):.3f}",
-    )
-    for one in report.stages:
-        suite.append(_case(report, one))
-    return suite
-
-
-def _case(report: PatchReport, one: StageResult) -> ET.Element:
-    check = one.details.get("check")
-    name = f"{one.stage} {check}" if check else one.stage
-    case = ET.Element(
-        "testcase", classname=f"{report.patch}.{one.target}", name=name, time=f"{one.seconds:.3f}"
-    )
-    reason = clean(one.reason)
-    if one.outcome is Outcome.FAILED:
+def _add_case(suite: ET.Element, patch: str, result: StageResult) -> None:
+    name = f"{result.stage} {result.details.get('check') or ''}".rstrip()
+    place, time = f"{patch}.{result.target}", f"{result.seconds:.3f}"
+    case = ET.SubElement(suite, "testcase", classname=place, name=name, time=time)
+    reason = clean(result.reason)
+    if result.outcome is Outcome.FAILED:
         ET.SubElement(case, "failure", message=reason).text = reason
-    elif one.outcome is not Outcome.PASSED:
-        ET.SubElement(case, "skipped", message=f"{one.outcome}: {reason}")
-    return case
+    elif result.outcome is not Outcome.PASSED:
+        ET.SubElement(case, "skipped", message=f"{result.outcome}: {reason}")
 
 
 def status_lines(report: StatusReport) -> list[str]:
     """Return two lines a patch, and more where something asks for attention."""
-    width = max((len(one.patch) for one in report.patches), default=0)
+    width = max((len(patch.patch) for patch in report.patches), default=0)
     lines: list[str] = []
-    for one in report.patches:
-        lines.append(f"{one.patch:{width}}  {_place(one)}: {_state(one)}")
-        pull_request = f"pull request {clean(one.contribution)}"
-        lines.append(f"{'':{width}}  evidence {_evidence(one.evidence)}; {pull_request}")
-        lines += [f"{'':{width}}  {row}" for row in _attention(one)]
+    for patch in report.patches:
+        at = "" if patch.against == patch.pin else f" at {patch.against}"
+        state, behaviour = _TEXTS[patch.text], patch.behaviour
+        if behaviour is not None:
+            state += f", {_NEEDS[behaviour.verdict]}"
+        rows = [f"evidence {_evidence(patch)}; pull request {clean(patch.contribution)}"]
+        if patch.text not in {Text.CLEAN, Text.UPSTREAM} and patch.text_why:
+            rows.append(clean(patch.text_why))
+        if behaviour is not None:
+            moved = behaviour.moved.items()
+            rows += [clean(behaviour.why), *(f"{clean(a)} is {clean(b)} there" for a, b in moved)]
+        rows += [
+            f"expires: {clean(due.condition)}: {clean(due.why)}" for due in patch.due if due.come
+        ]
+        lines.append(f"{patch.patch:{width}}  {patch.upstream} {patch.pin}{at}: {state}")
+        lines += [f"{'':{width}}  {row}" for row in rows]
     return lines
 
 
-def _place(one: PatchStatus) -> str:
-    if one.against == one.pin:
-        return f"{one.upstream} {one.pin}"
-    return f"{one.upstream} {one.pin} at {one.against}"
-
-
-def _state(one: PatchStatus) -> str:
-    words = {
-        Text.CLEAN: "applies",
-        Text.OFFSET: "applies with offset",
-        Text.MERGED: "applies after a merge",
-        Text.CONFLICT: "conflicts",
-        Text.UPSTREAM: "already upstream",
-        Text.BLOCKED: "blocked by a dependency",
-        Text.UNKNOWN: "not known",
-    }
-    text = words[one.text]
-    if one.behaviour is None:
-        return text
-    need = {
-        Need.SUPERSEDED: "superseded (its checks pass without it)",
-        Need.PARTLY: "partly superseded (some of its checks pass without it)",
-        Need.NEEDED: "still needed",
-        Need.UNCLEAR: "unclear whether it is needed",
-    }
-    return f"{text}, {need[one.behaviour.verdict]}"
-
-
-def _evidence(states: Sequence[TargetState]) -> str:
-    by_state: dict[str, list[str]] = {}
-    for one in states:
-        by_state.setdefault(one.evidence, []).append(one.target)
+def _evidence(patch: PatchStatus) -> str:
     parts = [
-        f"{state}: {', '.join(by_state[state])}"
+        f"{state}: {', '.join(targets)}"
         for state in ("fresh", "stale", "missing")
-        if state in by_state
+        if (targets := [row.target for row in patch.evidence if row.evidence == state])
     ]
     return " | ".join(parts) or "asked for nowhere"
 
 
-def _attention(one: PatchStatus) -> list[str]:
-    rows = []
-    if one.text not in {Text.CLEAN, Text.UPSTREAM} and one.text_why:
-        rows.append(clean(one.text_why))
-    if one.behaviour is not None:
-        rows.append(clean(one.behaviour.why))
-        rows += [f"{clean(old)} is {clean(new)} there" for old, new in one.behaviour.moved.items()]
-    rows += [f"expires: {clean(due.condition)}: {clean(due.why)}" for due in one.due if due.come]
-    return rows
-
-
 def plan_lines(plan: RebasePlan) -> list[str]:
     """Return what becomes of each patch, with the three sides of every conflict."""
-    width = max((len(one.patch) for one in plan.patches), default=0)
+    width = max((len(patch.patch) for patch in plan.patches), default=0)
     lines = [f"{plan.upstream} {plan.old} -> {plan.new}"]
-    for one in plan.patches:
-        why = f": {clean(one.why)}" if one.why else ""
-        lines.append(f"{one.patch:{width}}  {one.decision} ({one.text}){why}")
-        lines += _behaviour(one)
-        for side in one.conflicts:
+    for patch in plan.patches:
+        why = f": {clean(patch.why)}" if patch.why else ""
+        lines.append(f"{patch.patch:{width}}  {patch.decision} ({patch.text}){why}")
+        if patch.behaviour is not None and patch.behaviour.why != patch.why:
+            lines.append(f"    without it there: {clean(patch.behaviour.why)}")
+        for side in patch.conflicts:
             lines += [f"    {row}" for row in side_lines(side, base="the release")]
     return lines
 
 
-def _behaviour(one: PatchPlan) -> list[str]:
-    if one.behaviour is None or one.behaviour.why == one.why:
-        return []
-    return [f"    without it there: {clean(one.behaviour.why)}"]
-
-
 def step_line(step: Step, *, question: Question) -> str:
     """Return one step of a bisection as a line."""
-    words = {
-        "breaks": {"before": "applies", "after": "does not apply"},
-        "unneeded": {"before": "needed", "after": "not needed"},
-    }
     twice = ", looked at twice" if step.again else ""
     why = f"{clean(step.why)}{twice}".removeprefix(", ")
-    what = "upstream already" if step.taken else words[question].get(step.says, "skipped")
+    what = "upstream already" if step.taken else _STEPS[question].get(step.says, "skipped")
     return f"{step.at}: {what}{f' ({why})' if why else ''}"
 
 
-def bisection_lines(found: Bisection) -> list[str]:
+def bisection_lines(bisection: Bisection) -> list[str]:
     """Return what a bisection found."""
-    what = {
-        "breaks": "the first at which its text does not apply",
-        "unneeded": "the first at which it is not needed",
-    }[found.question]
-    if found.first and found.taken:
+    what = _FIRSTS[bisection.question]
+    if bisection.first and bisection.taken:
         what = "the first that has all of its text already: it is upstream there, not broken"
-    if found.first:
-        return [f"{found.patch}: {found.first} is {what}"]
-    text = f"{found.patch}: {what} cannot be told: it is one of {', '.join(found.suspects)}"
-    last = ", and the last has all of it already" if found.taken else ""
+    if bisection.first:
+        return [f"{bisection.patch}: {bisection.first} is {what}"]
+    suspects = ", ".join(bisection.suspects)
+    last = ", and the last has all of it already" if bisection.taken else ""
+    text = f"{bisection.patch}: {what} cannot be told: it is one of {suspects}"
     return [f"{text}; those before the last could not be tried{last}"]
-
-
-#: Outcomes of one member that are listed; the rest is counted.
-_SHOWN = 8
 
 
 def alone_lines(report: StackReport) -> list[str]:
     """Return the table of stacks, members, and what fails without each."""
     lines = [f"{top}: cannot be told: {clean(why)}" for top, why in report.untold.items()]
-    heads = table([(one.top, f"without {one.without}", _told(one)) for one in report.shares])
-    for one, head in zip(report.shares, heads, strict=True):
+    shares = report.shares
+    heads = table([(share.top, f"without {share.without}", _lost(share)) for share in shares])
+    for share, head in zip(shares, heads, strict=True):
         lines.append(head)
-        lines += [f"  {loss.what}: {clean(loss.reason)}" for loss in one.losses[:_SHOWN]]
-        if len(one.losses) > _SHOWN:
-            lines.append(f"  and {len(one.losses) - _SHOWN} more")
+        lines += [f"  {loss.what}: {clean(loss.reason)}" for loss in share.losses[:_SHOWN]]
+        if len(share.losses) > _SHOWN:
+            lines.append(f"  and {len(share.losses) - _SHOWN} more")
     return lines
 
 
-def _told(share: Share) -> str:
+def _lost(share: Share) -> str:
     if not share.applies:
         text = "the rest does not apply"
     elif share.losses:

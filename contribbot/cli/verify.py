@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,12 +32,12 @@ from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.lifecycle import rebase as rebasing
 from contribbot.lifecycle.bisect import Range
 from contribbot.lifecycle.bisect import bisect as search
-from contribbot.lifecycle.stack import upstream_meant
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
-from contribbot.model.evidence import PatchReport, VerifyReport
-from contribbot.model.lifecycle import Question, Step
-from contribbot.queue.load import Queue, select
+from contribbot.model.evidence import VerifyReport
+from contribbot.model.lifecycle import Question
+from contribbot.queue.load import select
+from contribbot.queue.stack import upstream_meant
 from contribbot.verify.pipeline import Options
 from contribbot.verify.run import exit_code, targets, verify_and_record
 
@@ -79,43 +78,34 @@ def verify(
 ) -> int:
     """Prove patches: red without them, green with them, and what this machine cannot say."""
     queue = open_queue(context, *(patches or ()))
-    workers = jobs or len(os.sched_getaffinity(0))
+    options = _options(jobs, force=force)
     if leave_one_out:
-        return _leave_one_out(queue, patches or (), jobs=workers, force=force, as_json=as_json)
+        tops = stacks.stacks(queue, select(queue, patches or (), everything=not patches))
+        # What fails without a member is a finding here: the table is the result.
+        with live_lines(stderr=True) as lines:
+            report = stacks.leave_one_out(queue, tops, options=options, watcher=lines)
+        print_report(report, alone_lines(report), as_json=as_json)
+        return stacks.exit_code(report)
     names = select(queue, patches or (), everything=everything)
     required = targets(require or ())
     folder = evidence or queue.evidence
     with live_lines(stderr=as_json) as lines:
         done = verify_and_record(
-            queue, names, jobs=workers, force=force, folder=folder, watcher=lines
+            queue, names, jobs=options.jobs, force=force, folder=folder, watcher=lines
         )
     for line in closing_lines(done.reports, done.records, required):
         lines.out.print(line)
-    _report(done.reports, as_json=as_json, junit=junit)
+    if as_json:
+        print_json(VerifyReport(patches=tuple(done.reports)))
+    if junit is not None:
+        write_junit(junit, done.reports)
+    if step_summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_summary(Path(step_summary), done.reports)
     return exit_code(done.reports, required)
 
 
-def _leave_one_out(
-    queue: Queue, patches: Sequence[str], *, jobs: int, force: bool, as_json: bool
-) -> int:
-    tops = stacks.stacks(queue, select(queue, patches, everything=not patches))
-    # What fails without a member is a finding here: the table is the result.
-    with live_lines(stderr=True) as lines:
-        report = stacks.leave_one_out(
-            queue, tops, options=Options(jobs=jobs, force=force), watcher=lines
-        )
-    print_report(report, alone_lines(report), as_json=as_json)
-    return stacks.exit_code(report)
-
-
-def _report(reports: list[PatchReport], *, as_json: bool, junit: Path | None) -> None:
-    if as_json:
-        print_json(VerifyReport(patches=tuple(reports)))
-    if junit is not None:
-        write_junit(junit, reports)
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary:
-        append_summary(Path(summary), reports)
+def _options(jobs: int | None = None, *, force: bool = False) -> Options:
+    return Options(jobs=jobs or len(os.sched_getaffinity(0)), force=force)
 
 
 @command
@@ -149,7 +139,7 @@ def status(
                 upstream=upstream_meant(queue, names, upstream or ""),
                 tag=against,
                 run=not text_only,
-                options=Options(jobs=len(os.sched_getaffinity(0))),
+                options=_options(),
                 watcher=lines,
             )
     print_report(report, status_lines(report), as_json=as_json)
@@ -199,7 +189,10 @@ def rebase(
         raise UsageError("--at is for --resolve and --continue", hint="leave it out")
     queue = open_queue(context)
     if abort:
-        return _abort(queue, as_json=as_json)
+        ended = rebasing.abort(queue)
+        line = f"the move of {ended.upstream} to {ended.new} is given up"
+        print_report(ended, [line], as_json=as_json)
+        return 0
     wanted = rebasing.Wanted(
         to=to or "",
         upstream=upstream or "",
@@ -211,25 +204,10 @@ def rebase(
         at=at,
         proceed=proceed,
     )
-    return _move(queue, wanted, as_json=as_json)
-
-
-def _abort(queue: Queue, *, as_json: bool) -> int:
-    ended = rebasing.abort(queue)
-    if as_json:
-        print_json(ended)
-    else:
-        typer.echo(f"the move of {ended.upstream} to {ended.new} is given up")
-    return 0
-
-
-def _move(queue: Queue, wanted: rebasing.Wanted, *, as_json: bool) -> int:
     with live_lines(stderr=True) as lines:
-        plan = rebasing.rebase(
-            queue, wanted, options=Options(jobs=len(os.sched_getaffinity(0))), watcher=lines
-        )
+        plan = rebasing.rebase(queue, wanted, options=_options(), watcher=lines)
     print_report(plan, (*plan_lines(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
-    return 0 if plan.done or (wanted.dry_run and not rebasing.obstacles(plan)) else 1
+    return 0 if plan.done or (dry_run and not rebasing.obstacles(plan)) else 1
 
 
 @command
@@ -259,18 +237,14 @@ def bisect(
     name = select(queue, [patch])[0]
     question: Question = "unneeded" if unneeded else "breaks"
     with live_lines(stderr=True) as lines:
-
-        def told(step: Step) -> None:
-            lines.out.print(step_line(step, question=question))
-
-        found = search(
+        bisection = search(
             queue,
             name,
             Range(start, end, commits),
             question=question,
-            options=Options(jobs=len(os.sched_getaffinity(0))),
+            options=_options(),
             watcher=lines,
-            told=told,
+            told=lambda step: lines.out.print(step_line(step, question=question)),
         )
-    print_report(found, bisection_lines(found), as_json=as_json)
-    return 0 if found.first else 1
+    print_report(bisection, bisection_lines(bisection), as_json=as_json)
+    return 0 if bisection.first else 1

@@ -16,10 +16,9 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
-from contribbot.github.connection import Answer
 from contribbot.github.git_data import read_folder
 from contribbot.github.git_objects import FOLDER, Author, Entry, blob_id, commit_id, tree_id
-from contribbot.github.requester import JSON, Requester, is_write
+from contribbot.github.requester import JSON, Answer, Requester, is_write
 from contribbot.github.waits import Waits
 
 #: Stands for an id that only GitHub could have given.
@@ -142,9 +141,9 @@ class DryRun(Requester):
             old = rows.get(name)
             folder = old.sha if old and old.mode == FOLDER else ""
             sha = self._with_changes(repo, folder, inside)
-            rows[name] = Entry(name, FOLDER, sha)
-            if not self._trees[sha]:
-                del rows[name]  # git has no empty folders
+            rows.pop(name, None)
+            if self._trees[sha]:  # git has no empty folders
+                rows[name] = Entry(name, FOLDER, sha)
         tree = tree_id(rows.values())
         self._trees[tree] = tuple(rows.values())
         return tree
@@ -156,15 +155,16 @@ class DryRun(Requester):
         sha = commit_id(message, str(body["tree"]), parents, author)
         return f"store the commit {sha[:12]}: {message.partition(chr(10))[0]}", {"sha": sha}
 
-    def _new_ref(self, body: Body, repo: str) -> Rehearsed:
-        branch, sha = str(body["ref"]).removeprefix("refs/heads/"), str(body["sha"])
-        self._refs[repo.lower(), branch] = sha
-        return f"make the branch {branch} of {repo} at {sha[:12]}", _ref_to(branch, sha)
-
-    def _ref(self, body: Body, repo: str, branch: str) -> Rehearsed:
-        self._refs[repo.lower(), branch] = sha = str(body["sha"])
+    def _ref(self, body: Body, repo: str, branch: str = "") -> Rehearsed:
+        new, sha = str(body.get("ref", "")).removeprefix("refs/heads/"), str(body["sha"])
+        self._refs[repo.lower(), new or branch] = sha
         forced = ", forced" if body.get("force") else ""
-        return f"move the branch {branch} of {repo} to {sha[:12]}{forced}", _ref_to(branch, sha)
+        what = (
+            f"make the branch {new} of {repo} at"
+            if new
+            else f"move the branch {branch} of {repo} to"
+        )
+        return f"{what} {sha[:12]}{forced}", _ref_to(new or branch, sha)
 
     def _pull(self, body: Body, repo: str) -> Rehearsed:
         now, head = datetime.now(UTC).isoformat(), str(body["head"])
@@ -205,7 +205,7 @@ class DryRun(Requester):
         (f"POST {_REPO}/git/blobs", _blob),
         (f"POST {_REPO}/git/trees", _tree),
         (f"POST {_REPO}/git/commits", _commit),
-        (f"POST {_REPO}/git/refs", _new_ref),
+        (f"POST {_REPO}/git/refs", _ref),
         (f"PATCH {_REPO}/git/refs/heads/(.+)", _ref),
         (f"POST {_REPO}/pulls", _pull),
         (rf"PATCH {_REPO}/pulls/(\d+)", _edit),

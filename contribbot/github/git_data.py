@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Collection, Iterable
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from contribbot.errors import GitHubError, NotFoundError, RefusedError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, "160000"})
 #: Blobs that one GraphQL query asks for.
 _TOGETHER: Final = 100
-#: What GitHub says of a repository that it is still copying.
-_EMPTY: Final = 409
 
 
 def head_of(repository: Repository, branch: str) -> str | None:
@@ -33,9 +32,9 @@ def head_of(repository: Repository, branch: str) -> str | None:
     except NotFoundError:
         return None
     except RefusedError as error:
-        if error.status != _EMPTY:
-            raise
-        return None
+        if error.status == HTTPStatus.CONFLICT:
+            return None  # of a repository that is still copied
+        raise
     return ref.object.sha if ref.ref == f"refs/heads/{branch}" else None
 
 
@@ -106,7 +105,8 @@ def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str,
                 if blob_id(content) == sha:
                     contents[sha] = content
     place = github.repository(repository)
-    return contents | {sha: read_blob(place, sha) for sha in wanted if sha not in contents}
+    others = (sha for sha in wanted if sha not in contents)
+    return contents | {sha: _content(place.get_git_blob(sha)) for sha in others}
 
 
 def texts_query(ids: Collection[str]) -> str:
@@ -131,12 +131,7 @@ def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | N
     if isinstance(file, list):
         return None  # a folder
     # A large file comes without its content.
-    return _content(file) if file.encoding == "base64" else read_blob(place, file.sha)
-
-
-def read_blob(repository: Repository, sha: str) -> bytes:
-    """Return the content of a blob."""
-    return _content(repository.get_git_blob(sha))
+    return _content(file if file.encoding == "base64" else place.get_git_blob(file.sha))
 
 
 def _content(blob: GitBlob | ContentFile) -> bytes:

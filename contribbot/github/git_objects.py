@@ -38,15 +38,14 @@ class Author:
     date: datetime
 
 
-def object_id(kind: str, content: bytes) -> str:
-    """Return the id of an object."""
+def _object_id(kind: str, content: bytes) -> str:
     head = f"{kind} {len(content)}\0".encode()
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
 
 
 def blob_id(content: bytes) -> str:
     """Return the id of a file's content."""
-    return object_id("blob", content)
+    return _object_id("blob", content)
 
 
 def tree_id(entries: Iterable[Entry]) -> str:
@@ -55,7 +54,7 @@ def tree_id(entries: Iterable[Entry]) -> str:
     rows = sorted(
         ((entry.path + "/" * (entry.mode == FOLDER)).encode(), entry) for entry in entries
     )  # no two have the same name
-    return object_id("tree", b"".join(
+    return _object_id("tree", b"".join(
         f"{entry.mode.lstrip('0')} {entry.path}\0".encode() + bytes.fromhex(entry.sha)
         for _, entry in rows
     ))  # fmt: skip
@@ -66,4 +65,4 @@ def commit_id(message: str, tree: str, parents: Sequence[str], author: Author) -
     who = f"{author.name} <{author.email}> {int(author.date.timestamp())} {author.date:%z}"
     above = [f"parent {parent}" for parent in parents]
     lines = [f"tree {tree}", *above, f"author {who}", f"committer {who}", "", message]
-    return object_id("commit", "\n".join(lines).encode())
+    return _object_id("commit", "\n".join(lines).encode())

@@ -11,7 +11,9 @@ import json
 import logging
 import random
 import re
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -20,6 +22,7 @@ from urllib.parse import urlsplit
 
 import github.Requester
 import requests
+import urllib3
 from github import BadAttributeException, GithubException
 from pydantic import JsonValue
 
@@ -33,20 +36,10 @@ from contribbot.errors import (
     TokenError,
     UncertainError,
 )
-from contribbot.github import connection
 from contribbot.github.auth import Server, Token, is_loopback
 from contribbot.github.cache import Cache, Kept
-from contribbot.github.connection import (
-    Answer,
-    Fault,
-    OversizeError,
-    asked_pause,
-    elsewhere,
-    fault_of,
-    read_body,
-)
 from contribbot.github.refusals import clean_line, refusal, words_of
-from contribbot.github.waits import Waits
+from contribbot.github.waits import MINUTE, Waits
 
 log: Final = logging.getLogger("contribbot.github")
 
@@ -81,6 +74,51 @@ _HOPS: Final = 3
 #: Seconds of the longest pause between attempts.
 _LONGEST_PAUSE: Final = 20.0
 _FETCHING: Final = "fetching an artifact"
+#: More than any answer that contribbot asks for: the listing of PyTorch's tree has 7 MB.
+MOST: Final = 64 * 1024 * 1024
+#: Seconds until connected, and until the next bytes.
+TIMEOUT: Final = (10.0, 60.0)
+#: Seconds that one answer may take in all, however its bytes drip.
+DEADLINE: Final = 180.0
+#: Bytes between two looks at the clock: a chunk is waited for until it is whole.
+_CHUNK: Final = 1024
+#: What GitHub says in a 403 that is a limit, and no refusal.
+_LIMIT: Final = re.compile(rb"rate limit|abuse detection", re.IGNORECASE)
+#: GraphQL answers 200 and says it inside, in either spelling.
+_GRAPHQL_LIMIT: Final = re.compile(rb'"type"\s*:\s*"RATE_LIMIT(ED)?"')
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What came between: whether GitHub may have acted, and whether another attempt may help."""
+
+    words: str
+    acted: bool = False
+    passes: bool = True
+
+
+#: What the libraries raise, and what it means in our words (theirs quote URLs and proxies), the
+#: particular before the general.
+RAISED: Final = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_FAULTS: Final[tuple[tuple[type[BaseException], Fault], ...]] = (
+    (requests.exceptions.ProxyError, Fault("the proxy does not let it through")),
+    (requests.exceptions.ConnectTimeout, Fault("no connection to {server} in time")),
+    (requests.exceptions.ChunkedEncodingError, Fault("the answer is cut short", acted=True)),
+    (requests.exceptions.ContentDecodingError, Fault("the answer is garbled", acted=True)),
+    (urllib3.exceptions.NameResolutionError, Fault("the name of {server} is not known here")),
+    (urllib3.exceptions.NewConnectionError, Fault("{server} cannot be reached")),
+    (requests.exceptions.Timeout, Fault("no answer in time", acted=True)),
+    (Exception, Fault("the connection broke", acted=True)),
+)
 
 
 class Requester(github.Requester.Requester):
@@ -127,14 +165,13 @@ class Requester(github.Requester.Requester):
     ) -> tuple[dict[str, str], JsonValue]:
         """Send a request to an address that may be one of an answer."""
         if not url.startswith(("/", f"{self.base_url}/")) and url != self.graphql_url:
-            raise elsewhere(f"{verb} {url.partition('?')[0]}", url)
+            raise _elsewhere(f"{verb} {url.partition('?')[0]}", url)
         return super().requestJsonAndCheck(verb, url, *args, **named)  # type: ignore[arg-type]  # PyGithub's own
 
     def send(self, verb: str, url: str, accept: str, content: object = None) -> Answer:
-        """Send a request, and follow it to where it leads on this server."""
-        what = f"{verb} {self.path_of(url)}"
+        """Send a request; a read costs nothing where the answer that was kept is still true."""
+        what, read = f"{verb} {self.path_of(url)}", verb == "GET"
         log.debug("%s", what)
-        once, read = bool(_ONCE.match(what)), verb == "GET"
         graphql = url == self.graphql_url
         address = url if graphql else f"{self.base_url}{url.removeprefix(self.base_url)}"
         key = f"{accept} {address}"
@@ -142,15 +179,7 @@ class Requester(github.Requester.Requester):
         headers = {"Accept": accept} | ({"If-None-Match": kept.etag} if kept else {})
         exchange = partial(self._exchange, verb, address, headers, content)
         with self.waits.write() if is_write(what, content) else contextlib.nullcontext():
-            answer = self.patiently(what, exchange, once=once)
-            for _ in range(_HOPS):
-                if answer.status not in _REDIRECTS:
-                    break
-                address = self._target(answer, what, read=read)
-                exchange = partial(self._exchange, verb, address, headers)
-                answer = self.patiently(what, exchange)
-            else:
-                raise GitHubError(f"{what}: GitHub redirects in a circle")
+            answer = self.patiently(what, exchange, once=bool(_ONCE.match(what)))
         self._refuse(what, answer)
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
             link = {"link": kept.link} if kept.link else {}
@@ -165,10 +194,10 @@ class Requester(github.Requester.Requester):
 
         The token never goes there: whoever has the address needs none.
         """
-        what, headers = f"GET {path}", {"Accept": JSON}
-        locate = partial(self._exchange, "GET", f"{self.base_url}{path}", headers)
+        what, address = f"GET {path}", f"{self.base_url}{path}"
 
         def exchange() -> Answer:
+            locate = partial(self._exchange, "GET", address, {"Accept": JSON}, follow=False)
             answer = self.patiently(what, locate)
             self._refuse(what, answer)
             url = answer.headers.get("location", "")
@@ -189,13 +218,13 @@ class Requester(github.Requester.Requester):
             result: Answer | Fault
             try:
                 result = exchange()
-            except connection.RAISED as error:
-                result = fault_of(error, urlsplit(self._root).netloc)
+            except RAISED as error:
+                result = _fault_of(error, urlsplit(self._root).netloc)
             # Outside of the block: the libraries' exceptions hold the request, and that the token.
             last = attempt == waits.attempts
             if isinstance(result, Answer):
                 log.debug("%s: %s", what, result.status)
-                if (pause := asked_pause(what, result, attempt)) is not None:
+                if (pause := _asked_pause(what, result, attempt)) is not None:
                     if last:
                         raise RateLimitError(
                             f"{what}: GitHub goes on asking for pauses, {attempt} times",
@@ -226,25 +255,31 @@ class Requester(github.Requester.Requester):
         raise AssertionError("a loop that ends otherwise")
 
     def _exchange(
-        self, verb: str, address: str, headers: dict[str, str], content: object = None
-    ) -> Answer:
-        with self._session.request(
-            verb, address, json=cast("JsonValue", content), headers=headers,
-            timeout=connection.TIMEOUT, allow_redirects=False, stream=True,
-        ) as response:  # fmt: skip
-            body = read_body(response, connection.MOST)
-        # A server that quotes the token must not get it into a message or a file.
-        received = {name.lower(): self._token.secret.scrub(text)
-                    for name, text in response.headers.items()}  # fmt: skip
-        token = self._token.secret.get_secret_value().encode()
-        return Answer(response.status_code, received, body.replace(token, b"***"))
+        self, verb: str, address: str, headers: dict[str, str], content: object = None, *,
+        follow: bool = True,
+    ) -> Answer:  # fmt: skip
+        """Send a request once, and follow it to where it leads on this server."""
+        secret, what = self._token.secret, f"{verb} {self.path_of(address)}"
+        for _ in range(_HOPS + 1):
+            with self._session.request(
+                verb, address, json=cast("JsonValue", content), headers=headers,
+                timeout=TIMEOUT, allow_redirects=False, stream=True,
+            ) as response:  # fmt: skip
+                body = _read_body(response, what, MOST)
+            # A server that quotes the token must not get it into a message or a file.
+            received = {name.lower(): secret.scrub(text) for name, text in response.headers.items()}
+            if response.status_code not in _REDIRECTS or not follow:
+                body = body.replace(secret.get_secret_value().encode(), b"***")
+                return Answer(response.status_code, received, body)
+            address = self._target(received.get("location", ""), what, read=verb == "GET")
+        raise GitHubError(f"{what}: GitHub redirects in a circle")
 
     def _refuse(self, what: str, answer: Answer) -> None:
         if answer.status >= HTTPStatus.BAD_REQUEST:
             text = answer.body.decode("utf-8", "replace")
             raise refusal(what, answer.status, answer.headers, text, self._token.source)
 
-    def _target(self, answer: Answer, what: str, *, read: bool) -> str:
+    def _target(self, url: str, what: str, *, read: bool) -> str:
         """Return where an answer leads, which must be on this server."""
         if not read:
             raise MovedError(
@@ -253,10 +288,9 @@ class Requester(github.Requester.Requester):
                 " upstreams/NAME.toml of the queue (a copy of ours, where it has none); the"
                 " queue's own is that of its git remote origin, or --repo OWNER/NAME",
             )
-        url = answer.headers.get("location", "")
         path = url.removeprefix(self._root)
         if not path.startswith("/") or path.startswith("//") or not url.isprintable():
-            raise elsewhere(what, url)
+            raise _elsewhere(what, url)
         return f"{self._root}{path}"
 
     def path_of(self, url: str) -> str:
@@ -298,13 +332,10 @@ def _fetch(url: str, most: int, *, local: bool) -> Answer:
     with (
         make_session(local=here) as session,
         session.get(
-            url, stream=True, timeout=connection.TIMEOUT, allow_redirects=False, headers=headers
+            url, stream=True, timeout=TIMEOUT, allow_redirects=False, headers=headers
         ) as response,
     ):
-        try:
-            return Answer(response.status_code, {}, read_body(response, most))
-        except OversizeError:
-            raise RefusedError(f"{_FETCHING}: more than {most} bytes came", status=413) from None
+        return Answer(response.status_code, {}, _read_body(response, _FETCHING, most))
 
 
 def is_write(what: str, content: object) -> bool:
@@ -346,4 +377,54 @@ def odd_answer(what: str, where: str) -> GitHubError:
     return GitHubError(
         f"{what}: an answer of another shape: {clean_line(where, 100)}",
         hint="see whether GITHUB_API_URL is the API of a GitHub, and contribbot up to date",
+    )
+
+
+def _fault_of(error: BaseException, server: str) -> Fault:
+    """Return what an exception of the libraries means."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return Fault("its certificate is not trusted", passes=False)
+    below = error.args[0] if error.args else None
+    inside = (error, below, getattr(below, "reason", None))
+    fault = next(fault for kind, fault in _FAULTS if any(isinstance(it, kind) for it in inside))
+    return replace(fault, words=fault.words.format(server=server))
+
+
+def _read_body(response: requests.Response, what: str, most: int) -> bytes:
+    """Return a body of so many bytes at most, in the time that one answer may take."""
+    started, body = time.monotonic(), bytearray()
+    for chunk in response.iter_content(_CHUNK):
+        process.check_stopping()
+        body += chunk
+        if len(body) > most:
+            raise RefusedError(f"{what}: more than {most} bytes came", status=413)
+        if time.monotonic() - started > DEADLINE:
+            raise requests.Timeout
+    return bytes(body)
+
+
+def _asked_pause(what: str, answer: Answer, attempt: int) -> float | None:
+    """Return the seconds that GitHub wants to be left alone; None where it does not say so."""
+    headers, start = answer.headers, answer.body[:4096]
+    limited: dict[int, bool] = {
+        HTTPStatus.TOO_MANY_REQUESTS: True,
+        HTTPStatus.FORBIDDEN: "retry-after" in headers or bool(_LIMIT.search(start)),
+        HTTPStatus.OK: what == "POST /graphql" and bool(_GRAPHQL_LIMIT.search(start)),
+    }
+    if not limited.get(answer.status):
+        return None
+    after, reset = headers.get("retry-after"), headers.get("x-ratelimit-reset", "")
+    if after is not None:
+        return max(float(after), 1.0) if after.isdigit() else MINUTE
+    if headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+        # One more second: GitHub's clock has whole ones.
+        return max(float(reset) - time.time(), 0.0) + 1.0
+    return MINUTE * 2.0 ** (attempt - 1)
+
+
+def _elsewhere(what: str, url: str) -> GitHubError:
+    """Return the error for an answer that leads to another server."""
+    return GitHubError(
+        f"{what[:200]}: GitHub points to another server: {url[:200]!a}",
+        hint="correct GITHUB_API_URL, if that is the right one",
     )

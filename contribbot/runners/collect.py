@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -14,19 +15,18 @@ from contribbot.files import lock, run_folder, write_atomically
 from contribbot.model.evidence import HOST_TARGETS, SEEN, Details, Outcome, PatchReport, StageResult
 from contribbot.queue import history
 from contribbot.queue.load import Queue
+from contribbot.runners.actions import RunJob, commit_of, connected, uncommitted
 from contribbot.runners.artifacts import (
     PLAN_FILE,
-    Origin,
-    Received,
     RefusedArtifactError,
     RunDownload,
     first_problem,
     from_folder,
     from_github,
 )
-from contribbot.runners.config import commit_of, connected, load_fleet, uncommitted
+from contribbot.runners.config import load_fleet
 from contribbot.runners.model import (
-    HOSTED,
+    AGAIN,
     PLAN_ARTIFACT,
     PREFIX,
     RUNNERS_FILE,
@@ -36,16 +36,14 @@ from contribbot.runners.model import (
     CellEnd,
     CellState,
     Collected,
-    Hosted,
     Job,
+    JobDone,
     Plan,
     RecordEnd,
-    RunJob,
     Runners,
-    RunnerSet,
 )
-from contribbot.runners.plan import again, asked_cells, demands, read_facts
-from contribbot.runners.records import Answer, Bases, Question, Sent, read_sent
+from contribbot.runners.plan import asked_cells, demands, read_facts, second_try
+from contribbot.runners.records import Answer, Bases, Question, read_sent
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.runner_fault import fault_of
 
@@ -56,7 +54,8 @@ def gather(
     """Fetch what a run left, judge it, and take into the queue what is good."""
     with run_folder() as scratch:
         if run_id is not None:
-            download = _fetched(queue, run_id, folder, repository, scratch, attest=True)
+            with connected(queue, repository) as (github, name):
+                download = from_github(github, name, run_id, scratch, folder=folder, attest=True)
         elif folder is not None:
             download = from_folder(folder)
         else:
@@ -72,17 +71,10 @@ def gather_again(
         raise UsageError(
             "--again without a run: GitHub says how its jobs ended", hint="name the run's number"
         )
-    with run_folder() as scratch:
-        # Nothing is attested before all is there.
-        download = _fetched(queue, run_id, folder, repository, scratch, attest=False)
+    # Nothing is attested before all is there.
+    with run_folder() as scratch, connected(queue, repository) as (github, name):
+        download = from_github(github, name, run_id, scratch, folder=folder)
         return _Collection(queue, download, scratch / "records").again()
-
-
-def _fetched(
-    queue: Queue, run_id: int, folder: Path | None, repository: str, scratch: Path, *, attest: bool
-) -> RunDownload:
-    with connected(queue, repository) as (github, name):
-        return from_github(Origin(github, name, scratch, folder, attest=attest), run_id)
 
 
 def exit_code(collected: Collected) -> ExitCode:
@@ -92,93 +84,97 @@ def exit_code(collected: Collected) -> ExitCode:
     return ExitCode.MACHINE if collected.runners_failed else ExitCode.NO
 
 
-#: What the id of a job that tries again ends with. Which cells get a second try follows from the
-#: plan and from what its jobs left, so that nobody hands a list of them on.
-_SUFFIX: Final = "-again"
 #: Jobs of the workflow that no plan has.
 _OWN_JOBS: Final = frozenset({"plan", "compile", "gpu", "plan-again", "again", "attest", "collect"})
-TREES_DISAGREE: Final = "two records say that the same base became different trees"
 
 
-class _Result(NamedTuple):
-    """A job, what it sent, and what became of all its cells where it sent nothing."""
+@dataclass
+class _Try:
+    """A job of the plan, or a second try of one, and what it sent."""
 
     job: Job
     #: As GitHub has it.
     github: RunJob | None
-    sent: Sent | None
+    #: What it says of itself; None: it sent nothing that counts, and `state` says what became of
+    #: all its cells.
+    done: JobDone | None = None
+    answers: dict[str, Answer] = field(default_factory=dict)
     state: CellState = CellState.REFUSED
     why: str = ""
 
 
 class _Collection:
-    """What a run left, judged job by job: each job and each second try once."""
+    """What a run left, judged job by job.
+
+    Which cells get a second try follows from the plan and from what its jobs left, so that nobody
+    hands a list of them on.
+    """
 
     def __init__(self, queue: Queue, download: RunDownload, scratch: Path) -> None:
         self._queue, self._download, self._scratch = queue, download, scratch
-        self._notes = [*download.notes]
         #: Why nothing is taken of the artifacts of a name, beyond what was found as they came.
         self._refused: dict[str, str] = {}
-        self._results: list[_Result] = []
-        self._disputed: frozenset[str] = frozenset()
+        #: Each job of the plan, and what tries again what its runner failed.
+        self._tries: list[tuple[_Try, Job | None]] = []
+        # Not the second tries of an earlier attempt, whose first tries ran again since.
+        jobs = download.jobs or {}
+        self._jobs = {
+            name: job
+            for name, job in jobs.items()
+            if job.run_attempt >= jobs.get(name.removesuffix(AGAIN), job).run_attempt
+        }
         self._plan, notes = plan_of(queue, download)
-        self._notes += notes
-        self._runners = runners_of(queue, self._plan) if self._plan else None
+        self._notes = [*download.notes, *notes]
         if self._plan is None or download.source is None:
             return
         self._source, self._bases = download.source, Bases(queue)
+        self._runners = runners_of(queue, self._plan)
         self._problems = plan_problems(queue, self._plan, self._runners)
-        jobs = download.jobs or {}
-        # Second tries of an earlier attempt of the run, whose first tries ran again since.
-        pairs = [(jobs.get(job.id), jobs.get(f"{job.id}{_SUFFIX}")) for job in self._plan.jobs]
-        self._stale = {
-            second.name
-            for first, second in pairs
-            if first and second and second.run_attempt < first.run_attempt
-        }
-        self._jobs = {name: job for name, job in jobs.items() if name not in self._stale}
-        self._results = [self._receive(job) for job in self._plan.jobs]
+        for job in self._plan.jobs:
+            first = self._receive(job)
+            faulty = [end.key for end in self._ends(first) if end.state is CellState.FAULT]
+            second = second_try(self._plan, job, faulty, self._runners) if self._runners else None
+            self._tries.append((first, second))
 
     def again(self) -> Again:
         """Say which cells runners failed so far, and what tries them once more."""
-        faulty = tuple(end for end in self._ends() if end.state is CellState.FAULT)
+        ends = [end for first, _ in self._tries for end in self._ends(first)]
         run = self._download.source.run_id if self._download.source else 0
-        return Again(run=run, cells=faulty, jobs=self._second_tries(), notes=tuple(self._notes))
+        return Again(
+            run=run,
+            cells=tuple(end for end in ends if end.state is CellState.FAULT),
+            jobs=tuple(second for _, second in self._tries if second),
+            notes=tuple(self._notes),
+        )
 
     def collected(self) -> Collected:
         """Take into the queue what is good, and say what became of each cell."""
+        pairs = [(first, self._receive(job) if job else None) for first, job in self._tries]
+        tries = [each for pair in pairs for each in pair if each]
+        self._refuse_different_trees(tries)
+        strange = self._refuse_others(tries) if self._plan else []
         cells: list[CellEnd] = []
-        strange: list[str] = []
-        if self._plan is not None:
-            first = len(self._results)
-            self._results += [self._receive(job) for job in self._second_tries()]
-            self._disputed = self._disagreeing()
-            strange = self._refuse_others()
-            jobs = {result.job.id: result.github for result in self._results}
-            later = {end.key: end for end in self._ends(self._results[first:])}
-            for end in self._ends(self._results[:first]):
-                tried = later.get(end.key)
-                cells.append(settled(end, tried, jobs[end.job], jobs[tried.job]) if tried else end)
-        answers = [
-            (result.job.id, self._refusal(result, answer), answer)
-            for result in self._results
-            for answer in (result.sent.answers.values() if result.sent else ())
-        ]
+        for first, second in pairs:
+            later = {end.key: end for end in self._ends(second)} if second else {}
+            for end in self._ends(first):
+                again = later.get(end.key)
+                github = second.github if second else None
+                cells.append(settled(end, again, first.github, github) if again else end)
+        answers = [(each.job.id, answer) for each in tries for answer in each.answers.values()]
         records = merge(self._queue, answers)
         if self._plan is not None:
             cells += not_run(self._queue, self._plan, self._runners)
             if not self._download.selected:
                 cells += left_out(self._queue, self._plan, self._runners)
         self._notes += sorted(
-            {f"{one.patch}: {one.note}" for _, refused, one in answers if one.note and not refused}
+            {f"{each.patch}: {each.note}" for _, each in answers if each.note and not each.refused}
         )
         if self._download.running:
             self._notes.append("the run is not over: collect it again when it is")
         artifacts = tuple(
-            ArtifactEnd(name=each.name, sha256=each.sha256, attested=each.attested,
-                        refused=self._refused.get(each.name, each.refused))
-            for each in self._download.received
-        )  # fmt: skip
+            each.model_copy(update={"refused": self._refused.get(each.name, each.refused)})
+            for each in self._download.artifacts
+        )
         doubtful = any(each.refused for each in artifacts) or any(
             record.merged == "refused" for record in records
         )
@@ -197,28 +193,33 @@ class _Collection:
             runners_failed=sound and ill == {CellState.FAULT},
         )
 
-    def _receive(self, job: Job) -> _Result:
-        came = [
-            each
-            for each in self._download.received
-            if each.name == job.artifact and job.id not in self._stale
-        ]
-        github = self._jobs.get(job.id)
-        if came:
-            try:
-                if (sent := self._read(job, github, came)) is not None:
-                    return _Result(job, github, sent)
-            except RefusedArtifactError as error:
-                self._refused[job.artifact] = str(error)
-                return _Result(job, github, None, why=str(error))
-            self._notes.append(f"left alone, as it is of an earlier attempt: {job.artifact}")
-        asked = self._download.jobs is not None
-        return _Result(job, github, None, *nothing_came(job, github, asked=asked))
+    def _receive(self, job: Job) -> _Try:
+        """Judge what a job sent."""
+        this = _Try(job, self._jobs.get(job.id))
+        came = [each for each in self._download.artifacts
+                if each.name == job.artifact and not each.early]  # fmt: skip
+        if not came:
+            asked = self._download.jobs is not None
+            this.state, this.why = nothing_came(job, this.github, asked=asked)
+            return this
+        try:
+            done, answers = self._read(job, this.github, came)
+        except RefusedArtifactError as error:
+            self._refused[job.artifact] = this.why = str(error)
+            return this
+        for cell in job.cells:
+            if cell.patch in answers and cell.key in self._problems:
+                answers[cell.patch].refused = (
+                    answers[cell.patch].refused or self._problems[cell.key]
+                )
+        this.done, this.answers = done, answers
+        return this
 
-    def _read(self, job: Job, github: RunJob | None, came: list[Received]) -> Sent | None:
-        """Return what a job sent; None: it is of an earlier attempt than GitHub has of the job."""
-        problem = "it came twice" if len(came) > 1 else came[0].refused
-        if problem:
+    def _read(
+        self, job: Job, github: RunJob | None, came: list[ArtifactEnd]
+    ) -> tuple[JobDone, dict[str, Answer]]:
+        """Return what a job says of itself, and its records, judged."""
+        if problem := "it came twice" if len(came) > 1 else came[0].refused:
             raise RefusedArtifactError(problem)
         if github and github.labels and not set(job.labels) <= set(github.labels):
             raise RefusedArtifactError(
@@ -226,49 +227,36 @@ class _Collection:
                 f"{', '.join(job.labels)}"
             )
         question = Question(job, self._source, self._bases, self._scratch / job.id)
-        sent = read_sent(came[0].files, question)
-        run, code = sent.done.run, sent.done.exit_code
-        if came[0].early and run and github and run.attempt < github.run_attempt:
-            return None
-        if github and github.conclusion == "success" and code:
-            raise RefusedArtifactError(f"it says exit code {code}, and GitHub says success")
-        return sent
+        done, answers = read_sent(came[0].files, question)
+        if github and github.conclusion == "success" and done.exit_code:
+            raise RefusedArtifactError(
+                f"it says exit code {done.exit_code}, and GitHub says success"
+            )
+        return done, answers
 
-    def _second_tries(self) -> tuple[Job, ...]:
-        if self._plan is None or self._runners is None:
-            return ()
-        faulty = [end.key for end in self._ends() if end.state is CellState.FAULT]
-        return again(self._plan, faulty, self._runners)
+    def _refuse_different_trees(self, tries: Iterable[_Try]) -> None:
+        """Refuse the records of a patch that say that the same base became different trees."""
+        good = [
+            (answer, details, tree)
+            for each in tries
+            for answer in each.answers.values()
+            if (details := answer.details) and not answer.refused
+            for tree in [_patched_tree(details)]
+        ]
+        trees: dict[tuple[str, str], set[str]] = {}
+        for answer, details, tree in good:
+            trees.setdefault((answer.patch, details.base_commit), set()).add(tree)
+        disputed = {patch for (patch, _), several in trees.items() if len(several) > 1}
+        for answer, _, _ in good:
+            if answer.patch in disputed:
+                answer.refused = "two records say that the same base became different trees"
 
-    def _disagreeing(self) -> frozenset[str]:
-        """Return the patches of which records say that the same base became different trees."""
-        made: dict[tuple[str, str], set[str]] = {}
-        for result in self._results:
-            for answer in result.sent.answers.values() if result.sent else ():
-                if answer.details is None or self._refusal(result, answer):
-                    continue
-                trees = (
-                    str(stage.details.get("patched_tree"))
-                    for stage in answer.details.stages
-                    if stage.stage == "apply"
-                )
-                key = (answer.patch, answer.details.base_commit)
-                made.setdefault(key, set()).add(next(trees, ""))
-        return frozenset(patch for (patch, _), trees in made.items() if len(trees) > 1)
-
-    def _refuse_others(self) -> list[str]:
+    def _refuse_others(self, tries: Iterable[_Try]) -> list[str]:
         """Refuse what came for no job; return what ran and is in no plan."""
-        jobs = {result.job.id for result in self._results}
+        jobs = {each.job.id for each in tries}
         known = {f"{PREFIX}{name}" for name in jobs} | {PLAN_ARTIFACT}
-        ran = {f"{PREFIX}{name}" for name in self._jobs}
-        stale = {f"{PREFIX}{name}" for name in self._stale}
-        if self._plan and self._source.attempts > 1:
-            stale |= {f"{job.artifact}{_SUFFIX}" for job in self._plan.jobs} - known - ran
-        for artifact in self._download.received:
-            if artifact.name in stale:
-                self._refused[artifact.name] = ""
-                self._notes.append(f"left alone, as it is of an earlier attempt: {artifact.name}")
-            elif artifact.name not in known and not artifact.refused:
+        for artifact in self._download.artifacts:
+            if artifact.name not in known and not artifact.refused and not artifact.early:
                 self._refused[artifact.name] = "no job of the plan sends it"
         strange = [
             f"job {name!a} ran, and the plan has none of this name"
@@ -278,46 +266,37 @@ class _Collection:
         self._notes += strange
         return strange
 
-    def _refusal(self, result: _Result, answer: Answer) -> str:
-        """Say why a record is not taken: for itself, for the plan, or for another record."""
-        cells = [cell for cell in result.job.cells if cell.patch == answer.patch]
-        problems = [self._problems[cell.key] for cell in cells if cell.key in self._problems]
-        disputed = TREES_DISAGREE if answer.patch in self._disputed else ""
-        return answer.refused or next(iter(problems), disputed)
+    def _ends(self, this: _Try) -> list[CellEnd]:
+        """Return what became of each cell of a job."""
+        return [cell.ended(*self._end(cell, this), job=this.job.id) for cell in this.job.cells]
 
-    def _ends(self, results: Iterable[_Result] | None = None) -> list[CellEnd]:
-        """Say what became of each cell of jobs."""
-        chosen = self._results if results is None else results
-        return [self._end(cell, result) for result in chosen for cell in result.job.cells]
-
-    def _end(self, cell: Cell, result: _Result) -> CellEnd:
-        job, github, sent, state, why = result
+    def _end(self, cell: Cell, this: _Try) -> tuple[CellState, str]:
         problem = self._problems.get(cell.key, "")
-        if sent is None:
+        answer = this.answers.get(cell.patch)
+        if this.done is None:
             # A second try would run what the plan has made up.
-            if problem and state is not CellState.REFUSED:
-                state, why = CellState.REFUSED, problem
-        elif problem:
-            state, why = CellState.REFUSED, problem
-        else:
-            answer, done = sent.answers.get(cell.patch), sent.ended(cell.patch)
-            if answer is not None and (refusal := self._refusal(result, answer)):
-                state, why = CellState.REFUSED, refusal
-            elif answer is not None and answer.details is not None:
-                state, why = _seen(cell, answer.details)
-            elif done is not None and done.faults:
-                fault = done.faults[0].fault
-                state, why = CellState.FAULT, f"{fault.kind}: {fault.said}"
-            elif done is not None:
-                state = CellState.FAILED
-                why = done.error or f"exit code {done.exit_code}, and no record"
-            else:
-                state, why = _ended(job, github, "did not get to it")
-        return cell.ended(state, why, job=job.id)
+            made_up = problem and this.state is not CellState.REFUSED
+            return (CellState.REFUSED, problem) if made_up else (this.state, this.why)
+        if refused := problem or (answer.refused if answer else ""):
+            return CellState.REFUSED, refused
+        if answer is not None and answer.details is not None:
+            return _shown(cell, answer.details)
+        done = next((done for done in this.done.patches if done.patch == cell.patch), None)
+        if done is None:
+            return _ended(this.job, this.github, "did not get to it")
+        state, why = CellState.FAILED, done.error or f"exit code {done.exit_code}, and no record"
+        for at in done.faults[:1]:
+            state, why = CellState.FAULT, f"{at.fault.kind}: {at.fault.said}"
+        return state, why
+
+
+def _patched_tree(details: Details) -> str:
+    applied = (stage for stage in details.stages if stage.stage == "apply")
+    return next((str(stage.details.get("patched_tree")) for stage in applied), "")
 
 
 def _is_well(cell: CellEnd) -> bool:
-    """Say whether a cell is as it was planned: what has no runner was not.
+    """Return whether a cell is as it was planned: what has no runner was not.
 
     A cell that a record was said to answer was, and is open where there is no such record.
     """
@@ -330,7 +309,7 @@ def _is_well(cell: CellEnd) -> bool:
 
 def plan_of(queue: Queue, download: RunDownload) -> tuple[Plan | None, list[str]]:
     """Return the plan of a run, None where there is none to go by; and what must be known of it."""
-    came = [each for each in download.received if each.name == PLAN_ARTIFACT]
+    came = [each for each in download.artifacts if each.name == PLAN_ARTIFACT]
     if len(came) != 1 or download.source is None:
         what = "came twice" if came else "never came"
         job = (download.jobs or {}).get("plan")
@@ -341,19 +320,23 @@ def plan_of(queue: Queue, download: RunDownload) -> tuple[Plan | None, list[str]
     if came[0].refused:
         return None, [f"the plan is refused: {came[0].refused}"]
     try:
-        plan = Plan.model_validate_json(came[0].files[PLAN_FILE])
+        plan = Plan.model_validate_json(came[0].files.get(PLAN_FILE, b""))
     except ValidationError as error:
         return None, [f"the plan is refused: not a plan: {first_problem(error)}"]
     here, commit = commit_of(queue.folder), download.source.commit
+    # Runners that are not committed here are not what the run had.
+    changed = RUNNERS_FILE in {PurePosixPath(name).name for name in uncommitted(queue.folder)}
+    path = queue.folder / RUNNERS_FILE
+    same = path.is_file() and sha256(path.read_bytes()).hexdigest() == plan.runners_sha256
+    if here == commit and not same and not changed:
+        why = "it was not made with the runners.toml of the run's commit"
+        return None, [f"the plan is refused: {why}"]
     notes = []
     if here != commit:
         notes.append(
             f"the run was of the queue's commit {commit[:12]}, and here is {here[:12] or 'none'}: "
             "what came is judged by what is here"
         )
-    elif _is_strange(queue, plan):
-        why = "it was not made with the runners.toml of the run's commit"
-        return None, [f"the plan is refused: {why}"]
     if runners_of(queue, plan) is None:
         notes.append(
             "runners.toml here is not the one that the run was planned with, or is not valid: "
@@ -361,15 +344,6 @@ def plan_of(queue: Queue, download: RunDownload) -> tuple[Plan | None, list[str]
             "it; check out the run's commit for that"
         )
     return plan, notes
-
-
-def _is_strange(queue: Queue, plan: Plan) -> bool:
-    """Say whether a plan of the commit that is here was not made with its `runners.toml`."""
-    path = queue.folder / RUNNERS_FILE
-    if path.is_file() and sha256(path.read_bytes()).hexdigest() == plan.runners_sha256:
-        return False
-    # What is not committed here is not what the run had.
-    return all(PurePosixPath(name).name != RUNNERS_FILE for name in uncommitted(queue.folder))
 
 
 def runners_of(queue: Queue, plan: Plan) -> Runners | None:
@@ -383,44 +357,34 @@ def runners_of(queue: Queue, plan: Plan) -> Runners | None:
 
 def plan_problems(queue: Queue, plan: Plan, runners: Runners | None) -> dict[str, str]:
     """Return what is wrong with cells of a plan, by key: what the queue never asked so."""
-    found = {}
+    offered = {
+        (each.name, each.target, each.labels, each.minutes_limit, image.version, image.image,
+         image.flags)
+        for each in (runners.sets if runners else ())
+        for image in each.rocm
+    }  # fmt: skip
+    problems = {}
     for job in plan.jobs:
-        odd = runners is not None and not _is_offered(job, runners)
+        shape = (job.runners, job.target, job.labels, job.minutes, job.rocm, job.image, job.flags)
         for cell in job.cells:
             spec = queue.specs.get(cell.patch)
             stated = demands(spec).get((cell.kind, cell.target), ()) if spec else ()
             others = (job.kind, job.rocm) != (cell.kind, cell.rocm)
             others |= job.kind == "gpu" and job.target != cell.target
             if spec is None:
-                found[cell.key] = f"{cell.patch} is no patch of this queue"
+                problems[cell.key] = f"{cell.patch} is no patch of this queue"
             elif stated != cell.require:
-                found[cell.key] = (
+                problems[cell.key] = (
                     f"the plan asks for {', '.join(cell.require)}, and the patch for "
                     f"{', '.join(stated) or 'nothing there'}"
                 )
             elif others:
-                found[cell.key] = "the plan gives it to a job for something else"
-            elif odd:
-                found[cell.key] = (
+                problems[cell.key] = "the plan gives it to a job for something else"
+            elif runners is not None and shape not in offered:
+                problems[cell.key] = (
                     "the plan names runners, an image or a limit that runners.toml does not"
                 )
-    return found
-
-
-def _is_offered(job: Job, runners: Runners) -> bool:
-    """Say whether a job's runners, image, flags and limit are those of `runners.toml`."""
-    sets: list[RunnerSet | Hosted] = [
-        each for each in runners.runners if (each.name, each.target) == (job.runners, job.target)
-    ]
-    if job.runners == HOSTED and runners.hosted is not None:
-        sets.append(runners.hosted)
-    return any(
-        (job.rocm, job.image, job.flags)
-        == (image.version, image.image, getattr(image, "flags", ()))
-        and (job.labels, job.minutes) == (each.labels, each.minutes_limit)
-        for each in sets
-        for image in each.rocm
-    )
+    return problems
 
 
 def not_run(queue: Queue, plan: Plan, runners: Runners | None) -> list[CellEnd]:
@@ -428,7 +392,7 @@ def not_run(queue: Queue, plan: Plan, runners: Runners | None) -> list[CellEnd]:
     ends = []
     known: set[str] | None = None
     if runners is not None:
-        known = {cell.key for cell in asked_cells(queue, list(queue.specs), runners, runners).open}
+        known = {cell.key for cell in asked_cells(queue, list(queue.specs), runners, runners)[1]}
     for lacking in plan.open:
         state, why = CellState.OPEN, lacking.reason
         if known is not None and lacking.key not in known:
@@ -436,19 +400,19 @@ def not_run(queue: Queue, plan: Plan, runners: Runners | None) -> list[CellEnd]:
         ends.append(lacking.ended(state, why))
     names = dict.fromkeys(cell.patch for cell in plan.fresh if cell.patch in queue.specs)
     facts = read_facts(queue, list(names))
-    for cell in plan.fresh:
-        stated = demands(queue.specs[cell.patch]) if cell.patch in queue.specs else {}
-        require = stated.get((cell.kind, cell.target), ())
-        said = {
-            record.says(require, cell.rocm)
-            for record in facts.get(cell.patch, ())
-            if require and record.path == cell.record
+    for fresh in plan.fresh:
+        stated = demands(queue.specs[fresh.patch]) if fresh.patch in queue.specs else {}
+        require = stated.get((fresh.kind, fresh.target), ())
+        answers = {
+            record.says(require, fresh.rocm)
+            for record in facts.get(fresh.patch, ())
+            if require and record.path == fresh.record
         }
-        state, why = CellState.OPEN, f"its record is not here, or not fresh: {cell.record}"
-        if "failed" in said or "passed" in said:
-            state = CellState.REFUTED if "failed" in said else CellState.PROVED
-            why = cell.record
-        ends.append(cell.ended(state, why, fresh=True))
+        state, why = CellState.OPEN, f"its record is not here, or not fresh: {fresh.record}"
+        if answers & {"passed", "failed"}:
+            state = CellState.REFUTED if "failed" in answers else CellState.PROVED
+            why = fresh.record
+        ends.append(fresh.ended(state, why, fresh=True))
     return ends
 
 
@@ -456,11 +420,12 @@ def left_out(queue: Queue, plan: Plan, runners: Runners | None) -> list[CellEnd]
     """Return the cells that the patches ask for and that the plan is silent about."""
     if runners is None:
         return []
-    there = {cell.key for cell in (*plan.cells, *plan.open, *plan.fresh)}
+    planned = {cell.key for cell in (*plan.cells, *plan.open, *plan.fresh)}
+    wanted, _ = asked_cells(queue, list(queue.specs), runners, runners)
     return [
         cell.ended(CellState.MISSING, "the plan leaves it out")
-        for cell in asked_cells(queue, list(queue.specs), runners, runners).wanted
-        if cell.key not in there
+        for cell in wanted
+        if cell.key not in planned
     ]
 
 
@@ -473,7 +438,7 @@ _CONTAINER_STEP: Final = "Initialize containers"
 
 
 def nothing_came(job: Job, github: RunJob | None, *, asked: bool) -> tuple[CellState, str]:
-    """Say what became of a job that left nothing, and why."""
+    """Return what became of a job that left nothing, and why."""
     if github is None:
         return CellState.MISSING, "the run has no such job" if asked else "nothing came"
     if github.conclusion == "success":
@@ -482,32 +447,32 @@ def nothing_came(job: Job, github: RunJob | None, *, asked: bool) -> tuple[CellS
 
 
 def _ended(job: Job, github: RunJob | None, what: str) -> tuple[CellState, str]:
-    """Say how a job ended of which nothing tells of a cell."""
+    """Return how a job ended of which nothing tells of a cell."""
     if github is None:
         return CellState.MISSING, f"its job {what}"
     if not github.over:
         return CellState.RUNNING, f"its job is {github.status}"
     end = github.conclusion
-    late = github.seconds >= job.minutes * 60 - _SLACK
-    if end == "timed_out" or (late and end != "success"):
-        return CellState.TIMED_OUT, f"its job was ended after {job.minutes} minutes"
-    if end in {"cancelled", "skipped"}:
-        state = CellState.CANCELLED if end == "cancelled" else CellState.MISSING
-        return state, f"its job was {end}"
     # Of a runner that went away GitHub says that its job failed, and of the steps that none did
     # and one never ended. Where a container does not start, the steps that run always fail, too.
     failed = [step.name for step in github.steps if step.conclusion == "failure"]
     torn = [step.name for step in github.steps if step.status == "in_progress"]
+    late = github.seconds >= job.minutes * 60 - _SLACK
     state, why = CellState.FAILED, f"its job ended with {end} and {what}"
-    if end == "failure" and failed[:1] == [_CONTAINER_STEP]:
+    if end == "timed_out" or (late and end != "success"):
+        state, why = CellState.TIMED_OUT, f"its job was ended after {job.minutes} minutes"
+    elif end in {"cancelled", "skipped"}:
+        state = CellState.CANCELLED if end == "cancelled" else CellState.MISSING
+        why = f"its job was {end}"
+    elif end == "failure" and failed[:1] == [_CONTAINER_STEP]:
         state, why = CellState.FAULT, "its runner could not start the container"
     elif end == "failure" and torn and not failed:
         state, why = CellState.FAULT, f"its runner went away: step {torn[0]!a} never ended"
     return state, why
 
 
-def _seen(cell: Cell, details: Details) -> tuple[CellState, str]:
-    """Say what a record says of a cell."""
+def _shown(cell: Cell, details: Details) -> tuple[CellState, str]:
+    """Return what a record says of a cell."""
     needs = {tuple(need.split(":")) for need in cell.require}
     mine = [result for result in details.stages if (result.stage, result.target) in needs]
     # A patch that does not apply, say, is refuted for every target.
@@ -556,31 +521,31 @@ def settled(
 _MANY: Final = 3
 
 
-def merge(queue: Queue, answers: Iterable[tuple[str, str, Answer]]) -> tuple[RecordEnd, ...]:
-    """Take records of jobs (with why not) into the queue, and note news in patches' histories.
+def merge(queue: Queue, answers: Iterable[tuple[str, Answer]]) -> tuple[RecordEnd, ...]:
+    """Take records of jobs into the queue, and note news in patches' histories.
 
     Where a record has the place, the newer one gets it; but never one that saw less, and the
     place of a record that no run made only one that saw something fail.
     """
     queue.local.mkdir(parents=True, exist_ok=True)
     with lock(queue.local / "collect.lock", "the merging of records"):
-        return tuple(_merge(queue, job, refused, answer) for job, refused, answer in answers)
+        return tuple(_merge(queue, job, answer) for job, answer in answers)
 
 
-def _merge(queue: Queue, job: str, refused: str, answer: Answer) -> RecordEnd:
+def _merge(queue: Queue, job: str, answer: Answer) -> RecordEnd:
     place = queue.evidence / answer.patch / answer.file
     inside = place.relative_to(queue.folder).as_posix()
     details = answer.details
-    refused = refused or _no_place(queue, place)
+    refused = answer.refused or _no_place(queue, place)
     if refused or details is None:
         return RecordEnd(path=inside, job=job, merged="refused", why=refused)
     end = RecordEnd(path=inside, job=job, merged="new",
                     why=f"{details.verdict} on {details.machine.slug}")  # fmt: skip
-    if place.exists():
-        if place.read_bytes() == answer.content:
-            # Whoever was killed after the record was written did not note it.
-            _note(queue, answer.patch, details)
-            return end.model_copy(update={"merged": "unchanged"})
+    if not place.exists():
+        write_atomically(place, answer.content)
+    elif place.read_bytes() == answer.content:
+        end = end.model_copy(update={"merged": "unchanged"})
+    else:
         kept = judge_record(queue, place)
         what = f"the one that was there was {kept.state}: {kept.why}"
         if kept.state is State.FRESH and kept.statement is not None:
@@ -589,14 +554,20 @@ def _merge(queue: Queue, job: str, refused: str, answer: Answer) -> RecordEnd:
                 return end.model_copy(update={"merged": "kept", "why": problem})
             whose = "" if old.run else ", which no run made,"
             what = f"the one of {old.finished:%Y-%m-%d %H:%M}{whose} said {old.verdict}"
+        write_atomically(place, answer.content)
         end = end.model_copy(update={"merged": "replaced", "why": f"{end.why}; {what}"})
-    write_atomically(place, answer.content)
-    _note(queue, answer.patch, details)
+    # Also where it is there already: whoever was killed after writing it did not note it.
+    report = PatchReport(
+        patch=details.patch, upstream=details.upstream, pin=details.pin,
+        base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
+        stages=details.stages, open=details.open,
+    )  # fmt: skip
+    history.note_verified(queue.folder, queue.patch(answer.patch), report, details.machine)
     return end
 
 
 def _no_place(queue: Queue, place: Path) -> str:
-    """Say why nothing is written to a place: it would be written elsewhere."""
+    """Return why nothing is written to a place: it would be written elsewhere."""
     for path in (queue.evidence, place.parent, place):
         if path.is_symlink():
             return f"{path.relative_to(queue.folder)} is a link"
@@ -606,7 +577,7 @@ def _no_place(queue: Queue, place: Path) -> str:
 
 
 def _worse(old: Details, new: Details) -> str:
-    """Say why the record that is there stays; or nothing."""
+    """Return why the record that is there stays; or nothing."""
     if old.finished >= new.finished:
         return f"the one that is there is as new or newer: {old.finished.isoformat()}"
     if old.run is None and Outcome.FAILED not in {result.outcome for result in new.stages}:
@@ -628,13 +599,3 @@ def _outcomes(stages: Iterable[StageResult]) -> Mapping[tuple[str, str, str], Ou
         (result.stage, str(result.details.get("check", "")), result.target): result.outcome
         for result in stages
     }
-
-
-def _note(queue: Queue, patch: str, details: Details) -> None:
-    """Note it in the history of its patch, unless it is there."""
-    report = PatchReport(
-        patch=details.patch, upstream=details.upstream, pin=details.pin,
-        base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
-        stages=details.stages, open=details.open,
-    )  # fmt: skip
-    history.note_verified(queue.folder, queue.patch(patch), report, details.machine)

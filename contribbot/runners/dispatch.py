@@ -28,25 +28,21 @@ from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.base import Model
 from contribbot.queue.load import Queue, select
-from contribbot.runners import artifacts
-from contribbot.runners.artifacts import (
+from contribbot.runners import actions
+from contribbot.runners.actions import (
     COLLECTOR,
-    PACKED,
-    PLAN_FILE,
     RUNNERS_STEP,
-    RefusedArtifactError,
-    open_zip,
-)
-from contribbot.runners.config import (
     WORKFLOW,
-    check_workflow,
+    Run,
+    RunJob,
     commit_of,
     connected,
-    load_fleet,
     no_run,
     uncommitted,
 )
-from contribbot.runners.model import PLAN_ARTIFACT, RUNNERS_FILE, Plan, Run, RunJob
+from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
+from contribbot.runners.config import load_fleet
+from contribbot.runners.model import PLAN_ARTIFACT, RUNNERS_FILE, Plan
 from contribbot.runners.plan import demands
 
 if TYPE_CHECKING:
@@ -77,21 +73,15 @@ class Selection:
         """Return what a queue can be asked for; else the run would do nothing."""
         names = select(queue, patches, everything=not patches)
         asked = {target for name in names for _, target in demands(queue.specs[name])}
-        for target in targets:
-            if target not in asked:
-                known = ", ".join(sorted(asked)) or "no AMD target"
-                raise UsageError(
-                    f"--target {target}: no patch that is meant asks for it",
-                    hint=f"they ask for {known}",
-                )
-        sets = load_fleet(queue.folder).runners.runners if targets else ()
-        offered = {each.target for each in sets}
-        for target in targets:
-            if target not in offered:
-                raise UsageError(
-                    f"--target {target}: no set of {RUNNERS_FILE} has it",
-                    hint=f"it has {', '.join(sorted(offered)) or 'none with a GPU'}",
-                )
+        sets = load_fleet(queue.folder).runners.runners if asked.issuperset(targets) else ()
+        for known, who, lacking in (
+            (asked, "no patch that is meant asks for it", "they ask for"),
+            ({each.target for each in sets}, f"no set of {RUNNERS_FILE} has it", "it has"),
+        ):
+            for target in targets:
+                if target not in known:
+                    hint = f"{lacking} {', '.join(sorted(known)) or 'none'}"
+                    raise UsageError(f"--target {target}: {who}", hint=hint)
         return cls(ref.removeprefix("refs/heads/"), tuple(names) if patches else (), tuple(targets))
 
     @property
@@ -227,7 +217,7 @@ class Sender:
             self.run_id = run_id
             # A run may show up a little later than its number.
             with contextlib.suppress(NotFoundError):
-                return artifacts.read_run(self.github, self.repository, run_id)
+                return actions.read_run(self.github, self.repository, run_id)
         run = self._find(selection.ref)
         if run is None:
             raise lost
@@ -274,45 +264,41 @@ class Sender:
 
     def _listed(self, ref: str) -> tuple[Run, ...]:
         try:
-            return artifacts.read_runs(self.github, self.repository, WORKFLOW, branch=ref)
+            return actions.read_runs(self.github, self.repository, ref)
         except NotFoundError:
             return ()  # GitHub knows a workflow only when it has seen a run of it
 
     def supersede(self, selection: Selection, run: Run) -> tuple[Run, ...]:
         """End older runs of the same selection that the same account started with this tool."""
-        older = [
+        return tuple(
             each
             for each in self._listed(selection.ref)
             if (named := _REQUEST.search(each.display_title))
             and (named[1], each.actor) == (selection.digest, run.actor)
             and each.id < run.id
             and not each.over
-        ]
-        return tuple(
-            each for each in older if artifacts.cancel_run(self.github, self.repository, each.id)
+            and actions.cancel_run(self.github, self.repository, each.id)
         )
 
-    def watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Dispatched:
+    def watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
         """Look on until a run is over. What has not changed costs GitHub nothing."""
         self.run_id = run_id
         try:
-            return self._watch(run_id, every=every, told=told)
-        except NotFoundError as error:
+            return self._watch(run_id, every=every, watcher=watcher)
+        except (NotFoundError, UsageError) as error:
             self.run_id, self.request = None, ""  # there is nothing that goes on
-            raise no_run(self.repository, run_id) from error
-        except UsageError:
-            self.run_id, self.request = None, ""
-            raise
+            gone = isinstance(error, NotFoundError)
+            raise (no_run(self.repository, run_id) if gone else error) from error
 
-    def _watch(self, run_id: int, *, every: float, told: Callable[[View], None]) -> Dispatched:
+    def _watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
         known: tuple[DispatchedJob, ...] = ()
         plan: Plan | None = None
         asked, pause = False, every
         while True:
             # The run first: a job that ends after this look is seen at the next.
-            run = artifacts.read_run(self.github, self.repository, run_id)
-            check_workflow(run)
-            listed = artifacts.read_jobs(self.github, self.repository, run_id)
+            run = actions.read_run(self.github, self.repository, run_id)
+            run.check_workflow()
+            listed = actions.read_jobs(self.github, self.repository, run_id)
             if not asked and any(job.name == "plan" and job.over for job in listed):
                 plan, asked = self._plan(run_id), True
             jobs = _jobs(listed, plan)
@@ -320,7 +306,7 @@ class Sender:
             changed = tuple(job for job in jobs if (job.name, job.state, job.runner) not in before)
             known = jobs
             if changed:
-                told(View(changed, jobs, _counted(jobs, plan)))
+                watcher(View(changed, jobs, _counted(jobs, plan)))
             if run.over:
                 return Dispatched.of(self.repository, run, jobs)
             pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
@@ -328,15 +314,14 @@ class Sender:
 
     def _plan(self, run_id: int) -> Plan | None:
         """Return the plan, to name cells with; it is judged when the run is collected."""
-        listed = artifacts.read_artifacts(self.github, self.repository, run_id)
-        found = [each for each in listed if each.name == PLAN_ARTIFACT and not each.expired]
-        if not found or found[0].size_in_bytes > PACKED:
-            return None
-        try:
-            content = artifacts.download(self.github, self.repository, found[0])
-            return Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
-        except (RefusedArtifactError, ValidationError, GitHubError):
-            return None  # only names are lacking
+        for artifact in actions.read_artifacts(self.github, self.repository, run_id):
+            if artifact.name != PLAN_ARTIFACT or artifact.expired:
+                continue
+            # Without it, only names are lacking.
+            with contextlib.suppress(RefusedArtifactError, ValidationError, GitHubError):
+                content = actions.download(self.github, self.repository, artifact)
+                return Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
+        return None
 
 
 def _jobs(listed: Sequence[RunJob], plan: Plan | None) -> tuple[DispatchedJob, ...]:

@@ -14,7 +14,7 @@ from contribbot import process
 from contribbot.errors import ContribbotError, ExitCode, NoSpaceError, UsageError
 from contribbot.files import write_atomically
 from contribbot.hardware.machine import JOB, container_of, run_of
-from contribbot.model.evidence import Outcome, PatchReport, StageResult
+from contribbot.model.evidence import Outcome, PatchReport
 from contribbot.queue.load import Queue, select
 from contribbot.runners.model import ASKS, Asked, FaultAt, JobDone, JobId, PatchDone
 from contribbot.verify.pipeline import Watcher
@@ -24,9 +24,8 @@ from contribbot.verify.runner_fault import fault, fault_of
 #: The variable that holds what a job is asked, as JSON: `asks` of its row of the matrix.
 VARIABLE: Final = "CONTRIBBOT_ASKS"
 _JOB_ID: Final = TypeAdapter[str](JobId)
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Characters of an error that are kept.
-_SAID: Final = 2000
+_LONGEST: Final = 2000
 
 
 def work(
@@ -39,34 +38,43 @@ def work(
     environment: Mapping[str, str] = os.environ,
 ) -> JobDone:
     """Do the work of one job. One patch that cannot be proved does not keep others from it."""
-    asked = _asked(environment)
-    for one in asked:
-        select(queue, [one.patch])
-        targets(one.require)
-    about = JobDone.model_validate(
-        {
-            "job": environment.get(JOB, ""),
-            "run": run_of(environment),
-            "container": container_of(environment),
-            "asked": asked,
-            # Until all is done: a job that is killed has not proved what it was asked.
-            "exit_code": ExitCode.MACHINE.value,
-        }
+    asks = _read_asks(environment)
+    for asked in asks:
+        select(queue, [asked.patch])
+        targets(asked.require)
+    done = JobDone(
+        job=environment[JOB],
+        run=run_of(environment),
+        container=container_of(environment),
+        asked=asks,
+        # Until all is done: a job that is killed has not proved what it was asked.
+        exit_code=ExitCode.MACHINE.value,
     )
-    _write(output, about)
-    ended: list[PatchDone] = []
-    for one in asked:
-        done = _prove(queue, one, folder=output / "records", jobs=jobs, watcher=watcher, told=told)
-        ended.append(done)
-        about = about.model_copy(update={"patches": tuple(ended)})
-        _write(output, about)
-    about = about.model_copy(update={"exit_code": _worst([one.exit_code for one in ended])})
-    _write(output, about)
-    return about
+    _write(output, done)
+    for asked in asks:
+        try:
+            verified = verify_and_record(
+                queue, [asked.patch], jobs=jobs, force=False, folder=output / "records",
+                watcher=watcher,
+            )  # fmt: skip
+        except (ContribbotError, OSError) as error:
+            ended = _not_proved(asked, error)
+        else:
+            for report in verified.reports:
+                told(report)
+            ended = _proved(asked, verified.reports)
+        done = done.model_copy(update={"patches": (*done.patches, ended)})
+        _write(output, done)
+    codes = [patch.exit_code for patch in done.patches]
+    # A no stands before what could not be done.
+    code = ExitCode.NO.value if ExitCode.NO in codes else max(codes)
+    done = done.model_copy(update={"exit_code": code})
+    _write(output, done)
+    return done
 
 
-def _asked(environment: Mapping[str, str]) -> tuple[Asked, ...]:
-    """Read what is asked."""
+def _read_asks(environment: Mapping[str, str]) -> tuple[Asked, ...]:
+    """Return what is asked."""
     for name in (VARIABLE, JOB):
         if not environment.get(name):
             raise UsageError(
@@ -80,72 +88,50 @@ def _asked(environment: Mapping[str, str]) -> tuple[Asked, ...]:
         return ASKS.validate_json(environment[VARIABLE])
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ": ".join([name, ".".join(str(part) for part in first["loc"])])
+        where = ": ".join(filter(None, [name, ".".join(str(part) for part in first["loc"])]))
         raise UsageError(
-            f"{where.removesuffix(': ')}: {first['msg']}",
+            f"{where}: {first['msg']}",
             hint="install the workflows again: contribbot workflows install",
         ) from error
 
 
-def _prove(
-    queue: Queue,
-    asked: Asked,
-    *,
-    folder: Path,
-    jobs: int,
-    watcher: Watcher,
-    told: Callable[[PatchReport], None],
-) -> PatchDone:
-    try:
-        done = verify_and_record(
-            queue, [asked.patch], jobs=jobs, force=False, folder=folder, watcher=watcher
-        )
-    except NoSpaceError as error:
-        return _no_room(asked, error.message)
-    except ContribbotError as error:
-        said = f"{error.message}; {error.hint}" if error.hint else error.message
-        return PatchDone(patch=asked.patch, exit_code=error.exit_code.value, error=said[:_SAID])
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        return _no_room(asked, str(process.no_space(str(error))))
-    for report in done.reports:
-        told(report)
-    seen = [one for report in done.reports for one in report.stages]
+def _proved(asked: Asked, reports: Sequence[PatchReport]) -> PatchDone:
+    """Return how the proof of a patch ended, and what its runner was at fault for."""
+    results = [result for report in reports for result in report.stages]
+    lost = (
+        result.reason
+        for result in results
+        if result.stage == "source" and result.outcome is Outcome.UNAVAILABLE
+    )
     return PatchDone(
         patch=asked.patch,
-        exit_code=exit_code(done.reports, asked.require).value,
-        error=_without_source(seen)[:_SAID],
+        exit_code=exit_code(reports, asked.require).value,
+        error=next(lost, "")[:_LONGEST],
         faults=tuple(
-            FaultAt(stage=one.stage, target=one.target, fault=found)
-            for one in seen
-            if (found := fault_of(one)) is not None
+            FaultAt(stage=result.stage, target=result.target, fault=cause)
+            for result in results
+            if (cause := fault_of(result)) is not None
         ),
     )
 
 
-def _no_room(asked: Asked, said: str) -> PatchDone:
-    """Say that the disk is full, which is the runner's fault whatever was asked."""
-    places = [need.partition(":") for need in asked.require]
-    faults = tuple(
-        FaultAt(stage=stage, target=target, fault=fault("disk-full", said))
-        for stage, _, target in places
-    )
-    code = ExitCode.MACHINE.value
-    return PatchDone(patch=asked.patch, exit_code=code, error=said[:_SAID], faults=faults)
-
-
-def _without_source(seen: Sequence[StageResult]) -> str:
-    """Say why there was no tree to look at, or nothing."""
-    lost = (
-        one.reason for one in seen if one.stage == "source" and one.outcome is Outcome.UNAVAILABLE
-    )
-    return next(lost, "")
-
-
-def _worst(codes: Sequence[int]) -> int:
-    """Return what the job tells: a no stands before what could not be done."""
-    return ExitCode.NO.value if ExitCode.NO in codes else max(codes)
+def _not_proved(asked: Asked, error: ContribbotError | OSError) -> PatchDone:
+    """Return why a patch was not proved; a full disk is the runner's fault, whatever was asked."""
+    if isinstance(error, OSError):
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise error
+        error = process.no_space(str(error))
+    words = f"{error.message}; {error.hint}" if error.hint else error.message
+    faults: tuple[FaultAt, ...] = ()
+    if isinstance(error, NoSpaceError):
+        words = error.message
+        needs = [need.partition(":") for need in asked.require]
+        faults = tuple(
+            FaultAt(stage=stage, target=target, fault=fault("disk-full", words))
+            for stage, _, target in needs
+        )
+    return PatchDone(patch=asked.patch, exit_code=error.exit_code.value, error=words[:_LONGEST],
+                     faults=faults)  # fmt: skip
 
 
 def _write(output: Path, done: JobDone) -> None:

@@ -9,22 +9,19 @@ from __future__ import annotations
 import enum
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import combinations
-from typing import Annotated, Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
-    AliasPath,
-    BeforeValidator,
-    ConfigDict,
     Field,
     StringConstraints,
     TypeAdapter,
     model_validator,
 )
 
-from contribbot.model.base import Model, Name, Names, ObjectId, Sha256, Time
+from contribbot.model.base import Model, Name, Names, Sha256
 from contribbot.model.checks import GfxTarget
 from contribbot.model.evidence import Container, RunnerFault, RunOf
 
@@ -47,34 +44,37 @@ _OPTIONS: Final[Mapping[str, tuple[str, str] | None]] = {
     "--cpus": (r"[0-9]{1,4}(?:\.[0-9]{1,3})?", "a number"),
     "--cpuset-cpus": _NUMBERS,
     "--cpuset-mems": _NUMBERS,
-    "--device": (
-        r"/dev/(?:kfd|dri(?:/(?:card|renderD)[0-9]{1,4})?)",
-        "/dev/kfd, /dev/dri, /dev/dri/cardN or /dev/dri/renderDN",
-    ),
+    "--device": (r"/dev/(?:kfd|dri(?:/(?:card|renderD)[0-9]{1,4})?)",
+                 "/dev/kfd, /dev/dri, /dev/dri/cardN or /dev/dri/renderDN"),
     "--group-add": (r"video|render|[1-9][0-9]{0,9}", "video, render, or the number of a group"),
     "--init": None,
-    "--ipc": (
-        "none|private|shareable",
-        "none, private or shareable; for more shared memory there is --shm-size",
-    ),
+    "--ipc": ("none|private|shareable",
+              "none, private or shareable; for more shared memory there is --shm-size"),
     "--memory": _SIZE,
-    "--security-opt": (
-        "seccomp=unconfined|no-new-privileges",
-        "seccomp=unconfined or no-new-privileges",
-    ),
+    "--security-opt": ("seccomp=unconfined|no-new-privileges",
+                       "seccomp=unconfined or no-new-privileges"),
     "--shm-size": _SIZE,
     "--ulimit": (r"[a-z]{1,20}=-?[0-9]{1,19}(?::-?[0-9]{1,19})?", "NAME=SOFT or NAME=SOFT:HARD"),
     "--user": (r"root|[0-9]{1,10}(?::[0-9]{1,10})?", "root, or numbers as in 1000:1000"),
-}
+}  # fmt: skip
 
-#: A release of ROCm, such as `7.1` or `7.1.1`.
-RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
-#: A label of runners.
-Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
-Minutes = Annotated[int, Field(ge=5, le=7200)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
-Count = Annotated[int, Field(ge=1, le=1000)]
+#: Linux releases whose runners GitHub keeps: those of even years with long support. 20.04 and
+#: older are retired. Larger runners have names that their organisation gives them.
+_UBUNTU: Final = re.compile(r"ubuntu-(\d{2})\.(\d{2})(?:-arm)?", re.IGNORECASE)
+_OLDEST: Final = 22
+
+
+def _has_linux(label: str) -> str:
+    """Refuse a label of GitHub's that no runner with Linux has: its jobs would wait for a day."""
+    release = _UBUNTU.fullmatch(label)
+    if release:
+        year, month = int(release[1]), release[2]
+        linux = year >= _OLDEST and year % 2 == 0 and month == "04"
+    else:
+        linux = not re.match(r"(?:windows|macos)(?:-|$)", label, re.IGNORECASE)
+    if not linux:
+        raise ValueError(f"{label} is a label that no runner with Linux has")
+    return label
 
 
 def _by_digest(image: str) -> str:
@@ -85,10 +85,6 @@ def _by_digest(image: str) -> str:
             "`docker buildx imagetools inspect IMAGE` shows it"
         )
     return image
-
-
-#: A container image by its digest.
-Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
 
 
 def _harmless(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -120,6 +116,20 @@ def _in_names_of_jobs(name: str) -> str:
     return name
 
 
+#: A release of ROCm, such as `7.1` or `7.1.1`.
+RocmVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}$")]
+#: What a job shows: compiled for a target, or run on it.
+Kind = Literal["compile", "gpu"]
+#: A label of runners.
+Label = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), AfterValidator(_has_linux)
+]
+Labels = Annotated[tuple[Label, ...], Field(strict=False, min_length=1, max_length=20)]
+Minutes = Annotated[int, Field(ge=5, le=7200)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)]
+Count = Annotated[int, Field(ge=1, le=1000)]
+#: A container image by its digest.
+Image = Annotated[str, StringConstraints(max_length=500), AfterValidator(_by_digest)]
 Flags = Annotated[tuple[str, ...], Field(strict=False, max_length=40), AfterValidator(_harmless)]
 
 
@@ -135,6 +145,7 @@ class RocmImage(Model):
 class RunnerSet(Model):
     """Runners with the same labels and the same GPU."""
 
+    kind: ClassVar[Kind] = "gpu"
     name: Annotated[Name, StringConstraints(max_length=40), AfterValidator(_in_names_of_jobs)]
     target: GfxTarget
     labels: Labels
@@ -148,6 +159,11 @@ class RunnerSet(Model):
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=False)] = 1.0
     rocm: Annotated[tuple[RocmImage, ...], Field(strict=False, min_length=1)]
 
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """The targets and ROCm versions that it can run."""
+        return tuple((self.target, image.version) for image in self.rocm)
+
     @model_validator(mode="after")
     def _sound(self) -> RunnerSet:
         if self.name == HOSTED:
@@ -157,19 +173,20 @@ class RunnerSet(Model):
                 raise ValueError(
                     f"labels: {label} is a label of GitHub's runners, which have no GPU"
                 )
-        differ("rocm", [one.version for one in self.rocm])
+        differ("rocm", [image.version for image in self.rocm])
         return self
 
 
 class HostedImage(Model):
     """A ROCm version that hosted runners compile with."""
 
+    flags: ClassVar[tuple[str, ...]] = ()
     version: RocmVersion
     image: Image
     targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
 
     @model_validator(mode="after")
-    def _targetsdiffer(self) -> HostedImage:
+    def _sound(self) -> HostedImage:
         differ("targets", self.targets)
         return self
 
@@ -177,6 +194,12 @@ class HostedImage(Model):
 class Hosted(Model):
     """The runners that compile; they have no GPU."""
 
+    # As a set of runners with a GPU has them.
+    name: ClassVar[str] = HOSTED
+    kind: ClassVar[Kind] = "compile"
+    target: ClassVar[Literal[""]] = ""
+    jobs_limit: ClassVar[int] = 4
+    cost: ClassVar[float] = 0.0
     labels: Labels
     #: Jobs that run at the same time (GitHub's free plan: 20).
     count: Count = 20
@@ -184,15 +207,19 @@ class Hosted(Model):
     minutes_limit: Annotated[int, Field(ge=5, le=360)] = 120
     rocm: Annotated[tuple[HostedImage, ...], Field(strict=False, min_length=1)]
 
+    @property
+    def offers(self) -> tuple[tuple[str, str], ...]:
+        """The targets and ROCm versions that it can compile for."""
+        return tuple((target, image.version) for image in self.rocm for target in image.targets)
+
     @model_validator(mode="after")
-    def _labelsmeet(self) -> Hosted:
-        githubs = {label.casefold() for label in self.labels if _GITHUBS.match(label)}
+    def _sound(self) -> Hosted:
+        githubs = sorted(_folded(label for label in self.labels if _GITHUBS.match(label)))
         if len(githubs) > 1:
             raise ValueError(
-                f"labels: no runner has all of {', '.join(sorted(githubs))}: each is another of "
-                "GitHub's"
+                f"labels: no runner has all of {', '.join(githubs)}: each is another of GitHub's"
             )
-        differ("rocm", [one.version for one in self.rocm])
+        differ("rocm", [image.version for image in self.rocm])
         return self
 
 
@@ -203,50 +230,38 @@ class Runners(Model):
     hosted: Hosted | None = None
 
     @model_validator(mode="after")
-    def _setsdiffer(self) -> Runners:
-        differ("runners", [one.name for one in self.runners])
-        for one, other in combinations(self.runners, 2):
-            both = [{label.casefold() for label in which.labels} for which in (one, other)]
-            if both[0] == both[1]:
-                raise ValueError(f"runners: {one.name} and {other.name} have the same labels")
-            # A runner takes every job whose labels it has all of.
-            inside = both[0] < both[1] or both[1] < both[0]
-            if inside and one.target != other.target:
+    def _sound(self) -> Runners:
+        differ("runners", [each.name for each in self.runners])
+        sets = [(each.name, each.target or "no GPU", _folded(each.labels)) for each in self.sets]
+        # A runner takes every job whose labels it has all of.
+        for (small, target, labels), (large, other, more) in permutations(sets, 2):
+            if labels == more:
+                raise ValueError(f"runners: {small} and {large} have the same labels")
+            if labels < more and target != other:
                 raise ValueError(
-                    f"runners: all labels of one of {one.name} and {other.name} are among those "
-                    f"of the other, so that a job for {one.target} could land on {other.target}: "
-                    "give each a label of its own"
-                )
-        hosted = {label.casefold() for label in self.hosted.labels} if self.hosted else {""}
-        for one in self.runners:
-            labels = {label.casefold() for label in one.labels}
-            if hosted <= labels:
-                raise ValueError(
-                    f"hosted.labels: {one.name} has all of them, so that what compiles could land "
-                    "on a machine with a GPU"
-                )
-            if labels < hosted:
-                raise ValueError(
-                    f"hosted.labels: all labels of {one.name} are among them, so that what needs "
-                    "a GPU could land on a machine without one"
+                    f"runners: {large} has all labels of {small}, so that a job for {target} "
+                    f"could land on {other}: give each a label of its own"
                 )
         return self
 
     @property
+    def sets(self) -> tuple[RunnerSet | Hosted, ...]:
+        """All sets: the one that compiles, and then those with a GPU."""
+        return (*((self.hosted,) if self.hosted else ()), *self.runners)
+
+    @property
     def versions(self) -> tuple[str, ...]:
         """Every ROCm version that is named, oldest first."""
-        named = {one.version for each in self.runners for one in each.rocm}
-        named |= {one.version for one in (self.hosted.rocm if self.hosted else ())}
-        return tuple(sorted(named, key=version_key))
+        named = {version for each in self.sets for _, version in each.offers}
+        return tuple(sorted(named, key=lambda version: [int(part) for part in version.split(".")]))
 
 
-def version_key(version: str) -> tuple[int, ...]:
-    """Return what puts versions in order."""
-    return tuple(int(part) for part in version.split("."))
+def _folded(labels: Iterable[str]) -> frozenset[str]:
+    return frozenset(label.casefold() for label in labels)
 
 
 def is_version(wanted: str, seen: str) -> bool:
-    """Say whether what a machine calls its ROCm is a version that was asked for."""
+    """Return whether what a machine calls its ROCm is a version that was asked for."""
     return seen == wanted or seen.startswith((f"{wanted}.", f"{wanted}-"))
 
 
@@ -257,38 +272,17 @@ def differ(what: str, names: Sequence[str]) -> None:
         raise ValueError(f"{what}: {twice[0]} is there twice")
 
 
-class Standing(enum.StrEnum):
-    """How a workflow of a queue compares with what it shall be."""
-
-    CURRENT = "current"
-    MISSING = "missing"
-    OUTDATED = "outdated"
-    EDITED = "changed by hand"
-
-
-class Workflow(Model):
-    """One workflow."""
-
-    path: str
-    standing: Standing
-    #: What installing would change, as lines of a unified diff.
-    diff: tuple[str, ...] = ()
-    wanted: str = Field(exclude=True, repr=False)
-
-
-class Workflows(Model):
-    """What `contribbot workflows install --json` says."""
-
-    written: bool
-    workflows: tuple[Workflow, ...]
-
-
 #: What the ids of jobs that compile begin with; others begin with their target.
 COMPILING: Final = "compile"
+#: What the id of a job that tries again ends with.
+AGAIN: Final = "-again"
+#: The artifact that holds the plan, and the start of the names of all of contribbot's.
+PLAN_ARTIFACT: Final = "contribbot-plan"
+PREFIX: Final = "contribbot-"
 #: A job's name: safe as a file's name and in an expression of Actions.
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,79}$")]
-#: What a job shows: compiled for a target, or run on it.
-Kind = Literal["compile", "gpu"]
+#: Where the time that a cell is planned with is from.
+Basis = Literal["records", "other records", "default"]
 #: Stages on targets, as `verify --require` takes them.
 Demands = Annotated[
     tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]+:gfx[0-9a-f]{3,5}$")], ...],
@@ -311,24 +305,21 @@ class CellName(Model):
         return f"{self.kind}/{self.patch}/{self.target}/rocm{self.rocm}"
 
     def ended(self, state: CellState, why: str, *, job: str = "", fresh: bool = False) -> CellEnd:
-        """Say what became of it."""
+        """Return what became of it."""
         return CellEnd(kind=self.kind, patch=self.patch, target=self.target, rocm=self.rocm,
                        state=state, why=why, job=job, fresh=fresh)  # fmt: skip
 
 
-class RequestedCell(CellName):
-    """A cell that some runner can run; `require` is what `verify` must prove, as `STAGE:TARGET`."""
+class Cell(CellName):
+    """A cell of a job."""
 
     rocm: RocmVersion
+    #: What `verify` must prove, as `STAGE:TARGET`.
     require: Demands
-
-
-class Cell(RequestedCell):
-    """A cell of a job; `tree` is the pin that it works on, `estimate` where `seconds` is from."""
-
+    #: The pin that it works on.
     tree: str
     seconds: Seconds
-    estimate: Literal["records", "other records", "default"]
+    estimate: Basis
 
 
 class OpenCell(CellName):
@@ -362,11 +353,6 @@ class Job(Model):
     after: Annotated[tuple[JobId, ...], Field(strict=False)] = ()
 
     @property
-    def patches(self) -> tuple[str, ...]:
-        """Its patches, each once, in the order in which they run."""
-        return tuple(dict.fromkeys(cell.patch for cell in self.cells))
-
-    @property
     def asks(self) -> dict[str, tuple[str, ...]]:
         """What `verify` must prove of each patch, in the order in which they run."""
         asked: dict[str, tuple[str, ...]] = {}
@@ -375,9 +361,14 @@ class Job(Model):
         return asked
 
     @property
+    def patches(self) -> tuple[str, ...]:
+        """Its patches, each once, in the order in which they run."""
+        return tuple(self.asks)
+
+    @property
     def artifact(self) -> str:
         """The name of the artifact that it leaves."""
-        return f"contribbot-{self.id}"
+        return f"{PREFIX}{self.id}"
 
 
 class Subject(Model):
@@ -412,7 +403,7 @@ class Plan(Model):
     loads: Annotated[tuple[Load, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
-    def _idsdiffer(self) -> Plan:
+    def _sound(self) -> Plan:
         differ("jobs", [job.id for job in self.jobs])
         differ("cells", [cell.key for cell in self.cells])
         return self
@@ -452,10 +443,9 @@ class FaultAt(Model):
 
 
 class PatchDone(Model):
-    """How the proof of one patch ended."""
+    """How the proof of one patch ended; `exit_code` is what `verify` would tell a shell."""
 
     patch: Name
-    #: What `verify` would tell a shell.
     exit_code: _ExitCode
     error: Annotated[str, StringConstraints(max_length=2000)] = ""
     faults: Annotated[tuple[FaultAt, ...], Field(strict=False, max_length=1000)] = ()
@@ -472,105 +462,6 @@ class JobDone(Model):
     patches: Annotated[tuple[PatchDone, ...], Field(strict=False)] = ()
     #: What the job told Actions.
     exit_code: _ExitCode
-
-
-#: The artifact that holds the plan, and the start of the names of all of contribbot's.
-PLAN_ARTIFACT: Final = "contribbot-plan"
-PREFIX: Final = "contribbot-"
-
-_Number = Annotated[int, Field(ge=1)]
-_Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$", max_length=200)]
-
-
-def _login(value: object) -> object:
-    return value.get("login") if isinstance(value, dict) else value
-
-
-class Said(Model):
-    """What GitHub said: keys that are not named are passed over."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
-
-
-class Run(Said):
-    """A run of a workflow; `path` is the workflow's file, where GitHub may add `@REF`."""
-
-    id: _Number
-    run_attempt: _Number = 1
-    head_branch: str | None = None
-    head_sha: ObjectId
-    path: str
-    event: str
-    status: str | None
-    conclusion: str | None
-    html_url: str
-    #: Its `run-name`.
-    display_title: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
-    created_at: Time
-    actor: Annotated[str | None, BeforeValidator(_login)] = None
-    repository: Annotated[
-        _Name | None, Field(validation_alias=AliasPath("repository", "full_name"))
-    ] = None
-    #: Where its commit is from; None where that is gone.
-    head_repository: Annotated[
-        _Name | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
-    ] = None
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.status == "completed"
-
-
-class RunStep(Said):
-    """A step of a job."""
-
-    name: str
-    status: str
-    conclusion: str | None = None
-
-
-class RunJob(Said):
-    """A job of a run, which a matrix names; its steps are as its runner told GitHub."""
-
-    id: _Number
-    name: str
-    run_attempt: _Number = 1
-    status: str
-    conclusion: str | None
-    #: When it started, or was queued.
-    started_at: Time | None = None
-    completed_at: Time | None = None
-    runner_name: str | None = None
-    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    steps: Annotated[tuple[RunStep, ...], Field(strict=False)] = ()
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.status == "completed"
-
-    @property
-    def seconds(self) -> float:
-        """How long it ran; 0 where GitHub does not say."""
-        if self.started_at is None or self.completed_at is None:
-            return 0.0
-        return (self.completed_at - self.started_at).total_seconds()
-
-
-class Artifact(Said):
-    """What a job uploaded."""
-
-    id: _Number
-    name: str
-    #: Bytes of the zip.
-    size_in_bytes: Annotated[int, Field(ge=0)]
-    #: Whether GitHub has let it go.
-    expired: bool
-    #: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
-    digest: str | None = None
-    created_at: Time | None = None
-    run_id: Annotated[int | None, Field(validation_alias=AliasPath("workflow_run", "id"))] = None
 
 
 class CellState(enum.StrEnum):
@@ -624,6 +515,10 @@ class ArtifactEnd(Model):
     #: Why nothing of it was taken; empty: it was.
     refused: str = ""
     attested: str = ""
+    #: What is in it, by name; nothing where it was not opened, or is refused.
+    files: Mapping[str, bytes] = Field(default_factory=dict, exclude=True, repr=False)
+    #: Whether it came before its job was started again: it is left alone.
+    early: bool = Field(default=False, exclude=True)
 
 
 class Collected(Model):

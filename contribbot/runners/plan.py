@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import heapq
 import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
@@ -21,36 +23,29 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import HOST_TARGETS, SEEN, Details, Outcome, pin_digest
 from contribbot.model.patch import Patch, PatchSpec, units_of
 from contribbot.queue.load import Queue
-from contribbot.runners.config import Fleet, load_fleet, restricted
+from contribbot.runners.config import load_fleet, restricted
 from contribbot.runners.model import (
+    AGAIN,
     COMPILING,
     HOSTED,
+    RUNNERS_FILE,
+    Basis,
     Cell,
     CellName,
     FreshCell,
+    Hosted,
     Job,
     Kind,
     Load,
     OpenCell,
     Plan,
-    RequestedCell,
     Runners,
     RunnerSet,
     Subject,
     is_version,
-    version_key,
 )
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.pipeline import tool_digest
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What patches ask for: by some runner, by none, or not at all of an AMD target."""
-
-    wanted: tuple[RequestedCell, ...]
-    open: tuple[OpenCell, ...]
-    without: tuple[str, ...]
 
 
 def demands(spec: PatchSpec) -> dict[tuple[Kind, str], tuple[str, ...]]:
@@ -65,46 +60,43 @@ def demands(spec: PatchSpec) -> dict[tuple[Kind, str], tuple[str, ...]]:
         *(("gpu", "numerics", check.target) for check in spec.numerics),
         *(("gpu", "bench", bench.target) for bench in spec.bench),
     ]
-    found: dict[tuple[Kind, str], dict[str, None]] = {}
+    stages: dict[tuple[Kind, str], dict[str, None]] = {}
     for kind, stage, target in stated:
         if target.startswith("gfx"):
-            found.setdefault((kind, target), {})[f"{stage}:{target}"] = None
-    return {key: tuple(stages) for key, stages in found.items()}
+            stages.setdefault((kind, target), {})[f"{stage}:{target}"] = None
+    return {key: tuple(names) for key, names in stages.items()}
 
 
-def asked_cells(queue: Queue, names: Sequence[str], runners: Runners, meant: Runners) -> Asked:
-    """Return the cells of patches: those that some of the runners meant can run, and the others."""
+def asked_cells(
+    queue: Queue, names: Sequence[str], runners: Runners, meant: Runners
+) -> tuple[dict[CellName, tuple[str, ...]], list[OpenCell]]:
+    """Return the cells that the runners meant can run, with what each must prove, and the rest."""
     offers, used = _offers(runners), _offers(meant)
-    wanted: list[RequestedCell] = []
+    wanted: dict[CellName, tuple[str, ...]] = {}
     lacking: list[OpenCell] = []
     for name in names:
         for (kind, target), require in demands(queue.specs[name]).items():
-            wanted += [
-                RequestedCell(kind=kind, patch=name, target=target, rocm=rocm, require=require)
-                for rocm in used.get((kind, target), ())
-            ]
-            offered = offers.get((kind, target), ())
-            missing = (
-                [rocm for rocm in runners.versions if rocm not in offered] if offered else [""]
-            )
+            offered = offers.get((kind, target), set[str]())
+            missing = [rocm for rocm in runners.versions if rocm not in offered]
+            for rocm in runners.versions:
+                if rocm in used.get((kind, target), ()):
+                    cell = CellName(kind=kind, patch=name, target=target, rocm=rocm)
+                    wanted[cell] = require
             lacking += [
                 OpenCell(kind=kind, patch=name, target=target, rocm=rocm,
                          reason=_lack(runners, kind, target, rocm))
                 for rocm in (missing if offered else [""])
             ]  # fmt: skip
-    without = tuple(name for name in names if not demands(queue.specs[name]))
-    return Asked(tuple(wanted), tuple(lacking), without)
+    return wanted, lacking
 
 
-def _offers(runners: Runners) -> dict[tuple[Kind, str], tuple[str, ...]]:
-    """Return the ROCm versions for each kind of cell and target, oldest first."""
-    found: dict[tuple[Kind, str], set[str]] = {}
-    for fleet in runners.runners:
-        found.setdefault(("gpu", fleet.target), set()).update(each.version for each in fleet.rocm)
-    for image in runners.hosted.rocm if runners.hosted else ():
-        for target in image.targets:
-            found.setdefault(("compile", target), set()).add(image.version)
-    return {key: tuple(sorted(versions, key=version_key)) for key, versions in found.items()}
+def _offers(runners: Runners) -> dict[tuple[Kind, str], set[str]]:
+    """Return the ROCm versions for each kind of cell and target."""
+    offers: dict[tuple[Kind, str], set[str]] = {}
+    for each in runners.sets:
+        for target, version in each.offers:
+            offers.setdefault((each.kind, target), set()).add(version)
+    return offers
 
 
 def _lack(runners: Runners, kind: Kind, target: str, rocm: str) -> str:
@@ -131,16 +123,20 @@ class UnitFacts(NamedTuple):
 
 
 class RecordFacts(Model):
-    """What a plan needs to know of a record; `path` is seen from the queue's folder."""
+    """What a plan needs to know of a record, and what it was judged against."""
 
+    stamp: Annotated[tuple[int, int, int], Field(strict=False)]
+    against: str
+    #: As seen from the queue's folder.
     path: str
     patch: str
     #: Whether it is about what the queue has now.
-    fresh: bool
+    fresh: bool = False
     #: The kind of the job that sent it; empty: it was made by hand.
-    asked: Kind | Literal[""]
-    rocm: str
-    units: Annotated[tuple[UnitFacts, ...], Field(strict=False)]
+    asked: Kind | Literal[""] = ""
+    rocm: str = ""
+    #: None of a record that was tampered with.
+    units: Annotated[tuple[UnitFacts, ...], Field(strict=False)] = ()
 
     def says(self, require: Iterable[str], rocm: str) -> Literal["passed", "failed", ""]:
         """Return what it says of a cell, or nothing.
@@ -152,43 +148,38 @@ class RecordFacts(Model):
             return ""
         if self.asked == "gpu" and any(stage == "compile" for stage, _ in needs):
             return ""
-        outcomes: list[set[str]] = [
+        outcomes = [
             {unit.outcome for unit in self.units if (unit.stage, unit.target) == need}
             for need in needs
         ]
         if any(Outcome.FAILED in each for each in outcomes):
             return "failed"
-        return "passed" if all(each == {Outcome.PASSED} for each in outcomes) else ""
-
-
-class _Remembered(Model):
-    """A record as it was, what it was judged against, and its facts; None: it says nothing."""
-
-    stamp: Annotated[tuple[int, int, int, int], Field(strict=False)]
-    against: str
-    facts: RecordFacts | None
+        return "passed" if all(each == {str(Outcome.PASSED)} for each in outcomes) else ""
 
 
 class _Memory(Model):
-    """What `.contribbot/matrix.json` holds, by record."""
+    """What `.contribbot/matrix.json` holds."""
 
     tool: str
-    records: dict[str, _Remembered] = Field(default_factory=dict)
+    records: dict[str, RecordFacts] = Field(default_factory=dict)
 
 
 class _ReadOnce(Queue):
     """A queue whose patches are read once: hundreds of records are about each."""
 
+    @functools.cached_property
+    def _patches(self) -> dict[str, Patch]:
+        return {}
+
     def patch(self, name: str) -> Patch:
-        kept: dict[str, Patch] = self.__dict__.setdefault("_read", {})
-        if name not in kept:
-            kept[name] = super().patch(name)
-        return kept[name]
+        if name not in self._patches:
+            self._patches[name] = super().patch(name)
+        return self._patches[name]
 
 
-def read_facts(queue: Queue, names: Sequence[str]) -> dict[str, tuple[RecordFacts, ...]]:
-    """Return what the untampered records in a queue say, by patch; they are read once."""
-    patches = _ReadOnce(queue.folder, queue.spec, queue.specs, queue.upstreams)
+def read_facts(queue: Queue, names: Sequence[str]) -> dict[str, list[RecordFacts]]:
+    """Return what the records in a queue say, by patch; what has not changed is not read."""
+    queue = _ReadOnce(queue.folder, queue.spec, queue.specs, queue.upstreams)
     path, tool = queue.local / "matrix.json", tool_digest()
     try:
         memory = _Memory.model_validate_json(path.read_bytes())
@@ -196,37 +187,32 @@ def read_facts(queue: Queue, names: Sequence[str]) -> dict[str, tuple[RecordFact
         memory = _Memory(tool=tool)
     old = memory.records if memory.tool == tool else {}
     kept = {inside: known for inside, known in old.items() if (queue.folder / inside).is_file()}
-    found: dict[str, tuple[RecordFacts, ...]] = {}
+    facts: dict[str, list[RecordFacts]] = {name: [] for name in names}
     for name in names:
-        against, facts = _basis(patches, name), []
+        against = _basis(queue, name)
         for record in sorted((queue.evidence / name).glob("*.json")):
-            inside = record.relative_to(queue.folder).as_posix()
-            # As git's index, a file whose stamp is the same is not read.
-            status = record.stat()
-            stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            inside, status = record.relative_to(queue.folder).as_posix(), record.stat()
+            stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             known = kept.get(inside)
             if known is None or (known.stamp, known.against) != (stamp, against):
-                known = kept[inside] = _Remembered(
-                    stamp=stamp, against=against, facts=_facts(patches, record, inside)
-                )
-            if known.facts is not None:
-                facts.append(known.facts)
-        found[name] = tuple(facts)
+                blank = RecordFacts(stamp=stamp, against=against, path=inside, patch=name)
+                known = kept[inside] = _judged(queue, record, blank)
+            facts[name].append(known)
     if any(old.get(inside) is not known for inside, known in kept.items()):
-        try:
+        # What is not remembered costs time and nothing else.
+        with contextlib.suppress(OSError, ContribbotError):
             queue.local.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _Memory(tool=tool, records=kept).model_dump_json().encode())
-        except (OSError, ContribbotError):
-            pass  # what is not remembered costs time and nothing else
-    return found
+    return facts
 
 
-def _facts(queue: Queue, path: Path, inside: str) -> RecordFacts | None:
+def _judged(queue: Queue, path: Path, blank: RecordFacts) -> RecordFacts:
+    """Return the facts of a record."""
     record = judge_record(queue, path)
     if record.statement is None or record.state not in {State.FRESH, State.STALE}:
-        return None
+        return blank
     details: Details = record.statement.predicate.contribbot
-    asked: Kind | Literal[""] = ""
+    asked = ""
     if details.run is not None:
         asked = "compile" if details.run.job.startswith(f"{COMPILING}-") else "gpu"
     units = tuple(
@@ -234,8 +220,10 @@ def _facts(queue: Queue, path: Path, inside: str) -> RecordFacts | None:
                   unit.seconds)
         for unit in details.stages
     )  # fmt: skip
-    return RecordFacts(path=inside, patch=details.patch, fresh=record.state is State.FRESH,
-                       asked=asked, rocm=details.machine.rocm, units=units)  # fmt: skip
+    return blank.model_copy(
+        update={"fresh": record.state is State.FRESH, "asked": asked,
+                "rocm": details.machine.rocm, "units": units}
+    )  # fmt: skip
 
 
 def _basis(queue: Queue, name: str) -> str:
@@ -260,7 +248,7 @@ DEFAULTS: Final[Mapping[str, float]] = {
 FULL_BUILD: Final = 900.0
 #: No unit of work takes a day: what says so was not measured.
 _LONGEST: Final = 24 * 3600.0
-Basis = Literal["records", "other records", "default"]
+#: From the best to the worst.
 _BASES: Final[tuple[Basis, ...]] = ("records", "other records", "default")
 
 
@@ -278,7 +266,7 @@ class Times:
     """Estimates from records: the longest that a unit took, else what others took."""
 
     def __init__(self, facts: Iterable[RecordFacts]) -> None:
-        self._exact: dict[tuple[str, str, str, str], float] = {}
+        self._exact: dict[tuple[str, ...], float] = {}
         others: dict[tuple[str, ...], list[float]] = {}
         for record in facts:
             for unit in record.units:
@@ -289,31 +277,25 @@ class Times:
                 others.setdefault((record.patch, unit.stage), []).append(unit.seconds)
                 others.setdefault((unit.stage,), []).append(unit.seconds)
         self._median = {key: statistics.median(times) for key, times in others.items()}
-        self._units: dict[str, tuple[Unit, ...]] = {}
 
-    def of(self, patch: Patch) -> tuple[Unit, ...]:
+    def of(self, patch: Patch) -> list[Unit]:
         """Return the units of a patch."""
-        if patch.name not in self._units:
-            full = {build.name for build in patch.spec.build if build.way == "full"}
-            self._units[patch.name] = tuple(
-                Unit(stage, target, seconds, basis, seconds / 2 if shares else 0.0)
-                for stage, label, target in units_of(patch)
-                for whole in [stage == "build" and label in full]
-                for seconds, basis in [self._time(patch.name, stage, label, target, whole=whole)]
-                for shares in [whole and not patch.spec.depends_on]
-            )
-        return self._units[patch.name]
-
-    def _time(
-        self, patch: str, stage: str, label: str, target: str, *, whole: bool
-    ) -> tuple[float, Basis]:
-        exact = self._exact.get((patch, stage, label, target))
-        if exact is not None:
-            return exact, "records"
-        if whole:
-            return FULL_BUILD, "default"
-        median = self._median.get((patch, stage), self._median.get((stage,)))
-        return (DEFAULTS[stage], "default") if median is None else (median, "other records")
+        full = {build.name for build in patch.spec.build if build.way == "full"}
+        units = []
+        for stage, label, target in units_of(patch):
+            whole = stage == "build" and label in full
+            exact = self._exact.get((patch.name, stage, label, target))
+            median = self._median.get((patch.name, stage), self._median.get((stage,)))
+            basis: Basis = "default"
+            seconds = FULL_BUILD if whole else DEFAULTS[stage]
+            if exact is not None:
+                basis, seconds = "records", exact
+            elif median is not None and not whole:
+                basis, seconds = "other records", median
+            # Patches on the bare base share its build in a job.
+            base = seconds / 2 if whole and not patch.spec.depends_on else 0.0
+            units.append(Unit(stage, target, seconds, basis, base))
+        return units
 
 
 # Packing: which cells run one after the other in one job.
@@ -327,8 +309,6 @@ MOST_JOBS: Final = 200
 WAIT_HOURS: Final = 24
 #: Minutes that a job should take at most, so that trying it again costs little.
 RETRIED: Final = 90
-#: How much longer the last job may end for the sake of fewer jobs.
-_FEWER: Final = 0.03
 #: The part of a job's limit that is planned with, as estimates are wrong by a factor; and where
 #: all jobs that a set may have are needed.
 _HEADROOM: Final = 0.5
@@ -365,8 +345,7 @@ class Piece:
         return self.cells[0].key
 
 
-@dataclass(frozen=True)
-class Packed:
+class PackedJob(NamedTuple):
     """The pieces of a job, those on the same tree together, and the seconds that it takes."""
 
     pieces: tuple[Piece, ...]
@@ -375,53 +354,49 @@ class Packed:
 
 @dataclass(frozen=True)
 class Pool:
-    """A set of runners and what it is to run, in at most so many jobs; errors name `where`."""
+    """A set of runners and what it is to run."""
 
-    name: str
-    kind: Kind
-    count: int
-    minutes: int
-    most: int
+    runners: RunnerSet | Hosted
     pieces: tuple[Piece, ...]
-    where: str
 
     @property
-    def rocm(self) -> str:
-        """The table of `runners.toml` that adds a ROCm version to it."""
-        return "a [[hosted.rocm]]" if self.kind == "compile" else "a [[runners.rocm]]"
-
-
-@dataclass(frozen=True)
-class Stack:
-    """The jobs of a pool, the longest first."""
-
-    pool: Pool
-    jobs: tuple[Packed, ...]
+    def images(self) -> int:
+        """How many ROCm versions it is to run: each needs a job of its own."""
+        return len({piece.rocm for piece in self.pieces})
 
     @property
-    def load(self) -> Load:
-        """How busy the set is."""
-        end, _ = makespan(self.jobs, self.pool.count)
-        return Load(runners=self.pool.name, count=self.pool.count, jobs=len(self.jobs),
-                    seconds=round(end, 3), bound=round(bound(self.pool), 3))  # fmt: skip
+    def bound(self) -> float:
+        """The seconds before which no order of its pieces can end.
+
+        All runners are busy to the end, no job needs a start, each tree is brought (and built)
+        once for each ROCm version; or the longest piece runs alone.
+        """
+        once = {(piece.rocm, piece.tree): 0.0 for piece in self.pieces}
+        for piece in self.pieces:
+            key = (piece.rocm, piece.tree)
+            once[key] = max(piece.shared, once[key])
+        work = sum(once.values()) + sum(piece.seconds for piece in self.pieces)
+        longest = max((piece.seconds + piece.shared for piece in self.pieces), default=0.0)
+        return max(work / self.runners.count, longest)
+
+    def load(self, jobs: Sequence[PackedJob]) -> Load:
+        """Return how busy the set is."""
+        end, _ = makespan(jobs, self.runners.count)
+        return Load(runners=self.runners.name, count=self.runners.count, jobs=len(jobs),
+                    seconds=round(end, 3), bound=round(self.bound, 3))  # fmt: skip
+
+    def error(self, what: str, hint: str) -> QueueError:
+        """Return what a user is told for whom it is too much."""
+        return QueueError(f"{RUNNERS_FILE}: {self.runners.name}: {what}", hint=hint)
+
+    @property
+    def less(self) -> str:
+        """What takes something off the set."""
+        table = "runners" if self.runners.target else HOSTED
+        return f"take away a [[{table}.rocm]]"
 
 
-def bound(pool: Pool) -> float:
-    """Return the seconds before which no order of a pool's pieces can end.
-
-    All runners are busy to the end, no job needs a start, each tree is brought (and built)
-    once for each ROCm version; or the longest piece runs alone.
-    """
-    once: dict[tuple[str, str], float] = {}
-    for piece in pool.pieces:
-        key = (piece.rocm, piece.tree)
-        once[key] = max(piece.shared, once.get(key, 0.0))
-    work = sum(once.values()) + sum(piece.seconds for piece in pool.pieces)
-    longest = max((piece.seconds + piece.shared for piece in pool.pieces), default=0.0)
-    return max(work / pool.count, longest)
-
-
-def makespan(jobs: Sequence[Packed], count: int) -> tuple[float, float]:
+def makespan(jobs: Sequence[PackedJob], count: int) -> tuple[float, float]:
     """Return when the last job ends and when the last one starts, in seconds."""
     free, start = [0.0] * count, 0.0
     for job in jobs:
@@ -430,11 +405,69 @@ def makespan(jobs: Sequence[Packed], count: int) -> tuple[float, float]:
     return max(free), start
 
 
-def spread(pieces: Sequence[Piece], number: int) -> tuple[Packed, ...]:
-    """Make about so many jobs, one at least for each ROCm version; the longest comes first.
+def pack(pools: Sequence[Pool]) -> list[tuple[PackedJob, ...]]:
+    """Pack what each pool is to run; together they are no more jobs than a run may have."""
+    packed = [
+        _packed(pool, min(pool.runners.jobs_limit * pool.runners.count, MOST_JOBS))
+        for pool in pools
+    ]
+    if sum(map(len, packed)) > MOST_JOBS:
+        # One job for each image, and of all others each set's part.
+        least = [pool.images for pool in pools]
+        more = [len(jobs) - images for jobs, images in zip(packed, least, strict=True)]
+        if (room := MOST_JOBS - sum(least)) < 0:
+            raise QueueError(
+                f"each ROCm version of each set needs a job of its own: these are {sum(least)} "
+                f"jobs, and a run has at most {MOST_JOBS}",
+                hint="take away a [[runners.rocm]], or plan some sets only: --on SET",
+            )
+        packed = [
+            _packed(pool, images + part * room // sum(more))
+            for pool, images, part in zip(pools, least, more, strict=True)
+        ]
+    return packed
 
-    Greedy: the longest piece first, each to the job that is shortest with it.
-    """
+
+def _packed(pool: Pool, most: int) -> tuple[PackedJob, ...]:
+    """Pack one pool into whole rounds of its runners, each job short enough to try again."""
+    if not pool.pieces:
+        return ()
+    minutes, count = pool.runners.minutes_limit, pool.runners.count
+    long = max(pool.pieces, key=lambda piece: piece.alone)
+    if long.alone > minutes * 60:
+        raise pool.error(
+            f"{long.key} takes about {math.ceil(long.alone / 60)} minutes, and minutes_limit is "
+            f"{minutes}",
+            "raise minutes_limit, or split the patch's checks",
+        )
+    short = max(long.alone, min(minutes * 60 * _HEADROOM, RETRIED * 60.0))
+    number = min(most, count * math.ceil(pool.bound / max(short - START, START)))
+    jobs = _spread(pool.pieces, number)
+    while jobs[0].seconds > short * _SLACK and number < most:
+        number = min(most, number + count)
+        jobs = _spread(pool.pieces, number)
+    if jobs[0].seconds > max(long.alone, minutes * 60 * _HARD) or len(jobs) > most:
+        limit = "jobs_limit" if pool.runners.target else "count"
+        raise pool.error(
+            f"{len(pool.pieces)} cells do not fit into {most} jobs of {minutes} minutes, which "
+            f"are what it gets of the {MOST_JOBS} of a run",
+            f"name fewer patches, {pool.less}, or raise minutes_limit or {limit}",
+        )
+    _, start = makespan(jobs, count)
+    if start > WAIT_HOURS * 3600:
+        patches = {cell.patch for piece in pool.pieces for cell in piece.cells}
+        part = max(1, math.floor(len(patches) * WAIT_HOURS * 3600 / start * 0.9))
+        raise pool.error(
+            f"{len(pool.pieces)} cells of {len(patches)} patches on {count} runners: the last job "
+            f"would start after {start / 3600:.0f} hours, and GitHub cancels what has waited for "
+            f"{WAIT_HOURS}",
+            f"name about {part} patches, or {pool.less}, or raise count",
+        )
+    return jobs
+
+
+def _spread(pieces: Sequence[Piece], number: int) -> tuple[PackedJob, ...]:
+    """Make about so many jobs, one at least for each ROCm version; the longest comes first."""
     groups: dict[str, list[Piece]] = {}
     for piece in sorted(pieces, key=lambda piece: (-piece.seconds, piece.key)):
         groups.setdefault(piece.rocm, []).append(piece)
@@ -442,13 +475,12 @@ def spread(pieces: Sequence[Piece], number: int) -> tuple[Packed, ...]:
     shares = Counter(dict.fromkeys(sorted(groups), 1))
     for _ in range(number - len(shares)):
         shares[max(shares, key=lambda rocm: work[rocm] / shares[rocm])] += 1
-    return tuple(sorted(
-        (job for rocm in shares for job in _greedy(groups[rocm], shares[rocm])),
-        key=lambda job: (-job.seconds, job.pieces[0].key),
-    ))  # fmt: skip
+    jobs = [job for rocm in shares for job in _greedy(groups[rocm], shares[rocm])]
+    return tuple(sorted(jobs, key=lambda job: (-job.seconds, job.pieces[0].key)))
 
 
-def _greedy(pieces: Sequence[Piece], number: int) -> Iterable[Packed]:
+def _greedy(pieces: Sequence[Piece], number: int) -> Iterator[PackedJob]:
+    """Give each piece, the longest first, to the job that is shortest with it."""
     jobs: list[list[Piece]] = [[] for _ in range(min(number, len(pieces)))]
     ends = [START] * len(jobs)
     trees: list[dict[str, float]] = [{} for _ in jobs]
@@ -462,84 +494,7 @@ def _greedy(pieces: Sequence[Piece], number: int) -> Iterable[Packed]:
         ends[place] = costs[place]
         trees[place][piece.tree] = max(piece.shared, trees[place].get(piece.tree, 0.0))
     for job, end in zip(jobs, ends, strict=True):
-        yield Packed(tuple(sorted(job, key=lambda piece: piece.tree)), end)
-
-
-def pack(pools: Sequence[Pool]) -> list[Stack]:
-    """Pack what each pool is to run."""
-    for pool in pools:
-        for piece in pool.pieces:
-            if piece.alone > pool.minutes * 60:
-                raise QueueError(
-                    f"{pool.where}: {piece.key} takes about {math.ceil(piece.alone / 60)} minutes, "
-                    f"and minutes_limit is {pool.minutes}",
-                    hint="raise minutes_limit, or split the patch's checks",
-                )
-    stacks = [_stack(pool, min(pool.most, MOST_JOBS)) for pool in pools]
-    if sum(len(stack.jobs) for stack in stacks) > MOST_JOBS:
-        stacks = [
-            _stack(stack.pool, most) for stack, most in zip(stacks, _shares(stacks), strict=True)
-        ]
-    for stack in stacks:
-        _check_wait(stack)
-    return stacks
-
-
-def _shares(stacks: Sequence[Stack]) -> list[int]:
-    """Return how many jobs each set gets: one for each image, and its part of all others."""
-    least = [len({piece.rocm for piece in stack.pool.pieces}) for stack in stacks]
-    more = [len(stack.jobs) - few for stack, few in zip(stacks, least, strict=True)]
-    room = MOST_JOBS - sum(least)
-    if room < 0:
-        raise QueueError(
-            f"each ROCm version of each set needs a job of its own: these are {sum(least)} jobs, "
-            f"and a run has at most {MOST_JOBS}",
-            hint="take away a [[runners.rocm]], or plan some sets only: --on SET",
-        )
-    return [few + part * room // sum(more) for few, part in zip(least, more, strict=True)]
-
-
-def _stack(pool: Pool, most: int) -> Stack:
-    """Pack one pool into whole rounds of its runners, as few as end about as early as any."""
-    if not pool.pieces:
-        return Stack(pool, ())
-    longest = max(piece.alone for piece in pool.pieces)
-    short = max(longest, min(pool.minutes * 60 * _HEADROOM, RETRIED * 60.0))
-    limits = (short * _SLACK, max(longest, pool.minutes * 60 * _HARD))
-    least = bound(pool)
-    rounds = math.ceil(least / max(short - START, START))
-    numbers = {most, *(pool.count * each for each in range(1, rounds + 4) if each > rounds - 1)}
-    tried = [spread(pool.pieces, number) for number in sorted(numbers) if number <= most]
-
-    def rank(jobs: Sequence[Packed]) -> tuple[int, int, int]:
-        too_long = sum(jobs[0].seconds > limit for limit in limits)
-        return too_long, math.ceil(makespan(jobs, pool.count)[0] / least / _FEWER), len(jobs)
-
-    best = min(tried, key=rank)
-    if best[0].seconds > limits[-1] or len(best) > most:
-        raise QueueError(
-            f"{pool.where}: {len(pool.pieces)} cells do not fit into {most} jobs of {pool.minutes} "
-            f"minutes, which are what it gets of the {MOST_JOBS} of a run",
-            hint=f"name fewer patches, take away {pool.rocm}, or raise minutes_limit or "
-            + ("count" if pool.kind == "compile" else "jobs_limit"),
-        )
-    return Stack(pool, best)
-
-
-def _check_wait(stack: Stack) -> None:
-    """Refuse what Actions would cancel because it waits too long."""
-    pool = stack.pool
-    start = makespan(stack.jobs, pool.count)[1]
-    if start <= WAIT_HOURS * 3600:
-        return
-    patches = {cell.patch for piece in pool.pieces for cell in piece.cells}
-    part = max(1, math.floor(len(patches) * WAIT_HOURS * 3600 / start * 0.9))
-    raise QueueError(
-        f"{pool.where}: {len(pool.pieces)} cells of {len(patches)} patches on {pool.count} "
-        f"runners: the last job would start after {start / 3600:.0f} hours, and GitHub cancels "
-        f"what has waited for {WAIT_HOURS}",
-        hint=f"name about {part} patches, or take away {pool.rocm}, or raise count",
-    )
+        yield PackedJob(tuple(sorted(job, key=lambda piece: piece.tree)), end)
 
 
 # The plan.
@@ -559,55 +514,38 @@ def make_plan(
     """
     fleet = load_fleet(queue.folder, needed=for_a_run or bool(on))
     meant = restricted(fleet, on)
-    asked = asked_cells(queue, names, fleet.runners, meant)
+    wanted, lacking = asked_cells(queue, names, fleet.runners, meant)
     facts = read_facts(queue, names)
-    wanted, fresh = _split(asked.wanted, {} if everything else facts)
-    waiting = asked.open
-    if not (fleet.runners.runners or fleet.runners.hosted or everything):
-        waiting, answered = _waiting(queue, asked.open, facts)
-        fresh += answered
-    patches = {name: queue.patch(name) for name in dict.fromkeys(cell.patch for cell in wanted)}
+    answers: dict[CellName, FreshCell] = {}
+    if not everything:
+        needs: dict[CellName, tuple[str, ...]] = wanted
+        if not (fleet.runners.runners or fleet.runners.hosted):
+            # Without runners, a record under any ROCm version answers what waits.
+            needs = {cell: demands(queue.specs[cell.patch])[cell.kind, cell.target]
+                     for cell in lacking}  # fmt: skip
+        for cell, require in needs.items():
+            if answer := _answer(cell, require, facts[cell.patch]):
+                answers[cell] = answer
+    due = {cell: require for cell, require in wanted.items() if cell not in answers}
+    patches = {name: queue.patch(name) for name in dict.fromkeys(cell.patch for cell in due)}
     times = Times(record for records in facts.values() for record in records)
-    stacks = pack(_pools(fleet, meant, _pieces(wanted, patches, times)))
+    pools = _pools(meant, _pieces(due, patches, times))
+    packed = pack(pools)
+    jobs = [
+        job for pool, jobs in zip(pools, packed, strict=True) for job in _jobs(meant, pool, jobs)
+    ]
     return Plan(
         runners_sha256=fleet.sha256,
         subjects=tuple(
             Subject(patch=name, patch_sha256=patch.digest, checks_sha256=patch.checks_digest)
             for name, patch in patches.items()
         ),
-        jobs=_linked([job for stack in stacks for job in _jobs(meant, stack)]),
-        open=waiting,
-        fresh=tuple(fresh),
-        without=asked.without,
-        loads=tuple(stack.load for stack in stacks),
+        jobs=_linked(jobs),
+        open=tuple(cell for cell in lacking if cell not in answers),
+        fresh=tuple(answers.values()),
+        without=tuple(name for name in names if not demands(queue.specs[name])),
+        loads=tuple(pool.load(jobs) for pool, jobs in zip(pools, packed, strict=True)),
     )
-
-
-def _split(
-    wanted: Sequence[RequestedCell], facts: Mapping[str, Sequence[RecordFacts]]
-) -> tuple[list[RequestedCell], list[FreshCell]]:
-    """Part what must be run from what a record answers; one that says no goes before others."""
-    due, fresh = [], []
-    for cell in wanted:
-        if answer := _answer(cell, cell.require, facts.get(cell.patch, ())):
-            fresh.append(answer)
-        else:
-            due.append(cell)
-    return due, fresh
-
-
-def _waiting(
-    queue: Queue, cells: Sequence[OpenCell], facts: Mapping[str, Sequence[RecordFacts]]
-) -> tuple[tuple[OpenCell, ...], list[FreshCell]]:
-    """Part what waits for a machine from what a record under any ROCm version answers."""
-    waiting, fresh = [], []
-    for cell in cells:
-        require = demands(queue.specs[cell.patch])[cell.kind, cell.target]
-        if answer := _answer(cell, require, facts.get(cell.patch, ())):
-            fresh.append(answer)
-        else:
-            waiting.append(cell)
-    return tuple(waiting), fresh
 
 
 _RELEASE: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}")
@@ -616,7 +554,7 @@ _RELEASE: Final = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){1,2}")
 def _answer(
     cell: CellName, require: Sequence[str], facts: Sequence[RecordFacts]
 ) -> FreshCell | None:
-    """Return what the records of a patch say of a cell; None: nothing."""
+    """Return what the records of a patch say of a cell: one that failed goes before others."""
     answers: dict[str, RecordFacts] = {
         says: record
         for record in reversed(facts)
@@ -627,24 +565,30 @@ def _answer(
     answer: Literal["passed", "failed"] = "failed" if "failed" in answers else "passed"
     record = answers[answer]
     # Distributions write it as 7.1.0-84.
-    rocm = cell.rocm or (found[0] if (found := _RELEASE.match(record.rocm)) else "")
+    release = _RELEASE.match(record.rocm)
+    rocm = cell.rocm or (release[0] if release else "")
     return FreshCell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=rocm,
                      record=record.path, says=answer)  # fmt: skip
 
 
 def _pieces(
-    wanted: Sequence[RequestedCell], patches: Mapping[str, Patch], times: Times
+    due: Mapping[CellName, tuple[str, ...]], patches: Mapping[str, Patch], times: Times
 ) -> list[Piece]:
     """Put cells that one verification answers together: all compiles of a patch."""
-    groups: dict[tuple[str, str, str], list[RequestedCell]] = {}
-    for cell in wanted:
+    units = {name: times.of(patch) for name, patch in patches.items()}
+    groups: dict[tuple[str, str, str], list[CellName]] = {}
+    for cell in due:
         gpu = cell.target if cell.kind == "gpu" else ""
         groups.setdefault((cell.patch, cell.rocm, gpu), []).append(cell)
-    return [_piece(cells, gpu, patches[name], times) for (name, _, gpu), cells in groups.items()]
+    return [
+        _piece({cell: due[cell] for cell in cells}, gpu, patches[name].pin.title, units[name])
+        for (name, _, gpu), cells in groups.items()
+    ]
 
 
-def _piece(group: Sequence[RequestedCell], gpu: str, patch: Patch, times: Times) -> Piece:
-    units = times.of(patch)
+def _piece(
+    group: Mapping[CellName, tuple[str, ...]], gpu: str, tree: str, units: Sequence[Unit]
+) -> Piece:
     # A verification does all that its machine can do, whatever was asked of it.
     around = sum(
         unit.seconds
@@ -652,7 +596,7 @@ def _piece(group: Sequence[RequestedCell], gpu: str, patch: Patch, times: Times)
         if unit.stage == "compile" or (unit.target in HOST_TARGETS and unit.stage != "source")
     )
     cells = []
-    for cell in group:
+    for cell, require in group.items():
         mine = [
             unit
             for unit in units
@@ -663,76 +607,49 @@ def _piece(group: Sequence[RequestedCell], gpu: str, patch: Patch, times: Times)
         worst = max((_BASES.index(unit.basis) for unit in mine), default=0)
         cells.append(
             Cell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
-                 require=cell.require, tree=patch.pin.title, seconds=round(seconds, 3),
-                 estimate=_BASES[worst])
+                 require=require, tree=tree, seconds=round(seconds, 3), estimate=_BASES[worst])
         )  # fmt: skip
     # A store that is there already says nothing of a job's empty one.
     source = max(DEFAULTS["source"], *(unit.seconds for unit in units if unit.stage == "source"))
     shared = source + sum(unit.base for unit in units if unit.target == gpu)
-    return Piece(tuple(cells), sum(cell.seconds for cell in cells), patch.pin.title, shared)
+    return Piece(tuple(cells), sum(cell.seconds for cell in cells), tree, shared)
 
 
-def _pools(fleet: Fleet, meant: Runners, pieces: Sequence[Piece]) -> list[Pool]:
-    """Give each piece to a set; what compiles first, then the cheapest set."""
-    sets = sorted(meant.runners, key=lambda runners: runners.cost)
-    given: dict[str, list[Piece]] = {runners.name: [] for runners in sets}
+def _pools(meant: Runners, pieces: Sequence[Piece]) -> list[Pool]:
+    """Give each piece to the cheapest set that can run it in time, of several to the idlest."""
+    sets = sorted(meant.sets, key=lambda each: each.cost)
+    given: dict[str, list[Piece]] = {each.name: [] for each in sets}
     loads = dict.fromkeys(given, 0.0)
     for piece in sorted(pieces, key=lambda piece: (-piece.seconds, piece.key)):
-        if piece.cells[0].kind == "gpu":
-            runners = _chosen(sets, loads, piece)
-            given[runners.name].append(piece)
-            loads[runners.name] += piece.seconds / runners.count
-    pools = [
-        Pool(runners.name, "gpu", runners.count, runners.minutes_limit,
-             runners.jobs_limit * runners.count, tuple(given[runners.name]),
-             f"{fleet.path}: runners {runners.name}")
-        for runners in sets
-    ]  # fmt: skip
-    if host := meant.hosted:
-        compiled = tuple(piece for piece in pieces if piece.cells[0].kind == "compile")
-        pools.insert(0, Pool(HOSTED, "compile", host.count, host.minutes_limit, 4 * host.count,
-                             compiled, f"{fleet.path}: hosted"))  # fmt: skip
-    return pools
+        cell = piece.cells[0]
+        able = [each for each in sets
+                if each.kind == cell.kind and (cell.target, cell.rocm) in each.offers]  # fmt: skip
+        # Where it is too long for all of them, `pack` says so.
+        able = [each for each in able if piece.alone <= each.minutes_limit * 60] or able
+        ends = {each.name: loads[each.name] + piece.seconds / each.count for each in able}
+        cheapest = min(able, key=lambda each: (each.cost, ends[each.name]))
+        given[cheapest.name].append(piece)
+        loads[cheapest.name] = ends[cheapest.name]
+    return [Pool(each, tuple(given[each.name])) for each in sets]
 
 
-def _chosen(sets: Sequence[RunnerSet], loads: Mapping[str, float], piece: Piece) -> RunnerSet:
-    """Return the cheapest set that can run a piece in time; of several, the one least busy."""
-    able = [
-        runners
-        for runners in sets
-        if runners.target == piece.cells[0].target
-        and piece.rocm in {image.version for image in runners.rocm}
-    ]
-    # Where it is too long for all of them, `pack` says so.
-    able = [runners for runners in able if piece.alone <= runners.minutes_limit * 60] or able
-    return min(
-        able,
-        key=lambda runners: (runners.cost, loads[runners.name] + piece.seconds / runners.count),
-    )
-
-
-def _jobs(meant: Runners, stack: Stack) -> Iterable[Job]:
+def _jobs(meant: Runners, pool: Pool, packed: Iterable[PackedJob]) -> Iterator[Job]:
     """Write the jobs of a set, numbered by ROCm version."""
-    pool, numbers = stack.pool, Counter[str]()
-    own = next((each for each in meant.runners if each.name == pool.name), None)
-    offered = own or meant.hosted
-    if offered is None:
-        return
+    numbers = Counter[str]()
+    own = pool.runners
     # A set is called by its target, where that names no other.
-    twins = [each for each in meant.runners if own and each.target == own.target]
-    stem = (
-        COMPILING if own is None else own.target if twins == [own] else f"{own.target}-{own.name}"
-    )
-    for packed in stack.jobs:
-        rocm = packed.pieces[0].rocm
+    twins = [each for each in meant.runners if each.target == own.target]
+    stem = own.target or COMPILING
+    stem = f"{stem}-{own.name}" if len(twins) > 1 else stem
+    for pieces, seconds in packed:
+        rocm = pieces[0].rocm
         numbers[rocm] += 1
-        image = next(image for image in offered.rocm if image.version == rocm)
+        image = next(image for image in own.rocm if image.version == rocm)
         yield Job(
-            id=f"{stem}-rocm{rocm}-{numbers[rocm]}", kind=pool.kind, runners=pool.name,
-            labels=offered.labels, target=own.target if own else "", rocm=rocm, image=image.image,
-            flags=getattr(image, "flags", ()), minutes=pool.minutes,
-            seconds=round(packed.seconds, 3),
-            cells=tuple(cell for piece in packed.pieces for cell in piece.cells),
+            id=f"{stem}-rocm{rocm}-{numbers[rocm]}", kind=own.kind, runners=own.name,
+            labels=own.labels, target=own.target, rocm=rocm, image=image.image,
+            flags=image.flags, minutes=own.minutes_limit, seconds=round(seconds, 3),
+            cells=tuple(cell for piece in pieces for cell in piece.cells),
         )  # fmt: skip
 
 
@@ -744,46 +661,37 @@ def _linked(jobs: Sequence[Job]) -> tuple[Job, ...]:
         if job.kind == "compile"
         for cell in job.cells
     }
-
-    def after(job: Job) -> tuple[str, ...]:
+    linked = []
+    for job in jobs:
         keys = ((cell.patch, cell.target, cell.rocm) for cell in job.cells)
-        return tuple(dict.fromkeys(compiled[key] for key in keys if key in compiled))
-
-    return tuple(
-        job.model_copy(update={"after": after(job)}) if job.kind == "gpu" else job for job in jobs
-    )
+        after = tuple(dict.fromkeys(compiled[key] for key in keys if key in compiled))
+        linked.append(job.model_copy(update={"after": after}) if job.kind == "gpu" else job)
+    return tuple(linked)
 
 
-def again(plan: Plan, cells: Iterable[str], runners: Runners) -> tuple[Job, ...]:
-    """Return what tries cells once more: on another set where one can, else on the same.
+def second_try(plan: Plan, job: Job, cells: Iterable[str], runners: Runners) -> Job | None:
+    """Return what tries cells of a job once more: on another set where one can, else on the same.
 
     `jobs_limit` is for what is planned: second tries come on top of it, one at most for each
     job. Else a set that is full could not take what another one's runners failed.
     """
     wanted = frozenset(cells)
+    left = tuple(cell for cell in job.cells if cell.key in wanted)
+    if not left:
+        return None
     # The sets that were meant: somebody may have chosen among those of the queue.
-    meant = {load.runners for load in plan.loads}
-    sets = [each for each in runners.runners if each.name in meant]
-    jobs = []
-    for job in plan.jobs:
-        if left := tuple(cell for cell in job.cells if cell.key in wanted):
-            named = {"id": f"{job.id}-again", "cells": left, "after": ()}
-            jobs.append(job.model_copy(update={**_elsewhere(job, sets), **named}))
-    return tuple(jobs)
-
-
-def _elsewhere(job: Job, sets: Sequence[RunnerSet]) -> dict[str, object]:
-    """Return what of a job differs on the cheapest other set that can run it; or nothing."""
+    meant = {load.runners for load in plan.loads} - {job.runners}
     able = [
-        (each, image)
-        for each in sets
-        for image in each.rocm
-        if each.name != job.runners
-        and (each.target, image.version) == (job.target, job.rocm)
-        and job.seconds <= each.minutes_limit * 60
+        (other, image)
+        for other in runners.runners
+        for image in other.rocm
+        if other.name in meant
+        and (other.target, image.version) == (job.target, job.rocm)
+        and job.seconds <= other.minutes_limit * 60
     ]
-    if not able:
-        return {}
-    other, image = min(able, key=lambda pair: pair[0].cost)
-    return {"runners": other.name, "labels": other.labels, "image": image.image,
-            "flags": image.flags, "minutes": other.minutes_limit}  # fmt: skip
+    changed: dict[str, object] = {"id": f"{job.id}{AGAIN}", "cells": left, "after": ()}
+    if able:
+        other, image = min(able, key=lambda pair: pair[0].cost)
+        changed |= {"runners": other.name, "labels": other.labels, "image": image.image,
+                    "flags": image.flags, "minutes": other.minutes_limit}  # fmt: skip
+    return job.model_copy(update=changed)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -22,13 +22,7 @@ from contribbot.files import run_folder, stores_folder, write_atomically
 from contribbot.git.apply import apply_series
 from contribbot.git.repository import Store
 from contribbot.git.source import ref_for
-from contribbot.model.evidence import (
-    HOST_TARGETS,
-    ON_HARDWARE,
-    SEEN,
-    Details,
-    Statement,
-)
+from contribbot.model.evidence import HOST_TARGETS, ON_HARDWARE, SEEN, Details, Statement
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import (
@@ -39,35 +33,24 @@ from contribbot.runners.artifacts import (
     first_problem,
     read_done,
 )
-from contribbot.runners.model import Job, JobDone, PatchDone, is_version
+from contribbot.runners.model import Job, JobDone, is_version
 from contribbot.verify.evidence import State, judge_record
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answer:
-    """A record that came, judged; `content` is what is kept of it."""
+    """A record that came, judged."""
 
     patch: str
     file: str
     #: Why it is not taken; empty: it is.
-    refused: str
+    refused: str = ""
     #: None where it cannot be read.
     details: Details | None = None
+    #: What is written where it is taken.
     content: bytes = b""
     #: What could not be compared.
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What a job says of itself, and its records by patch."""
-
-    done: JobDone
-    answers: Mapping[str, Answer]
-
-    def ended(self, patch: str) -> PatchDone | None:
-        """Return how it says that the proof of a patch ended; None: it was not begun."""
-        return next((done for done in self.done.patches if done.patch == patch), None)
 
 
 @dataclass(frozen=True)
@@ -80,8 +63,8 @@ class Question:
     scratch: Path
 
 
-def read_sent(files: Mapping[str, bytes], question: Question) -> Sent:
-    """Judge what a job sent."""
+def read_sent(files: Mapping[str, bytes], question: Question) -> tuple[JobDone, dict[str, Answer]]:
+    """Return what a job says of itself, and its records by patch, judged."""
     job, done = question.job, read_done(files)
     asked = {entry.patch: entry.require for entry in done.asked}
     problem = question.source.problem(done.run, job.id)
@@ -92,49 +75,40 @@ def read_sent(files: Mapping[str, bytes], question: Question) -> Sent:
     if problem:
         raise RefusedArtifactError(f"{JOB_FILE}: {problem}")
     answers: dict[str, Answer] = {}
-    for name in sorted(files):
-        if name == JOB_FILE:
-            continue
+    for name in sorted(files.keys() - {JOB_FILE}):
         _, patch, file = name.split("/")
         if patch in answers:
             raise RefusedArtifactError(f"it has two records of {patch}")
         answers[patch] = _judge(files[name], patch, file, question)
-    return Sent(done, answers)
-
-
-@dataclass(frozen=True)
-class _Claim:
-    """A record that can be read, where it came, and the question that it answers."""
-
-    statement: Statement
-    patch: str
-    path: Path
-    question: Question
-
-    @property
-    def details(self) -> Details:
-        return self.statement.predicate.contribbot
+    return done, answers
 
 
 def _judge(content: bytes, patch: str, file: str, question: Question) -> Answer:
     """Judge one record: the first rule that it breaks refuses it."""
+    answer = Answer(patch, file)
     try:
         document = from_json(content, allow_inf_nan=False)
         statement = Statement.model_validate(document)
-        kept = written(document)
+        answer.content = written(document)
     except (ValidationError, ValueError) as error:
-        return Answer(patch, file, f"not a record that contribbot writes: {first_problem(error)}")
+        answer.refused = f"not a record that contribbot writes: {first_problem(error)}"
+        return answer
+    answer.details = details = statement.predicate.contribbot
     path = question.scratch / patch / file
-    write_atomically(path, kept)
-    claim = _Claim(statement, patch, path, question)
+    write_atomically(path, answer.content)
+    tree = statement.subject[1].digest.gitTree or ""
     try:
-        refused = next(filter(None, (rule(claim) for rule in RULES)), "")
+        answer.refused = next(_problems(details, question.job, question.source), "")
+        if not answer.refused:
+            # Patch, checks, pin, what is below and the seal, as the queue is here.
+            record = judge_record(question.bases.queue, path)
+            if record.state is not State.FRESH:
+                answer.refused = f"{record.state}: {record.why}"
+        if not answer.refused:
+            answer.refused, answer.note = question.bases.compare(patch, details.base_commit, tree)
     except ContribbotError as error:
-        refused = error.message
-    note = ""
-    if not refused and not question.bases.compared(patch, claim.details.base_commit):
-        note = "its patched tree was not made again here: the store has no such base"
-    return Answer(patch, file, refused, claim.details, b"" if refused else kept, note)
+        answer.refused = error.message
+    return answer
 
 
 def written(document: object) -> bytes:
@@ -151,8 +125,6 @@ def written(document: object) -> bytes:
     return "".join(parts).encode() + b"\n"
 
 
-# The rules.
-
 #: A name that `Machine.slug` may make: it becomes a file's.
 _SLUG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 #: How far a runner's clock may be ahead.
@@ -161,114 +133,71 @@ _AHEAD: Final = timedelta(hours=1)
 _RAN: Final = ON_HARDWARE | {"witness"}
 
 
-def _times(claim: _Claim) -> str:
-    details = claim.details
+def _problems(details: Details, job: Job, source: Source) -> Iterator[str]:
+    """Give what a record claims that its job was not asked."""
+    machine, container = details.machine, details.container
     if details.started.tzinfo is None or details.finished.tzinfo is None:
-        return "its times name no time zone"
-    if details.finished > datetime.now(UTC) + _AHEAD:
-        return f"it was seen in the future: {details.finished.isoformat()}"
-    return ""
+        yield "its times name no time zone"
+    elif details.finished > datetime.now(UTC) + _AHEAD:
+        yield f"it was seen in the future: {details.finished.isoformat()}"
+    if not (machine.system.split() and _SLUG.fullmatch(machine.slug)):
+        yield "its machine has a name that cannot be a file's"
+    if problem := source.problem(details.run, job.id):
+        yield problem
+    if details.patch not in job.asks:
+        yield f"job {job.id} was not asked for {details.patch}"
+    if container is None or (container.image, container.flags) != (job.image, job.flags):
+        yield f"its container is not the plan's: {container.image if container else 'none'}"
+    yield from _hardware_problems(details, job)
+    if machine.rocm and not is_version(job.rocm, machine.rocm):
+        yield f"it was made with ROCm {machine.rocm}, and {job.rocm} was asked"
 
 
-def _name(claim: _Claim) -> str:
-    machine = claim.details.machine
-    good = machine.system.split() and _SLUG.fullmatch(machine.slug)
-    return "" if good else "its machine has a name that cannot be a file's"
-
-
-def _run(claim: _Claim) -> str:
-    return claim.question.source.problem(claim.details.run, claim.question.job.id)
-
-
-def _patch(claim: _Claim) -> str:
-    job, patch = claim.question.job, claim.details.patch
-    return "" if patch in job.asks else f"job {job.id} was not asked for {patch}"
-
-
-def _container(claim: _Claim) -> str:
-    container, job = claim.details.container, claim.question.job
-    if container is not None and (container.image, container.flags) == (job.image, job.flags):
-        return ""
-    return f"its container is not the plan's: {container.image if container else 'none'}"
-
-
-def _gpu(claim: _Claim) -> str:
-    machine, target = claim.details.machine, claim.question.job.target
+def _hardware_problems(details: Details, job: Job) -> Iterator[str]:
+    """Give what a record claims that its machine cannot have seen, or nobody asked it about."""
+    machine = details.machine
     amd = sorted({gpu.target for gpu in machine.gpus if gpu.vendor == "amd"})
-    if target and amd and target not in amd:
-        return f"it was made on {', '.join(amd)}, and {target} was asked"
-    for result in claim.details.stages:
+    if job.target and amd and job.target not in amd:
+        yield f"it was made on {', '.join(amd)}, and {job.target} was asked"
+    for result in details.stages:
         if result.stage not in _RAN or result.outcome not in SEEN:
             continue
         if result.target not in machine.targets:
-            return f"it says what ran on {result.target}, and its machine has none"
+            yield f"it says what ran on {result.target}, and its machine has none"
         # Else a machine could speak for others that nobody asked it about.
-        if result.target not in {target, *HOST_TARGETS}:
-            return f"it says what ran on {result.target}, and {target or 'no GPU'} was asked"
-    return ""
+        if result.target not in {job.target, *HOST_TARGETS}:
+            yield f"it says what ran on {result.target}, and {job.target or 'no GPU'} was asked"
 
 
-def _rocm(claim: _Claim) -> str:
-    rocm, asked = claim.details.machine.rocm, claim.question.job.rocm
-    if not rocm or is_version(asked, rocm):
-        return ""
-    return f"it was made with ROCm {rocm}, and {asked} was asked"
-
-
-def _queue(claim: _Claim) -> str:
-    """Compare it with the queue as it is here: patch, checks, pin, what is below, its seal."""
-    record = judge_record(claim.question.bases.queue, claim.path)
-    return "" if record.state is State.FRESH else f"{record.state}: {record.why}"
-
-
-def _base(claim: _Claim) -> str:
-    tree = claim.statement.subject[1].digest.gitTree or ""
-    return claim.question.bases.problem(claim.patch, claim.details.base_commit, tree)
-
-
-#: What each record is held against, in order; each says what is wrong, or nothing.
-RULES: Final[tuple[Callable[[_Claim], str], ...]] = (
-    _times, _name, _run, _patch, _container, _gpu, _rocm, _queue, _base,
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Trees:
+class _Trees(NamedTuple):
     """The patched tree by base commit, None where it was not made here; and whether that is all."""
 
-    made: dict[str, str | None]
+    by_base: dict[str, str | None]
     complete: bool
 
 
 @dataclass
 class Bases:
-    """The bases of the patches of a queue and what patches make of them, found out once each.
-
-    A pin has one commit for each kind of source; a record names the one that its runner had.
-    """
+    """The bases of the patches of a queue and what patches make of them, found out once each."""
 
     queue: Queue
     _known: dict[str, _Trees] = field(default_factory=dict)
 
-    def problem(self, name: str, base: str, tree: str) -> str:
-        """Say what a record has wrong; or nothing."""
-        known = self._of(name)
-        if base not in known.made:
-            return f"base commit {base[:12]} is none of its pin's" if known.complete else ""
-        if known.made[base] not in {None, tree}:
-            return f"patched tree {tree[:12]} is not what the patch makes of its base"
-        return ""
-
-    def compared(self, name: str, base: str) -> bool:
-        """Say whether the patched tree could be made here to compare it."""
-        return self._of(name).made.get(base) is not None
-
-    def _of(self, name: str) -> _Trees:
+    def compare(self, name: str, base: str, tree: str) -> tuple[str, str]:
+        """Return what is wrong with base and patched tree of a record, or what is not known."""
         if name not in self._known:
-            self._known[name] = self._find_out(name)
-        return self._known[name]
+            self._known[name] = self._trees(name)
+        by_base, complete = self._known[name]
+        if base not in by_base and complete:
+            return f"base commit {base[:12]} is none of its pin's", ""
+        known = by_base.get(base)
+        if known is None:
+            return "", "its patched tree was not made again here: the store has no such base"
+        wrong = f"patched tree {tree[:12]} is not what the patch makes of its base"
+        return ("", "") if tree == known else (wrong, "")
 
-    def _find_out(self, name: str) -> _Trees:
+    def _trees(self, name: str) -> _Trees:
+        """Apply a patch here to each commit of its pin: a runner had one kind of its sources."""
         patch = self.queue.patch(name)
         below = [self.queue.patch(low) for low in self.queue.below(name)]
         path = stores_folder() / f"{patch.upstream.name}.git"
@@ -279,34 +208,32 @@ class Bases:
             commits.add(commit or (patch.pin.commit if source.kind == "git" else None))
             if source.kind == "installed":
                 commits.add(None)  # another machine may have another build of it
-        made: dict[str, str | None] = {}
-        known = commits - {None}
-        for commit in filter(None, commits):
-            tree = _make(store, commit, [*below, patch]) if store else None
-            if tree is not None:
-                made[tree[0]] = tree[1]
+        by_base: dict[str, str | None] = {}
+        known = [commit for commit in commits if commit]
+        for commit in known:
+            if pair := _apply(store, commit, [*below, patch]) if store else None:
+                by_base[pair[0]] = pair[1]
             elif not below:
-                made[commit] = None
+                by_base[commit] = None
         # What stands on others has a base that only the store can make.
-        return _Trees(made, None not in commits and (not below or len(made) == len(known)))
+        return _Trees(by_base, None not in commits and (not below or len(by_base) == len(known)))
 
 
-def _make(store: Store, commit: str, stack: list[Patch]) -> tuple[str, str] | None:
+def _apply(store: Store, commit: str, stack: list[Patch]) -> tuple[str, str] | None:
     """Return the base commit and the patched tree of the last of a stack; None: cannot tell."""
     base = tree = commit
     try:
         if not store.has(commit):
             return None
         with run_folder() as scratch, store.exclusive():
-            after = commit
             for number, patch in enumerate(stack):
                 place = scratch / str(number)
                 place.mkdir()
-                base = after
+                base = commit
                 series = apply_series(store, base, patch.files, pin=patch.pin.title, scratch=place)
                 if series.conflicts or not series.applied:
                     return None
-                tree, after = series.applied[-1].tree, series.commit
+                tree, commit = series.applied[-1].tree, series.commit
     except ContribbotError:
         return None
     return base, tree

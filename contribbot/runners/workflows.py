@@ -8,21 +8,22 @@ changed by a person, and stays until that person says otherwise.
 from __future__ import annotations
 
 import difflib
+import enum
 import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
+from pydantic import Field
 
 import contribbot
 from contribbot import process
@@ -35,25 +36,50 @@ from contribbot.git.package_index import (
     read_listing,
     read_pip_config,
 )
+from contribbot.model.base import Model
 from contribbot.queue.load import Queue
 from contribbot.queue.transaction import transaction
-from contribbot.runners.config import GITHUBS_OWN, load_fleet
-from contribbot.runners.model import Standing, Workflow
+from contribbot.runners.config import load_fleet
 
+
+class Standing(enum.StrEnum):
+    """How a workflow of a queue compares with what it shall be."""
+
+    CURRENT = "current"
+    MISSING = "missing"
+    OUTDATED = "outdated"
+    EDITED = "changed by hand"
+
+
+class Workflow(Model):
+    """One workflow."""
+
+    path: str
+    standing: Standing
+    #: What installing would change, as lines of a unified diff.
+    diff: tuple[str, ...] = ()
+    wanted: str = Field(exclude=True, repr=False)
+
+
+class Workflows(Model):
+    """What `contribbot workflows install --json` says."""
+
+    written: bool
+    workflows: tuple[Workflow, ...]
+
+
+#: Where jobs that have a token run, and all others of a queue without hosted runners.
+GITHUBS_OWN: Final = "ubuntu-24.04"
 #: The file, in the queue's folder: what pip installs, each by version and digest.
 REQUIREMENTS: Final = ".github/contribbot-requirements.txt"
 _OURS: Final = "contribbot"
 
-_PINNED: Final = re.compile(
-    r"^[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^]]*\])?\s*(?:==\s*[^\s*;]+|@\s*\S+)(?=\s|;|$)"
-)
-_HASH: Final = re.compile(r"\s--hash=sha256:[0-9a-f]{64}(?=\s|$)")
 #: A wheel beside the workflows: where, and its digest.
 _BESIDE: Final = re.compile(
     r"\./(\.github/contribbot-[A-Za-z0-9._+-]+\.whl)[\s\\]+--hash=sha256:([0-9a-f]{64})"
 )
 #: A comment, as pip sees it.
-_COMMENT: Final = re.compile(r"(?:^|\s+)#.*$")
+_COMMENT: Final = re.compile(r"(?:^|[ \t]+)#.*$", re.MULTILINE)
 _HINT: Final = "write it with `contribbot workflows pin`"
 
 
@@ -69,20 +95,33 @@ def check_requirements(folder: Path) -> None:
     except UnicodeDecodeError as error:
         raise QueueError(f"{path}: not UTF-8", hint=_HINT) from error
     names = set()
-    for line, requirement in _logical(text):
-        if beside := _BESIDE.fullmatch(requirement):
+    # Each requirement on one line, at the place of its first.
+    text = _COMMENT.sub("", text)
+    for match in re.finditer(r"(?:.*\\\n)*.+", text):
+        line = " ".join(match[0].replace("\\\n", " ").split())
+        where = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
+        if beside := _BESIDE.fullmatch(line):
             _check_wheel(folder / beside[1], beside[2])
             names.add(_OURS)
-            continue
-        if not _PINNED.match(requirement):
-            raise QueueError(
-                f"{path}:{line}: not one package with its version: {requirement[:60]}", hint=_HINT
-            )
-        if not _HASH.search(requirement):
-            raise QueueError(f"{path}:{line}: no --hash=sha256:…: {requirement[:60]}", hint=_HINT)
-        names.add(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0].lower())
+        elif line:
+            names.add(_pinned_name(where, line))
     if _OURS not in names:
         raise QueueError(f"{path}: contribbot is not in it", hint=_HINT)
+
+
+def _pinned_name(where: str, line: str) -> str:
+    """Return the name of a requirement of one version, or at one address, with its digests."""
+    head, *hashes = line.split(" --hash=")
+    try:
+        requirement = Requirement(head)
+        exact = re.fullmatch(r"==[^*,]+", str(requirement.specifier)) or requirement.url
+    except InvalidRequirement:
+        exact = None
+    if not exact:
+        raise QueueError(f"{where}: not one package with its version: {line[:60]}", hint=_HINT)
+    if not hashes or not all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes):
+        raise QueueError(f"{where}: no --hash=sha256:…: {line[:60]}", hint=_HINT)
+    return canonicalize_name(requirement.name)
 
 
 def _check_wheel(path: Path, sha256: str) -> None:
@@ -93,29 +132,9 @@ def _check_wheel(path: Path, sha256: str) -> None:
         raise QueueError(f"{path}: not the wheel that {REQUIREMENTS} names", hint=_HINT)
 
 
-def _logical(text: str) -> Iterator[tuple[int, str]]:
-    """Give each requirement on one line, with the number of the line that it begins on."""
-    parts: list[str] = []
-    first = 0
-    for number, row in enumerate(text.splitlines(), start=1):
-        line = _COMMENT.sub("", row).strip()
-        if not parts:
-            first = number
-        parts.append(line.removesuffix("\\").strip())
-        if line.endswith("\\"):
-            continue
-        joined = " ".join(filter(None, parts))
-        parts = []
-        if joined:
-            yield first, joined
-    if any(parts):
-        yield first, " ".join(filter(None, parts))
-
-
 #: Where GitHub looks for workflows, in a repository.
 FOLDER: Final = ".github/workflows"
 _NAMES: Final = ("verify.yml", "rebase.yml", "open-pr.yml")
-_SEAL: Final = re.compile(r"# Written by `contribbot workflows install`; seal ([0-9a-f]{64})\n")
 #: What ends a line of a template that is filled in, and the part that is.
 _MARKED: Final = re.compile(r"^( *[a-z-]+: )(\S.*?)( # filled in: ([a-z]+))$", re.MULTILINE)
 #: Branches that GitHub's filter takes as they stand; in others it sees a pattern.
@@ -129,26 +148,31 @@ _NO_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n
 def look(queue: Queue, *, branch: str = "") -> tuple[Workflow, ...]:
     """Compare the workflows of a queue with what they shall be."""
     _check_place(queue.folder)
-    _check_way(queue.folder)
-    labels = _hosted_labels(queue.folder)
+    if branch and not _BRANCH.fullmatch(branch):
+        raise UsageError(
+            f"--branch {branch}: no push to it would start verify.yml, as GitHub reads it",
+            hint="name it as in release/2.1: letters, digits and - _ . / and no refs/heads/",
+        )
+    hosted = load_fleet(queue.folder).runners.hosted
     check_requirements(queue.folder)
+    labels = hosted.labels if hosted else (GITHUBS_OWN,)
     return tuple(_compare(queue.folder, name, labels, branch) for name in _NAMES)
 
 
 def install(queue: Queue, *, branch: str = "", force: bool = False) -> tuple[Workflow, ...]:
     """Write the workflows of a queue, all of them or none."""
     with transaction(queue.folder) as changes:
-        found = look(queue, branch=branch)
-        edited = [one.path for one in found if one.standing is Standing.EDITED]
+        workflows = look(queue, branch=branch)
+        edited = [each.path for each in workflows if each.standing is Standing.EDITED]
         if edited and not force:
             raise UsageError(
                 f"{', '.join(edited)}: changed by hand, and nothing was written",
                 hint="see what differs with `contribbot workflows install --check`; "
                 "give the changes up with --force",
             )
-        for one in found:
-            changes.write(one.path, one.wanted.encode())
-    return found
+        for workflow in workflows:
+            changes.write(workflow.path, workflow.wanted.encode())
+    return workflows
 
 
 def templates_folder() -> Path:
@@ -158,11 +182,6 @@ def templates_folder() -> Path:
     return packed if packed.is_dir() else package.parent / "workflows"
 
 
-def fill(template: str, filled: dict[str, str]) -> str:
-    """Return a template with each marked value replaced."""
-    return _MARKED.sub(lambda one: f"{one[1]}{filled[one[4]]}{one[3]}", template)
-
-
 def sealed(text: str) -> str:
     """Return a workflow with its seal before it."""
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -170,68 +189,41 @@ def sealed(text: str) -> str:
 
 
 def is_untouched(text: str) -> bool:
-    """Say whether a file is as contribbot wrote it."""
-    seal = _SEAL.match(text)
-    if seal is None:
-        return False
-    return hashlib.sha256(text[seal.end() :].encode()).hexdigest() == seal[1]
+    """Return whether a file is as contribbot wrote it."""
+    return text == sealed(text.partition("\n")[2])
 
 
 def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Workflow:
     path = f"{FOLDER}/{name}"
-    place = folder / path
     # What cannot be read as text is not ours, and a difference can be shown all the same.
-    there = place.read_bytes().decode("utf-8", "replace") if place.is_file() else None
-    template = (templates_folder() / name).read_text(encoding="utf-8")
+    file = folder / path
+    current = file.read_bytes().decode("utf-8", "replace") if file.is_file() else None
     hosted = [_word(label) for label in labels]
+    # The branch stays that which an installed workflow names, where it names just one.
+    named = [match[2].strip('[]"') for match in _MARKED.finditer(current or "")
+             if match[4] == "branch"]  # fmt: skip
+    branch = branch or next(filter(_BRANCH.fullmatch, named), "main")
     values = {
         "hosted": hosted[0] if len(hosted) == 1 else f"[{', '.join(hosted)}]",
-        "branch": f"[{_word(_checked_branch(branch) or _branch_in(there or '') or 'main')}]",
+        "branch": f"[{_word(branch)}]",
     }
-    wanted = sealed(fill(template, values))
-    if there is None:
+    template = (templates_folder() / name).read_text(encoding="utf-8")
+    wanted = sealed(_MARKED.sub(lambda match: f"{match[1]}{values[match[4]]}{match[3]}", template))
+    if current is None:
         standing = Standing.MISSING
-    elif there == wanted:
+    elif current == wanted:
         standing = Standing.CURRENT
     else:
-        standing = Standing.OUTDATED if is_untouched(there) else Standing.EDITED
-    return Workflow(
-        path=path, standing=standing, wanted=wanted, diff=_difference(path, there, wanted)
-    )
-
-
-def _difference(path: str, there: str | None, wanted: str) -> tuple[str, ...]:
-    """Return what installing would change, as a unified diff."""
-    before = [] if there is None else there.splitlines()
-    rows = difflib.unified_diff(
-        before,
-        wanted.splitlines(),
-        "/dev/null" if there is None else f"a/{path}",
-        f"b/{path}",
-        lineterm="",
-    )
-    found = tuple(rows)
-    if not found and there not in {None, wanted}:
-        return (f"{path}: the same words, with other line ends",)
-    return found
-
-
-def _branch_in(text: str) -> str:
-    """Return the branch that an installed workflow names; empty where it names not just one."""
-    for one in _MARKED.finditer(text):
-        branch = one[2].strip('[]"')
-        if one[4] == "branch" and _BRANCH.fullmatch(branch):
-            return branch
-    return ""
-
-
-def _checked_branch(branch: str) -> str:
-    if branch and not _BRANCH.fullmatch(branch):
-        raise UsageError(
-            f"--branch {branch}: no push to it would start verify.yml, as GitHub reads it",
-            hint="name it as in release/2.1: letters, digits and - _ . / and no refs/heads/",
+        standing = Standing.OUTDATED if is_untouched(current) else Standing.EDITED
+    before = "/dev/null" if current is None else f"a/{path}"
+    diff = tuple(
+        difflib.unified_diff(
+            (current or "").splitlines(), wanted.splitlines(), before, f"b/{path}", lineterm=""
         )
-    return branch
+    )
+    if not diff and standing is not Standing.CURRENT:
+        diff = (f"{path}: the same words, with other line ends",)
+    return Workflow(path=path, standing=standing, wanted=wanted, diff=diff)
 
 
 def _word(text: str) -> str:
@@ -241,48 +233,38 @@ def _word(text: str) -> str:
 
 
 def _check_place(folder: Path) -> None:
-    """Refuse a queue that is not the top of its repository: GitHub looks only there."""
+    """Refuse a queue in which GitHub, which reads what git keeps at the top, sees no workflow."""
     top = next(
-        (one for one in (folder, *folder.absolute().parents) if (one / ".git").exists()), None
+        (each for each in (folder, *folder.absolute().parents) if (each / ".git").exists()), None
     )
     if top is not None and top.resolve() != folder.resolve():
         raise UsageError(
             f"{folder}: not the top of its repository, which is {top}",
             hint="GitHub reads workflows only there: give the queue a repository of its own",
         )
-
-
-def _check_way(folder: Path) -> None:
-    """Refuse what is in the way: through a link git, and so GitHub, sees no workflow."""
     folders = [folder / ".github", folder / FOLDER]
-    for place in (*folders, *(folder / FOLDER / name for name in _NAMES)):
-        if place.is_symlink():
+    for path in (*folders, *(folder / FOLDER / name for name in _NAMES)):
+        if path.is_symlink():
             raise QueueError(
-                f"{place}: a link, of which git keeps where it leads and no workflow",
+                f"{path}: a link, of which git keeps where it leads and no workflow",
                 hint="put a real one in its place",
             )
-    for place in folders:
-        if place.exists() and not place.is_dir():
-            raise QueueError(f"{place}: a file, where a folder belongs", hint="move it away")
-
-
-def _hosted_labels(folder: Path) -> Sequence[str]:
-    """Return the labels of the runners that compile."""
-    hosted = load_fleet(folder).runners.hosted
-    return hosted.labels if hosted else (GITHUBS_OWN,)
+        if path in folders and path.exists() and not path.is_dir():
+            raise QueueError(f"{path}: a file, where a folder belongs", hint="move it away")
 
 
 #: What a runner's image brings, and keeps: ROCm's own builds. pip comes with Python.
 LEFT_OUT: Final = frozenset({"torch", "triton", "pip"})
-_WHEEL: Final = re.compile(r"(https://\S+\.whl)#sha256=([0-9a-f]{64})")
+_WHEEL: Final = re.compile(
+    r"(?P<address>https://[^\s/\[\]]+(?P<path>/\S+\.whl))#sha256=(?P<sha256>[0-9a-f]{64})"
+)
 _HEAD: Final = """\
 # What runners install, nothing else and nothing newer: `contribbot workflows pin` wrote it.
 # torch and triton are not in it: those of the runner's image stay.
 """
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(NamedTuple):
     """What runners install; `wheel` is where contribbot's own lies, if beside the workflows."""
 
     packages: tuple[str, ...]
@@ -336,7 +318,10 @@ def _wheel_of(place: Path) -> tuple[str, bytes]:
     """Return the name and the content of a wheel: the file itself, or made of a folder."""
     if place.is_file():
         return place.name, place.read_bytes()
-    hint = f"python -m pip wheel --no-deps {place} must work; or name a wheel with --contribbot"
+    failure = SourceError(
+        f"{place}: no wheel can be made of it",
+        hint=f"python -m pip wheel --no-deps {place} must work; or name a wheel with --contribbot",
+    )
     kept = {name: value for name, value in os.environ.items()
             if name.startswith(("PIP_", "XDG_CONFIG")) or name == "HOME"}  # fmt: skip
     with run_folder() as scratch:
@@ -347,11 +332,11 @@ def _wheel_of(place: Path) -> tuple[str, bytes]:
                 env=process.clean_environment(kept), timeout=300.0, tethered=True,
             )  # fmt: skip
         except CommandError as error:
-            raise SourceError(f"{place}: no wheel can be made of it", hint=hint) from error
-        made = list(scratch.glob("contribbot-*.whl"))
-        if len(made) != 1:
-            raise SourceError(f"{place}: no wheel can be made of it", hint=hint)
-        return made[0].name, made[0].read_bytes()
+            raise failure from error
+        wheels = list(scratch.glob("contribbot-*.whl"))
+        if len(wheels) != 1:
+            raise failure
+        return wheels[0].name, wheels[0].read_bytes()
 
 
 def _checked_wheel(ours: str) -> tuple[str, str, str]:
@@ -360,13 +345,7 @@ def _checked_wheel(ours: str) -> tuple[str, str, str]:
     All that contribbot needs is pinned as it is installed here: another version of it may need
     something else, which is noted. The wheel itself is not opened.
     """
-    try:
-        parts = urlsplit(ours)
-    except ValueError as error:
-        raise UsageError(
-            f"--contribbot {ours}: no address: {error}", hint="write it as https://HOST/PATH"
-        ) from error
-    if "@" in parts.netloc:
+    if "@" in ours.partition("://")[2].partition("/")[0]:
         raise UsageError(
             "--contribbot: a password in the address, and the file is committed",
             hint="publish the wheel where runners reach it without one",
@@ -374,11 +353,11 @@ def _checked_wheel(ours: str) -> tuple[str, str, str]:
     wheel = _WHEEL.fullmatch(ours)
     if wheel is None:
         raise UsageError(
-            f"--contribbot {ours}: not https://….whl#sha256=… with 64 hexadecimal digits",
+            f"--contribbot {ours}: not https://HOST/….whl#sha256=… with 64 hexadecimal digits",
             hint="sha256sum FILE shows the digest of a wheel",
         )
     here = metadata.version(_OURS)
-    file = unquote(parts.path).rpartition("/")[2]
+    file = unquote(wheel["path"]).rpartition("/")[2]
     hint = f"pip takes what is named as {_OURS}-{here}-py3-none-any.whl"
     try:
         name, version, _, _ = parse_wheel_filename(file)
@@ -388,12 +367,12 @@ def _checked_wheel(ours: str) -> tuple[str, str, str]:
         raise UsageError(f"--contribbot: its name says that it is {name}, not {_OURS}", hint=hint)
     note = (f"--contribbot: its name says {version}, and {here} is what pinned it: what it "
             "needs is pinned as this one needs it")  # fmt: skip
-    return wheel[1], wheel[2], "" if version == Version(here) else note
+    return wheel["address"], wheel["sha256"], "" if version == Version(here) else note
 
 
 def needs() -> dict[str, str]:
     """Return contribbot and all that it needs, with the versions that are installed, by name."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     done: set[tuple[str, frozenset[str]]] = set()
     waiting = [(_OURS, frozenset[str]())]
     while waiting:
@@ -407,12 +386,12 @@ def needs() -> dict[str, str]:
             raise SourceError(
                 f"{name}: needed and not installed here", hint="python -m pip check"
             ) from error
-        found[name] = distribution.version
+        versions[name] = distribution.version
         for line in map(Requirement, distribution.requires or ()):
             markers = ({"extra": extra} for extra in ("", *extras))
             if line.marker is None or any(map(line.marker.evaluate, markers)):
                 waiting.append((canonicalize_name(line.name), frozenset(line.extras)))
-    return dict(sorted(found.items()))
+    return dict(sorted(versions.items()))
 
 
 def digests(name: str, version: str, config: PipConfig, connection: Connection) -> list[str]:
@@ -433,4 +412,4 @@ def digests(name: str, version: str, config: PipConfig, connection: Connection) 
 
 
 def _row(requirement: str, hashes: Sequence[str]) -> str:
-    return " \\\n    ".join([requirement, *(f"--hash=sha256:{one}" for one in hashes)]) + "\n"
+    return " \\\n    ".join([requirement, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n"

@@ -1,13 +1,12 @@
-"""What the `build` stage made, for the checks that load it."""
+"""Stage `build`: what checks load is compiled, from the base and from the patched tree."""
 
 from __future__ import annotations
 
-import errno
 import filecmp
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,90 +14,114 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import MachineError, NoSpaceError
-from contribbot.files import write_atomically
 from contribbot.hardware import build_cache, extension, full_build
-from contribbot.hardware.build_cache import Launcher
-from contribbot.hardware.full_build import Ran
-from contribbot.hardware.toolchain import BuildTools, toolchain
+from contribbot.hardware.build_cache import Launcher, find_launcher
+from contribbot.hardware.full_build import COPY, Ran
+from contribbot.hardware.toolchain import BuildTools, described, toolchain
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
-from contribbot.verify.job import Hipified, Job, hipified, is_source
+from contribbot.model.pin import BuildRecipe
+from contribbot.verify.job import Finding, Job, Stage, Unit
 from contribbot.verify.pytest_run import Scrub
+from contribbot.verify.stages import hipify
 
-
-def obstacle(job: Job, name: str, target: str) -> str:
-    """Say why a build's products are not there, or nothing."""
-    result = _result(job, name, target)
-    if result is None:
-        return f"its build {name} is not made for {target}"
-    if result.outcome is not Outcome.PASSED:
-        reason = result.reason.removeprefix(f"{name}: ")
-        return f"its build {name} {_BECAME[result.outcome]}: {reason}"
-    for side in ("base", "patched"):
-        key = product_key(result, side)
-        if not key:
-            return f"its build {name} has nothing to load from the {side}, as it states"
-        if build_cache.find(key) is None:
-            return f"its build {name} is gone from the cache: verify again"
-    return ""
-
-
-_BECAME = {
+#: What a record keeps of an output; the whole is in the log file.
+_TAIL: Final = 2000
+#: Seconds for one side of an extension where the patch does not say.
+_PATIENCE: Final = 1800.0
+#: What is said of a build that did not pass.
+_BECAME: Final = {
     Outcome.FAILED: "failed",
     Outcome.UNAVAILABLE: "is unavailable",
     Outcome.SKIPPED: "was skipped",
 }
 
 
-def identity(job: Job, name: str, target: str) -> list[str]:
-    """Return what a check that loads a build depends on: what its products are made from."""
-    result = _result(job, name, target)
-    return [product_key(result, side) for side in ("base", "patched")] if result else []
+class BuildStage(Stage):
+    """Builds each declared thing twice, side by side, in folders of their own."""
+
+    name = "build"
+
+    def units(self, job: Job) -> list[Unit]:
+        """One unit for each build and target."""
+        return [
+            _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
+        ]
 
 
-def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
-    """Return the variables that tell a check where a build's product is.
-
-    `CONTRIBBOT_EXTENSION` is the path of a shared library; `PYTHONPATH` is put before
-    the tree's own.
-    """
-    result = _result(job, name, target)
-    side = "base" if tree == job.trees.base else "patched"
-    found = build_cache.find(product_key(result, side)) if result is not None else None
-    if found is None:
-        raise MachineError(
-            f"{job.patch.name}: the build {name} of the {side} is gone from the cache",
-            hint="verify again",
-        )
-    return found.environment
-
-
-def differ(job: Job, name: str, target: str) -> bool:
-    """Say whether the patched tree's product has other bytes than the base's."""
-    result = _result(job, name, target)
-    if result is None:
-        return False
-    base, patched = (build_cache.find(product_key(result, side)) for side in ("base", "patched"))
-    if base is None or patched is None:
-        return False
-    names = set(base.marker.files)
-    return names != set(patched.marker.files) or any(
-        not filecmp.cmp(base.folder / one, patched.folder / one, shallow=False) for one in names
+def _unit(job: Job, build: Build, target: str) -> Unit:
+    if missing := missing_for(job, build, target):
+        unavailable = partial(Finding, Outcome.UNAVAILABLE, missing)
+        return Unit(target, None, unavailable, label=build.name, missing=missing)
+    plans = [Plan.of(job, build, target, tree) for tree in job.trees.sides]
+    inputs: dict[str, JsonValue] = {
+        "build": build.model_dump_json(),
+        "keys": [plan.key for plan in plans],
+    }
+    return Unit(
+        target,
+        inputs,
+        lambda: _build_both(job, build, plans),
+        label=build.name,
+        # The outcome is remembered with the queue, the products live in the cache.
+        usable=lambda result: all(
+            build_cache.find(key) is not None for key in _product_keys(result) if key
+        ),
     )
 
 
-def product_key(result: StageResult, side: str) -> str:
-    """Return the name of a side's product, or nothing."""
-    details = result.details.get(side)
-    key = details.get("product") if isinstance(details, dict) else None
-    return key if isinstance(key, str) else ""
+def missing_for(job: Job, build: Build, target: str) -> str:
+    """Say what this machine lacks for a build, or nothing."""
+    if target not in job.machine.targets:
+        return f"no {target} on this machine"
+    if build.way == "full":
+        recipe, name = job.patch.upstream.build, job.patch.upstream.name
+        missing = full_build.missing_for(recipe, target, name)
+        # A release's archive may hold a part of the repository only.
+        if recipe and not missing and (path := full_build.lacks(job.store, job.trees.base, recipe)):
+            missing = f"the pinned tree has no {path}, which the recipe of {name} needs"
+        return missing
+    tools = toolchain(target, job.machine)
+    return tools.missing or (hipify.obstacle(job) if _hipified_first(job, tools) else "")
 
 
-def _result(job: Job, name: str, target: str) -> StageResult | None:
-    for result in job.results.get("build", ()):
-        if (result.details.get("check"), result.target) == (name, target):
-            return result
-    return None
+def _hipified_first(job: Job, tools: BuildTools) -> bool:
+    """Say whether the upstream's own hipify step comes before the compilers.
+
+    Where it has none, cpp_extension hipifies by itself.
+    """
+    return tools.kind == "hip" and job.patch.upstream.hipify is not None
+
+
+def _build_both(job: Job, build: Build, plans: list[Plan]) -> Finding:
+    launcher = find_launcher()
+    futures = [job.children.submit(build_side, job, plan, launcher) for plan in plans]
+    base, patched = (future.result() for future in futures)
+    outcome, reason = judge_build(build, base, patched)
+    way = plans[0].way
+    details: dict[str, JsonValue] = {
+        "way": build.way,
+        "expect": build.expect,
+        "stated_reason": build.reason,
+        "compilers": [] if isinstance(way, BuildRecipe) else [*described(way)],
+        "compiler_cache": launcher.name if launcher and plans[0].cached else "",
+        **({"takes": way.takes} if isinstance(way, BuildRecipe) else {}),
+        "base": base.summary(build.name),
+        "patched": patched.summary(build.name),
+    }
+    return Finding(
+        outcome,
+        reason + built_before(base=base.reused, patched=patched.reused),
+        details,
+        lasting=not (base.transient or patched.transient),
+        seconds=sum(0.0 if side.reused else side.seconds for side in (base, patched)),
+    )
+
+
+def built_before(*, base: bool, patched: bool) -> str:
+    """Say which side was there from an earlier build: the end of the line."""
+    reused = [name for name, was in (("base", base), ("patched tree", patched)) if was]
+    return f" (built before: {' and '.join(reused)})" if reused else ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +133,7 @@ class Plan:
     tree: str
     key: str  # the digest of everything that the product depends on
     absent: str  # a path that the build names and the tree lacks, or empty
-    tools: BuildTools | None  # way extension: what compiles it
+    way: BuildTools | BuildRecipe  # what compiles an extension, or the upstream's recipe
     version: str  # the pin's release
 
     @classmethod
@@ -122,10 +145,10 @@ class Plan:
                 tree, recipe, target, machine=job.machine, version=version
             )
             absent = full_build.lacks(job.store, tree, recipe)
-            return cls(build, target, tree, build_cache.build_key(inputs), absent, None, version)
+            return cls(build, target, tree, build_cache.build_key(inputs), absent, recipe, version)
         tools = toolchain(target, job.machine)
         inputs = extension.inputs_of(job.store, tree, build, support=job.patch.support, tools=tools)
-        if hipify_first(job, tools):
+        if _hipified_first(job, tools):
             # The step may read anything of the tree.
             inputs = {"hipified": inputs, "tree": tree}
         absent = extension.absent(job.store, tree, build)
@@ -137,21 +160,7 @@ class Plan:
 
         Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
         """
-        return self.tools is None or self.tools.kind != "hip"
-
-
-def hipify_first(job: Job, tools: BuildTools) -> bool:
-    """Say whether the upstream's own hipify step comes before the compilers.
-
-    Where it has none, cpp_extension hipifies by itself.
-    """
-    return tools.kind == "hip" and job.patch.upstream.hipify is not None
-
-
-#: What a record keeps of an output; the whole is in the log file.
-_TAIL: Final = 2000
-#: Seconds for one side of an extension where the patch does not say.
-_PATIENCE: Final = 1800.0
+        return isinstance(self.way, BuildRecipe) or self.way.kind != "hip"
 
 
 @dataclass(frozen=True)
@@ -178,11 +187,6 @@ class Side:
         """Whether it may be different the next time."""
         return bool(self.lacking or self.crash)
 
-    @property
-    def spent(self) -> float:
-        """Seconds that it took now."""
-        return 0.0 if self.reused else self.seconds
-
     def summary(self, name: str) -> dict[str, JsonValue]:
         """Return what the record keeps."""
         failed: list[JsonValue] = (
@@ -202,100 +206,105 @@ class Side:
 
 
 def build_side(job: Job, plan: Plan, launcher: Launcher | None) -> Side:
-    """Build one tree, unless it is built already."""
+    """Build one tree, unless it is built already; runs in `children`."""
     if plan.absent:
         return Side(absent=plan.absent)
-    there = build_cache.find(plan.key)
-    if there is None:
-        seen: list[Side] = []
-        try:
-            product = build_cache.make(
-                plan.key, lambda into: _made(job, plan, launcher, into, seen)
-            )
-        except NoSpaceError:
-            raise
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise process.no_space(f"a build of {plan.build.name}") from error
-            raise
-        except MachineError as error:
-            process.check_stopping()
-            # Another contribbot builds the same for too long, or git could not export.
-            return Side(lacking=f"{error.message}{'; ' if error.hint else ''}{error.hint}")
-        if seen:
-            return replace(seen[0], product=product)
-        there = product
-    if there is None:
+    sides: list[Side] = []
+
+    def build(into: Path) -> build_cache.Made | None:
+        side, made = _build(job, plan, launcher, into)
+        sides.append(side)
+        return made
+
+    try:
+        product = build_cache.find(plan.key) or build_cache.make(plan.key, build)
+    except NoSpaceError:
+        raise
+    except MachineError as error:
+        process.check_stopping()
+        # Another contribbot builds the same for too long, or git could not export.
+        return Side(lacking=f"{error.message}{'; ' if error.hint else ''}{error.hint}")
+    if sides:
+        return replace(sides[0], product=product)
+    if product is None:
         return Side(crash="it was built and is gone")
-    return Side(product=there, reused=True, seconds=there.marker.seconds, log=there.marker.log)
+    marker = product.marker
+    return Side(product=product, reused=True, seconds=marker.seconds, log=marker.log)
 
 
-def _made(
-    job: Job, plan: Plan, launcher: Launcher | None, into: Path, seen: list[Side]
-) -> build_cache.Made | None:
-    """Build into a product's folder; note what became of it."""
-    folder = job.fresh_folder()
+def _build(
+    job: Job, plan: Plan, launcher: Launcher | None, into: Path
+) -> tuple[Side, build_cache.Made | None]:
+    """Build into a product's folder."""
+    folder, recipe = job.fresh_folder(), plan.way
     # Not before: who waits for another's build must not keep a bench waiting.
     with job.busy():
-        ran = _run(job, plan, launcher, folder=folder, into=into)
-    log = _keep_log(job, ran.output)
+        if isinstance(recipe, BuildRecipe):
+            ran = _run_recipe(job, plan, recipe, launcher, folder=folder, into=into)
+        else:
+            ran = _compile(job, plan, recipe, launcher, folder=folder, into=into)
+    log = job.keep_log(ran.output)
     side = Side(
         error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
         log=log, tail=ran.output[-_TAIL:],
     )  # fmt: skip
-    recipe = job.patch.upstream.build
-    if not (side.error or side.transient) and plan.tools is None and recipe is not None:
-        lost = full_build.missing_product(recipe, into)
-        if lost:
-            side = replace(side, error=f"the recipe ended well and made no {lost}")
-    seen.append(side)
     if side.error or side.transient:
-        return None
-    if plan.tools is not None:
-        return build_cache.Made(ran.seconds, log, extension="extension.so")
-    assert recipe is not None  # noqa: S101  a plan without tools is made from a recipe
-    python = tuple(
-        full_build.COPY if one == "." else f"{full_build.COPY}/{one}" for one in recipe.python
+        return side, None
+    if not isinstance(recipe, BuildRecipe):
+        return side, build_cache.Made(ran.seconds, log, extension="extension.so")
+    if lost := full_build.missing_product(recipe, into):
+        return replace(side, error=f"the recipe ended well and made no {lost}"), None
+    python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
+    library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
+    return side, build_cache.Made(ran.seconds, log, extension=library, python=python)
+
+
+def _run_recipe(
+    job: Job,
+    plan: Plan,
+    recipe: BuildRecipe,
+    launcher: Launcher | None,
+    *,
+    folder: Path,
+    into: Path,
+) -> Ran:
+    return full_build.run_recipe(
+        recipe,
+        store=job.store,
+        tree=plan.tree,
+        values={"jobs": str(job.threads), "target": plan.target, "version": plan.version},
+        machine=job.machine,
+        launcher=launcher,
+        timeout=plan.build.timeout or recipe.timeout,
+        folder=folder,
+        into=into,
+        scrub=Scrub(into / COPY, folder),
     )
-    library = f"{full_build.COPY}/{recipe.extension}" if recipe.extension else ""
-    return build_cache.Made(ran.seconds, log, extension=library, python=python)
 
 
-def _run(job: Job, plan: Plan, launcher: Launcher | None, *, folder: Path, into: Path) -> Ran:
-    build, recipe = plan.build, job.patch.upstream.build
-    launcher = launcher if plan.cached else None
-    if plan.tools is None:
-        assert recipe is not None  # noqa: S101  see _made
-        return full_build.run_recipe(
-            recipe,
-            store=job.store,
-            tree=plan.tree,
-            values={
-                "jobs": str(job.threads), "target": plan.target, "version": plan.version,
-            },
-            machine=job.machine,
-            launcher=launcher,
-            timeout=build.timeout or recipe.timeout,
-            folder=folder,
-            into=into,
-            scrub=Scrub(into / full_build.COPY, folder),
-        )  # fmt: skip
-    made: Hipified | None = None
-    if hipify_first(job, plan.tools):
-        made = hipified(job, plan.tree, _kernels(job, build))
-        if stopped := _hipify_failed(made):
+def _compile(
+    job: Job, plan: Plan, tools: BuildTools, launcher: Launcher | None, *, folder: Path, into: Path
+) -> Ran:
+    build, hipified = plan.build, None
+    if _hipified_first(job, tools):
+        recipe = job.patch.upstream.hipify
+        kernels = [source for source in build.sources if hipify.is_source(recipe, source)]
+        hipified = hipify.hipified(job, plan.tree, kernels)
+        if stopped := _hipify_failed(hipified):
             return stopped
 
     def lay(into: Path) -> extension.Layout:
         layout = extension.lay_out(job.store, plan.tree, build, into, scratch=folder)
-        return extension.lay_over(layout, into, made.folder, made.outputs) if made else layout
+        if hipified is None:
+            return layout
+        return extension.lay_over(layout, into, hipified.folder, hipified.outputs)
 
     return extension.compile_extension(
         build,
         lay,
         support=job.patch.support,
-        tools=plan.tools,
-        launcher=launcher,
+        tools=tools,
+        launcher=launcher if plan.cached else None,
         jobs=job.threads,
         folder=folder,
         into=into,
@@ -304,12 +313,7 @@ def _run(job: Job, plan: Plan, launcher: Launcher | None, *, folder: Path, into:
     )
 
 
-def _kernels(job: Job, build: Build) -> list[str]:
-    recipe = job.patch.upstream.hipify
-    return [one for one in build.sources if recipe is not None and is_source(recipe, one)]
-
-
-def _hipify_failed(made: Hipified) -> Ran | None:
+def _hipify_failed(made: hipify.Hipified) -> Ran | None:
     """Return how a build ends when the hipify step before it did not do its work."""
     trouble = made.trouble
     if not trouble and made.missing:
@@ -321,14 +325,6 @@ def _hipify_failed(made: Hipified) -> Ran | None:
     return Ran(made.tail, made.seconds, error=trouble)
 
 
-def _keep_log(job: Job, text: str) -> str:
-    """Keep the whole output under its digest."""
-    content = text.encode()
-    digest = hashlib.sha256(content).hexdigest()
-    write_atomically(job.logs / f"{digest}.log", content)
-    return digest
-
-
 def judge_build(build: Build, base: Side, patched: Side) -> tuple[Outcome, str]:
     """Return the outcome of a build and one line that says why."""
     sides = (("base", base), ("patched tree", patched))
@@ -336,32 +332,88 @@ def judge_build(build: Build, base: Side, patched: Side) -> tuple[Outcome, str]:
         if side.lacking:
             # This machine could not do it: that says nothing of the patch.
             return Outcome.UNAVAILABLE, f"on the {name}: {side.lacking}"
-    crashed = next((f"on the {name}: {side.crash}" for name, side in sides if side.crash), "")
-    wrong = crashed or _wrong_on_patched(base, patched) or _wrong_on_base(build, base)
-    if wrong:
-        return Outcome.FAILED, wrong
+    for name, side in sides:
+        if side.crash:
+            return Outcome.FAILED, f"on the {name}: {side.crash}"
+    if patched.wrong:
+        also = ", nor does the base" if base.wrong else ""
+        return Outcome.FAILED, f"the patched tree does not build{also}: {patched.wrong}"
+    good, wrong = "the base and the patched tree build", ""
     if build.expect == "pass-to-pass":
-        return Outcome.PASSED, "the base and the patched tree build"
-    return (
-        Outcome.PASSED,
-        f"the base does not build, as stated, the patched tree does: {base.error}",
+        wrong = f"the base does not build: {base.wrong}" if base.wrong else ""
+    elif base.absent:
+        wrong = f"the base is broken there, not wrong: {base.wrong}"
+    elif not base.error:
+        wrong = "the base builds, so it shows nothing"
+    elif not re.search(build.reason, base.error):
+        wrong = f"the base does not build for another reason than stated: {base.error}"
+    else:
+        good = f"the base does not build, as stated, the patched tree does: {base.error}"
+    return (Outcome.FAILED, wrong) if wrong else (Outcome.PASSED, good)
+
+
+# What the stage has made, for the checks that load it.
+
+
+def obstacle(job: Job, name: str, target: str) -> str:
+    """Say why a build's products are not there, or nothing."""
+    result = _result(job, name, target)
+    if result is None:
+        return f"its build {name} is not made for {target}"
+    if result.outcome is not Outcome.PASSED:
+        reason = result.reason.removeprefix(f"{name}: ")
+        return f"its build {name} {_BECAME[result.outcome]}: {reason}"
+    for side, key in zip(("base", "patched"), _product_keys(result), strict=True):
+        if not key:
+            return f"its build {name} has nothing to load from the {side}, as it states"
+        if build_cache.find(key) is None:
+            return f"its build {name} is gone from the cache: verify again"
+    return ""
+
+
+def identity(job: Job, name: str, target: str) -> list[str]:
+    """Return what a check that loads a build depends on: what its products are made from."""
+    result = _result(job, name, target)
+    return _product_keys(result) if result else []
+
+
+def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
+    """Return the variables that tell a check where a build's product is.
+
+    `CONTRIBBOT_EXTENSION` is the path of a shared library; `PYTHONPATH` is put before
+    the tree's own.
+    """
+    patched = tree != job.trees.base
+    key = next(iter(identity(job, name, target)[patched:]), "")
+    built = build_cache.find(key) if key else None
+    if built is None:
+        side = "patched" if patched else "base"
+        raise MachineError(
+            f"{job.patch.name}: the build {name} of the {side} is gone from the cache",
+            hint="verify again",
+        )
+    return built.environment
+
+
+def differ(job: Job, name: str, target: str) -> bool:
+    """Say whether the patched tree's product has other bytes than the base's."""
+    base, patched = map(build_cache.find, identity(job, name, target) or ("", ""))
+    if base is None or patched is None:
+        return False
+    files = set(base.marker.files)
+    return files != set(patched.marker.files) or any(
+        not filecmp.cmp(base.folder / file, patched.folder / file, shallow=False) for file in files
     )
 
 
-def _wrong_on_patched(base: Side, patched: Side) -> str:
-    if not patched.wrong:
-        return ""
-    also = ", nor does the base" if base.wrong else ""
-    return f"the patched tree does not build{also}: {patched.wrong}"
+def _result(job: Job, name: str, target: str) -> StageResult | None:
+    for result in job.results.get("build", ()):
+        if (result.details.get("check"), result.target) == (name, target):
+            return result
+    return None
 
 
-def _wrong_on_base(build: Build, base: Side) -> str:
-    if build.expect == "pass-to-pass":
-        return f"the base does not build: {base.wrong}" if base.wrong else ""
-    if base.absent:
-        return f"the base is broken there, not wrong: {base.wrong}"
-    if not base.error:
-        return "the base builds, so it shows nothing"
-    if not re.search(build.reason, base.error):
-        return f"the base does not build for another reason than stated: {base.error}"
-    return ""
+def _product_keys(result: StageResult) -> list[str]:
+    """Return the names of the base's and the patched tree's product; empty where there is none."""
+    sides = (result.details.get(side) for side in ("base", "patched"))
+    return [str(side.get("product") or "") if isinstance(side, dict) else "" for side in sides]

@@ -37,7 +37,7 @@ from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Verified, tool_digest
-from contribbot.verify.restate import contradiction
+from contribbot.verify.restate import contradiction, unlike
 
 
 class State(enum.StrEnum):
@@ -102,50 +102,33 @@ def judge_record(queue: Queue, path: Path) -> Record:
 def _worth(queue: Queue, path: Path, statement: Statement, seal: str) -> tuple[State, str]:
     """Tell what a readable record is worth, and why, from the seal that it should have."""
     details = statement.predicate.contribbot
+    name, slug = details.patch, details.machine.slug
     if problem := _contradiction(statement, seal):
         return State.TAMPERED, problem
-    if details.patch not in queue.specs:
-        return _of_no_patch(queue, path, details.patch)
-    if (path.parent.name, path.stem) != (details.patch, details.machine.slug):
-        return State.FOREIGN, f"its place is {details.patch}/{details.machine.slug}.json"
-    if details.upstream != queue.specs[details.patch].upstream:
+    if name not in queue.specs:
+        # The folder's name first: what a record says may be no name that a path can hold.
+        if path.parent.name == name and any(
+            isinstance(event, RetiredEvent) for event in history.read(queue.folder, name)
+        ):
+            return State.RETIRED, f"about {name}, which left the queue"
+        return State.FOREIGN, f"about {name}, which is no patch of this queue"
+    if (path.parent.name, path.stem) != (name, slug):
+        return State.FOREIGN, f"its place is {name}/{slug}.json"
+    if details.upstream != queue.specs[name].upstream:
         return State.FOREIGN, f"about a patch for {details.upstream}"
     return _compared(queue, details)
-
-
-def _of_no_patch(queue: Queue, path: Path, name: str) -> tuple[State, str]:
-    """Tell what a record is worth whose patch the queue does not have."""
-    # The folder's name first: what a record says may be no name that a path can hold.
-    if path.parent.name == name and any(
-        isinstance(event, RetiredEvent) for event in history.read(queue.folder, name)
-    ):
-        return State.RETIRED, f"about {name}, which left the queue"
-    return State.FOREIGN, f"about {name}, which is no patch of this queue"
 
 
 def _contradiction(statement: Statement, seal: str) -> str:
     """Say where a record was changed or contradicts itself, or nothing."""
     if statement.seal != seal:
         return "its content does not match its seal"
-    details = statement.predicate.contribbot
     try:
-        again = statement_of(details)
+        again = statement_of(statement.predicate.contribbot)
     except (KeyError, StopIteration, IndexError, TypeError, ValueError) as error:
         return f"its outcomes cannot be read: {error}"
-    if where := _unlike(_document(statement), {**_document(again), "contribbot_seal": seal}):
-        return f"{where} is not what its outcomes say"
-    return ""
-
-
-def _unlike(told: JsonValue, made: JsonValue) -> str:
-    """Return the key at which two documents part, or nothing."""
-    if not isinstance(told, dict) or not isinstance(made, dict):
-        return ""
-    for key in {**made, **told}:
-        if told.get(key) != made.get(key):
-            below = _unlike(told.get(key), made.get(key))
-            return f"{key}.{below}" if below else key
-    return ""
+    where = unlike(_document(statement), {**_document(again), "contribbot_seal": seal})
+    return f"{where} is not what its outcomes say" if where else ""
 
 
 def _compared(queue: Queue, details: Details) -> tuple[State, str]:
@@ -155,7 +138,7 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
         below = {name: queue.patch(name).digest for name in queue.below(patch.name)}
     except ContribbotError as error:
         return State.STALE, f"the patch cannot be read now: {error.message}"
-    told = (
+    rules = (
         (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
         (
             details.pin_sha256 == pin_digest(patch.pin, patch.upstream),
@@ -165,8 +148,9 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
         (details.below == below, "what it depends on has changed since"),
     )
-    if changed := next((problem for holds, problem in told if not holds), ""):
-        return State.STALE, changed
+    for holds, problem in rules:
+        if not holds:
+            return State.STALE, problem
     if problem := contradiction(patch, details):
         if details.tool_sha256 == tool_digest():
             return State.TAMPERED, problem
@@ -180,7 +164,7 @@ def compare_with_remote(queue: Queue, record: Record) -> Record:
         return record
     details = record.statement.predicate.contribbot
     patch = queue.patch(details.patch)
-    source = next((one.details for one in details.stages if one.stage == "source"), {})
+    source = next((kept.details for kept in details.stages if kept.stage == "source"), {})
     known = pinned_commit(patch.pin, patch.upstream, str(source.get("kind")))
     if known in {None, source.get("commit")}:
         return record
@@ -209,7 +193,7 @@ def state_evidence(verified: Verified) -> Statement | None:
 def statement_of(details: Details) -> Statement:
     """State what the outcomes in some details come to: the same ones, the same statement."""
     stages = details.stages
-    apply = next(one.details for one in stages if one.stage == "apply")
+    apply = next(result.details for result in stages if result.stage == "apply")
     verdict = judge(stages, details.machine.targets)
     times = _times(stages)
     title = f"{details.upstream} {details.pin}"
@@ -253,9 +237,8 @@ def statement_of(details: Details) -> Statement:
 
 
 def _times(stages: Sequence[StageResult]) -> list[datetime]:
-    return sorted(
-        datetime.fromisoformat(str(one.details["seen"])) for one in stages if "seen" in one.details
-    )
+    seen = (str(result.details["seen"]) for result in stages if "seen" in result.details)
+    return sorted(map(datetime.fromisoformat, seen))
 
 
 def _details(verified: Verified, base_commit: str) -> Details:

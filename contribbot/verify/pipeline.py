@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
@@ -34,10 +34,36 @@ from contribbot.model.evidence import (
 )
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
+from contribbot.verify.builds import BuildStage
 from contribbot.verify.job import Finding, Job, Slots, Stage, Unit
 from contribbot.verify.runner_fault import Preflights, details_of_absence
-from contribbot.verify.stages import STAGES
+from contribbot.verify.stages.apply import ApplyStage
+from contribbot.verify.stages.bench import BenchStage
+from contribbot.verify.stages.compile import CompileStage
+from contribbot.verify.stages.hipify import HipifyStage
+from contribbot.verify.stages.numerics import NumericsStage
+from contribbot.verify.stages.reproduce import ReproduceStage
+from contribbot.verify.stages.source import SourceStage
+from contribbot.verify.stages.style import StyleStage
+from contribbot.verify.stages.witness import WitnessStage
 
+#: The stages in the order in which they run; those of a row side by side.
+STAGES: Final[tuple[tuple[Stage, ...], ...]] = (
+    (SourceStage(),),
+    (ApplyStage(),),
+    (StyleStage(),),
+    (HipifyStage(),),
+    (CompileStage(),),
+    (BuildStage(),),
+    (ReproduceStage(), NumericsStage()),
+    (WitnessStage(),),
+    (BenchStage(),),
+)
+
+#: Characters of a reason; the log has all of it.
+_LONGEST: Final = 1000
+#: Units at the same time. They wait for git and for children more than they compute.
+_UNITS: Final = 16
 #: How a remembered outcome names the logs of what it saw.
 _LOG: Final = re.compile(rb'"log(?:_sha256)?":"([0-9a-f]{64})"')
 
@@ -100,12 +126,6 @@ class OutcomeCache:
         write_atomically(self._folder / f"{key}.json", result.model_dump_json().encode())
 
 
-#: Characters of a reason; the log has all of it.
-_LONGEST: Final = 1000
-#: Units at the same time. They wait for git and for children more than they compute.
-_UNITS: Final = 16
-
-
 class Watcher(Protocol):
     """Sees what happens while it happens. Called from several threads."""
 
@@ -131,146 +151,155 @@ class Options:
 class Verified:
     """A report, and exactly what it is about."""
 
-    report: PatchReport  # what was seen
+    report: PatchReport
     #: The patch as it was read before the first stage; the files may have changed since.
     patch: Patch
     below: tuple[Patch, ...]  # the patches that it was put on, lowest first
+
+
+@dataclass
+class Run:
+    """What all patches of one command share: the machine, its pools, remembered outcomes."""
+
+    queue: Queue
+    options: Options
+    watcher: Watcher
+    cache: OutcomeCache
+    machine: Machine
+    scratch: Path
+    children: ThreadPoolExecutor  # other programs
+    units: ThreadPoolExecutor  # the work of stages
+    patches: ThreadPoolExecutor  # a thread for each patch
+    slots: Slots = field(default_factory=Slots)
+    preflights: Preflights = field(default_factory=Preflights)
+
+    def job(self, patch: Patch, below: tuple[Patch, ...], folder: str) -> Job:
+        """Return a patch's way through the stages."""
+        job = Job(
+            patch,
+            below,
+            store=open_store(stores_folder(), patch.upstream.name),
+            machine=self.machine,
+            children=self.children,
+            slots=self.slots,
+            threads=max(1, self.machine.cores // self.options.jobs),
+            scratch=self.scratch / folder,
+            logs=self.queue.local / "logs",
+            progress=self.watcher.download(),
+            preflights=self.preflights,
+        )
+        job.scratch.mkdir()
+        return job
+
+    def outcome(self, job: Job, stage: str, unit: Unit, *, show_cached: bool = True) -> StageResult:
+        """Do a unit's work, unless its outcome is remembered."""
+        result = self._outcome(job, stage, unit)
+        if show_cached or not result.cached:
+            self.watcher.ended(job.patch.name, result)
+        return result
+
+    def _outcome(self, job: Job, stage: str, unit: Unit) -> StageResult:
+        if unit.missing:
+            known = unit.target in self.machine.targets
+            details = {} if known else details_of_absence(stage, unit.target)
+            return _result(stage, unit, Finding(Outcome.UNAVAILABLE, unit.missing, details), 0.0)
+        key = None if unit.inputs is None else self.cache.key(stage, unit.target, unit.inputs)
+        if key is not None and not self.options.force:
+            remembered = self.cache.get(key)
+            if remembered is not None and unit.usable(remembered):
+                return remembered
+        self.watcher.started(job.patch.name, stage, unit.target, unit.label)
+        started = time.monotonic()
+        finding = unit.work()
+        elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
+        result = _result(stage, unit, finding, elapsed)
+        if key is not None and finding.lasting:
+            self.cache.put(key, result)
+        return result
+
+
+@contextmanager
+def open_run(queue: Queue, *, patches: int, options: Options, watcher: Watcher) -> Iterator[Run]:
+    """Give what the verifications of some patches share; what stops one, stops all of them."""
+    machine = this_machine()
+    cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
+    with (
+        run_folder(build_cache.kept(), build_cache.kept_builds(), *cache.kept) as scratch,
+        ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
+        ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
+        ThreadPoolExecutor(max_workers=max(1, patches), thread_name_prefix="patch") as walks,
+    ):
+        try:
+            yield Run(queue, options, watcher, cache, machine, scratch, children, units, walks)
+        except BaseException:
+            # An interrupt, or what one patch hit: all work ends at once.
+            process.stop()
+            for pool in (walks, units, children):
+                pool.shutdown(wait=True, cancel_futures=True)
+            process.resume()
+            raise
+
+
+Result = TypeVar("Result")
+
+
+def results_of(futures: Sequence[Future[Result]]) -> list[Result]:
+    """Wait for all; the first that fails ends the waiting, not the first in order."""
+    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in done:
+        future.result()
+    return [future.result() for future in futures]
 
 
 def verify(
     queue: Queue, names: Sequence[str], *, options: Options, watcher: Watcher
 ) -> list[Verified]:
     """Verify patches and return a report for each, in the order of the names."""
-    machine = this_machine()
     # All files are read first: an invalid one is said before any work is done.
-    patches = {name: queue.patch(name) for name in names}
-    stacks = {name: tuple(queue.patch(low) for low in queue.below(name)) for name in names}
-    cache = OutcomeCache(queue.local / "outcomes", machine, logs=queue.local / "logs")
-    slots, preflights = Slots(), Preflights()
-    with (
-        run_folder(build_cache.kept(), build_cache.kept_builds(), *cache.kept) as scratch,
-        ThreadPoolExecutor(max_workers=options.jobs, thread_name_prefix="child") as children,
-        ThreadPoolExecutor(max_workers=_UNITS, thread_name_prefix="unit") as units,
-        ThreadPoolExecutor(max_workers=max(1, len(names)), thread_name_prefix="patch") as walks,
-        _ended_at_once(walks, units, children),
-    ):
-        futures: list[Future[PatchReport]] = []
-        for name in names:
-            job = Job(
-                patches[name],
-                stacks[name],
-                store=open_store(stores_folder(), patches[name].upstream.name),
-                machine=machine,
-                children=children,
-                slots=slots,
-                threads=max(1, machine.cores // options.jobs),
-                scratch=scratch / name,
-                logs=queue.local / "logs",
-                progress=watcher.download(),
-                preflights=preflights,
-            )
-            job.scratch.mkdir()
-            walk = _Walk(job, cache, units, watcher, force=options.force)
-            futures.append(walks.submit(walk.run))
-        # The first that fails ends all: not the first in the queue's order.
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        return [
-            Verified(future.result(), patches[name], stacks[name])
-            for name, future in zip(names, futures, strict=True)
-        ]
+    patches = [queue.patch(name) for name in names]
+    stacks = [tuple(map(queue.patch, queue.below(name))) for name in names]
+    with open_run(queue, patches=len(names), options=options, watcher=watcher) as run:
+        jobs = [run.job(*stacked, stacked[0].name) for stacked in zip(patches, stacks, strict=True)]
+        reports = results_of([run.patches.submit(_walk, run, job) for job in jobs])
+    return [
+        Verified(report, job.patch, job.below) for report, job in zip(reports, jobs, strict=True)
+    ]
 
 
-@contextmanager
-def _ended_at_once(*pools: ThreadPoolExecutor) -> Iterator[None]:
-    """End all work where something stops it: an interrupt, or what one patch hit."""
-    try:
-        yield
-    except BaseException:
-        process.stop()
-        for pool in pools:
-            pool.shutdown(wait=True, cancel_futures=True)
-        process.resume()
-        raise
+def _walk(run: Run, job: Job) -> PatchReport:
+    """Take one patch through the stages."""
+    for together in STAGES:
+        # All are begun before any is waited for: the last check of one leaves cores idle.
+        begun = [(stage, _begin(run, job, stage)) for stage in together]
+        for stage, futures in begun:
+            results = [future.result() for future in futures]
+            job.results[stage.name] = results
+            if all(result.outcome is Outcome.PASSED for result in results):
+                stage.settle(job, results)
+    everything = [result for results in job.results.values() for result in results]
+    return PatchReport(
+        patch=job.patch.name,
+        upstream=job.patch.upstream.name,
+        pin=job.patch.pin.tag,
+        base_commit=job.trees.base_commit or job.trees.pin_commit or None,
+        patched_tree=job.trees.patched or None,
+        verdict=judge(everything, job.machine.targets),
+        stages=tuple(everything),
+        open=tuple(open_targets(everything)),
+    )
 
 
-class _Walk:
-    """One patch's way through the stages."""
-
-    def __init__(
-        self,
-        job: Job,
-        cache: OutcomeCache,
-        pool: ThreadPoolExecutor,
-        watcher: Watcher,
-        *,
-        force: bool,
-    ) -> None:
-        self._job = job
-        self._cache = cache
-        self._pool = pool
-        self._watcher = watcher
-        self._force = force
-
-    def run(self) -> PatchReport:
-        job = self._job
-        for together in STAGES:
-            # All are begun before any is waited for: the last check of one leaves cores idle.
-            begun = [(stage, self._begin(stage)) for stage in together]
-            for stage, futures in begun:
-                results = [future.result() for future in futures]
-                job.results[stage.name] = results
-                if all(result.outcome is Outcome.PASSED for result in results):
-                    stage.settle(job, results)
-        everything = [result for results in job.results.values() for result in results]
-        return PatchReport(
-            patch=job.patch.name,
-            upstream=job.patch.upstream.name,
-            pin=job.patch.pin.tag,
-            base_commit=job.trees.base_commit or job.trees.pin_commit or None,
-            patched_tree=job.trees.patched or None,
-            verdict=judge(everything, job.machine.targets),
-            stages=tuple(everything),
-            open=tuple(open_targets(everything)),
-        )
-
-    def _begin(self, stage: Stage) -> list[Future[StageResult]]:
-        obstacle = obstacle_of(stage, self._job.results)
-        if obstacle:
-            result = StageResult(
-                stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
-            )
-            self._watcher.ended(self._job.patch.name, result)
-            done: Future[StageResult] = Future()
-            done.set_result(result)
-            return [done]
-        return [self._pool.submit(self._unit, stage.name, unit) for unit in stage.units(self._job)]
-
-    def _unit(self, stage: str, unit: Unit) -> StageResult:
-        result = self._outcome(stage, unit)
-        self._watcher.ended(self._job.patch.name, result)
-        return result
-
-    def _outcome(self, stage: str, unit: Unit) -> StageResult:
-        if unit.missing:
-            known = unit.target in self._job.machine.targets
-            details = {} if known else details_of_absence(stage, unit.target)
-            finding = Finding(Outcome.UNAVAILABLE, unit.missing, details)
-            return _result(stage, unit, finding, 0.0)
-        key = None if unit.inputs is None else self._cache.key(stage, unit.target, unit.inputs)
-        if key is not None and not self._force:
-            remembered = self._cache.get(key)
-            if remembered is not None and unit.usable(remembered):
-                return remembered
-        self._watcher.started(self._job.patch.name, stage, unit.target, unit.label)
-        started = time.monotonic()
-        finding = unit.work()
-        elapsed = time.monotonic() - started if finding.seconds is None else finding.seconds
-        result = _result(stage, unit, finding, elapsed)
-        if key is not None and finding.lasting:
-            self._cache.put(key, result)
-        return result
+def _begin(run: Run, job: Job, stage: Stage) -> list[Future[StageResult]]:
+    obstacle = obstacle_of(stage, job.results)
+    if not obstacle:
+        return [run.units.submit(run.outcome, job, stage.name, unit) for unit in stage.units(job)]
+    skipped = StageResult(
+        stage=stage.name, target="any", outcome=Outcome.SKIPPED, reason=obstacle, seconds=0
+    )
+    run.watcher.ended(job.patch.name, skipped)
+    done: Future[StageResult] = Future()
+    done.set_result(skipped)
+    return [done]
 
 
 def _result(stage: str, unit: Unit, finding: Finding, seconds: float) -> StageResult:

@@ -12,6 +12,7 @@ it loses the answer, and the change is there.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -55,23 +56,12 @@ class Fault:
 
 
 @dataclass
-class _Armed:
-    """A fault that waits for its request."""
-
-    fault: Fault
-    number: int
-    method: str | None
-    path: re.Pattern[str]
-    times: int
-    met: int = 0
-
-
-@dataclass
 class Faults(Hook):
     """The hook that makes them happen; `struck` has each that did, with its request."""
 
     struck: list[tuple[Fault, str]] = field(default_factory=list)
-    _armed: list[_Armed] = field(default_factory=list)
+    #: What says, of each request, whether a fault happens to it.
+    _armed: list[Callable[[Request], Fault | None]] = field(default_factory=list)
     _pending: dict[int, Fault] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _started: threading.Event = field(default_factory=threading.Event)
@@ -82,11 +72,18 @@ class Faults(Hook):
         times: int = 1,
     ) -> None:  # fmt: skip
         """Let it happen at the n-th request from now that fits, so many times; 0: from then on."""
+        late = itertools.count(1 - number)
+
+        def meet(request: Request) -> Fault | None:
+            if method not in {None, request.method} or not re.search(path, request.path):
+                return None
+            now = next(late)
+            return fault if now >= 0 and (times == 0 or now < times) else None
+
         with self._lock:
-            self._armed.append(_Armed(fault, number, method, re.compile(path), times))
+            self._armed.append(meet)
 
     def clear(self) -> None:
-        """Let nothing more happen."""
         with self._lock:
             self._armed.clear()
 
@@ -103,7 +100,8 @@ class Faults(Hook):
     def before(self, request: Request) -> Answer | None:
         """See whether the request meets a fault, and which."""
         with self._lock:
-            fault = self._meets(request)
+            # Each counts the request, whichever happens to it.
+            fault = next(filter(None, [meet(request) for meet in self._armed]), None)
             if fault is None:
                 return None
             self.struck.append((fault, f"{request.method} {request.path}"))
@@ -117,18 +115,6 @@ class Faults(Hook):
         with self._lock:
             fault = self._pending.pop(request.number, None)
         return answer if fault is None or fault.after is None else fault.after(self, answer)
-
-    def _meets(self, request: Request) -> Fault | None:
-        """Count the request for every armed fault; return the first whose turn it is."""
-        found = None
-        for armed in self._armed:
-            if armed.method not in {None, request.method} or not armed.path.search(request.path):
-                continue
-            armed.met += 1
-            late = armed.met - armed.number
-            if found is None and late >= 0 and (armed.times == 0 or late < armed.times):
-                found = armed.fault
-        return found
 
 
 def _says(
@@ -160,12 +146,10 @@ def _exists(_faults: Faults, request: Request) -> Answer:
 
 
 def _page(status: int) -> Answer:
-    """Return the page that GitHub's front sends when nobody behind it answers."""
     return Answer(status, raw=_PAGE, headers={"Content-Type": "text/html; charset=utf-8"})
 
 
 def _truncate(_faults: Faults, answer: Answer) -> Answer:
-    """Announce the whole body and send half of it."""
     answer.cut = len(answer.body()) // 2
     return answer
 
@@ -184,9 +168,8 @@ def primary_limit(seconds: int) -> Fault:
     """Make a fault: the hour's requests are used up, and there are more after some seconds."""
 
     def headers() -> dict[str, str]:
-        reset = int(time.time()) + seconds
-        return {"X-RateLimit-Limit": "5000", "X-RateLimit-Remaining": "0",
-                "X-RateLimit-Reset": str(reset)}  # fmt: skip
+        reset = str(int(time.time()) + seconds)
+        return {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset}
 
     message = "API rate limit exceeded for user ID 1."
     return _says(f"403-limit-{seconds}s", 403, message, headers, passing=True)

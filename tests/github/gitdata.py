@@ -67,8 +67,6 @@ class Person:
 
 @dataclass(frozen=True)
 class CommitData:
-    """What a commit says."""
-
     sha: str
     tree: str
     parents: tuple[str, ...]
@@ -79,8 +77,6 @@ class CommitData:
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a tree."""
-
     mode: str
     kind: str
     sha: str
@@ -99,8 +95,6 @@ class FileChange:
 
 
 class BareRepository:
-    """A bare repository."""
-
     #: What git said of objects: the same in each repository that has them.
     _answers: ClassVar[dict[tuple[str, ...], subprocess.CompletedProcess[bytes]]] = {}
 
@@ -136,7 +130,6 @@ class BareRepository:
         return done
 
     def git(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """Run git here, which must succeed."""
         done = self.run(*args, stdin=stdin, env=env)
         if done.returncode:
             raise GitRefusedError(f"git {args[0]}: {done.stderr.decode(errors='replace')}")
@@ -161,7 +154,6 @@ class BareRepository:
         return {name: sha for name, sha in known.items() if sha}
 
     def ref(self, name: str) -> str | None:
-        """Return what a full ref name points at, or None."""
         if not name.startswith("refs/") or ".." in name or name.endswith(".lock"):
             return None
         try:
@@ -170,7 +162,6 @@ class BareRepository:
             return None
 
     def set_ref(self, name: str, sha: str) -> None:
-        """Point a ref at an object."""
         self.git("update-ref", name, sha)
 
     def import_from(self, source: Path) -> None:
@@ -180,28 +171,25 @@ class BareRepository:
     # Objects:
 
     def kind(self, sha: str) -> str | None:
-        """Return what an object is (blob, tree, commit, tag), or None."""
         if not re.fullmatch(r"[0-9a-f]{40}", sha):
             return None
         loose = self._object(sha)
         return loose[0] if loose else self._said("cat-file", "-t", sha)
 
     def parse(self, expression: str) -> str | None:
-        """Return the object that git calls so (`main:folder/file`), or None."""
-        return self._said("rev-parse", "--verify", "--quiet", expression)
+        return self._said(
+            "rev-parse", "--verify", "--quiet", expression.replace("\0", "\N{BULLET}")
+        )
 
     def resolve(self, name: str) -> str | None:
-        """Return the commit of a branch or commit id."""
         sha = self.ref(f"refs/heads/{name}") or name
         return sha if self.kind(sha) == "commit" else None
 
     def read(self, kind: str, sha: str) -> bytes:
-        """Return the content of an object."""
         loose = self._object(sha)
         return loose[1] if loose and loose[0] == kind else self.git("cat-file", kind, sha)
 
     def blob(self, sha: str) -> bytes:
-        """Return the bytes of a blob."""
         return self.read("blob", sha)
 
     def _object(self, sha: str) -> tuple[str, bytes] | None:
@@ -214,7 +202,6 @@ class BareRepository:
         return head.split()[0].decode(), content
 
     def _store(self, kind: str, content: bytes) -> str:
-        """Write an object as git does."""
         raw = f"{kind} {len(content)}\0".encode() + content
         sha = hashlib.sha1(raw, usedforsecurity=False).hexdigest()
         folder = self.path / "objects" / sha[:2]
@@ -225,7 +212,6 @@ class BareRepository:
         return sha
 
     def add_blob(self, content: bytes) -> str:
-        """Store a blob."""
         return self._store("blob", content)
 
     def entries(self, tree: str, *, recursive: bool = False) -> list[Entry]:
@@ -249,7 +235,6 @@ class BareRepository:
             return self.git("write-tree", env=env).decode().strip()
 
     def commit(self, sha: str) -> CommitData:
-        """Read a commit."""
         head, _, message = self.read("commit", sha).decode(errors="replace").partition("\n\n")
         said: dict[str, list[str]] = {}
         for line in head.split("\n"):
@@ -270,11 +255,9 @@ class BareRepository:
     # History:
 
     def merge_base(self, ours: str, theirs: str) -> str | None:
-        """Return where two commits part, or None where they share no history."""
         return self._said("merge-base", ours, theirs)
 
     def is_ancestor(self, old: str, new: str) -> bool:
-        """Say whether going from one commit to the other is a fast forward."""
         return self.run("merge-base", "--is-ancestor", old, new).returncode == 0
 
     def between(self, base: str, head: str) -> list[str]:
@@ -282,7 +265,6 @@ class BareRepository:
         return self.git("rev-list", "--reverse", "--topo-order", head, f"^{base}").decode().split()
 
     def diff(self, old: str, new: str) -> bytes:
-        """Return the text of the difference."""
         return self.git("diff", *_DIFF, old, new)
 
     def series(self, base: str, head: str) -> bytes:
@@ -307,7 +289,6 @@ class BareRepository:
         return found
 
     def merge_tree(self, ours: str, theirs: str) -> str | None:
-        """Return the tree of a merge, or None where it conflicts."""
         return self._said("merge-tree", "--write-tree", ours, theirs)
 
     def replay(self, commits: Sequence[str], onto: str, committer: Person) -> str | None:

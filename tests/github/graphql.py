@@ -53,7 +53,7 @@ def graphql(request: Request) -> Answer:
 
 def _repository(request: Request, given: Json) -> Repository:
     found = request.state.repository(f"{given['owner']}/{given['name']}")
-    if found is None or found.permission(request.user) is None:
+    if found is None:
         raise RefusalError("NOT_FOUND", "Could not resolve to a Repository with that name.")
     return found
 

@@ -6,46 +6,18 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from tests.github import pulling
 from tests.github.pulling import How
-from tests.github.server import Hook, LocalServer, Logged
-from tests.github.state import Permission, Pull, Repository, State, Token, User
+from tests.github.server import Hook, LocalServer
+from tests.github.state import Kind, Permission, Pull, Repository, State, Token, User
 
 
-class GitHub:
-    """The local GitHub, started, with what a test does behind its back."""
-
-    def __init__(self, server: LocalServer) -> None:
-        self.server = server
-
-    @property
-    def base(self) -> str:
-        """The URL for GITHUB_API_URL."""
-        return self.server.base
-
-    @property
-    def state(self) -> State:
-        """Everything it knows, and its options."""
-        return self.server.state
-
-    @property
-    def requests(self) -> list[Logged]:
-        """All requests so far."""
-        return self.server.requests
-
-    @property
-    def hooks(self) -> list[Hook]:
-        """Where faults, counters and validation are appended."""
-        return self.server.hooks
+class GitHub(LocalServer):
+    """The local GitHub, with what a test does behind its back."""
 
     def add_user(
-        self,
-        login: str,
-        *,
-        scopes: Sequence[str] = ("repo", "workflow"),
-        kind: Literal["User", "Bot", "Organization"] = "User",
+        self, login: str, *, scopes: Sequence[str] = ("repo", "workflow"), kind: Kind = "User"
     ) -> User:
         """Add a user with a classic token, `user.tokens[0].text`."""
         with self.state.lock:
@@ -56,27 +28,21 @@ class GitHub:
             return user
 
     def add_token(
-        self,
-        user: User,
-        *,
-        repositories: Sequence[str],
+        self, user: User, *, repositories: Sequence[str],
         permissions: Sequence[str] = ("contents", "pull_requests", "issues"),
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Add a fine-grained token that writes to these repositories alone, and return it."""
-        token = Token(f"github_pat_{secrets.token_hex(30)}", (), fine_grained=True)
-        token.repositories, token.permissions = frozenset(repositories), frozenset(permissions)
+        token = Token(
+            f"github_pat_{secrets.token_hex(30)}", (), fine_grained=True,
+            repositories=frozenset(repositories), permissions=frozenset(permissions),
+        )  # fmt: skip
         user.tokens.append(token)
         return token.text
 
     def add_repository(
-        self,
-        full_name: str,
-        source: Path | None = None,
-        *,
-        default_branch: str = "main",
-        private: bool = False,
+        self, full_name: str, source: Path | None = None, *,
         members: dict[str, Permission] | None = None,
-    ) -> Repository:
+    ) -> Repository:  # fmt: skip
         """Add a repository; `source` is a real one, bare or not, whose branches it gets.
 
         An owner that is not there yet is added as an organization.
@@ -84,40 +50,26 @@ class GitHub:
         owner_login, _, name = full_name.partition("/")
         with self.state.lock:
             owner = self.state.user(owner_login) or self.add_user(owner_login, kind="Organization")
-            made = pulling.add_repository(self.state, owner, name, default_branch)
+            made = pulling.add_repository(self.state, owner, name, "main")
             if source is not None:
                 made.git.import_from(source)
-            made.private, made.members = private, dict(members or {})
+            made.members.update(members or {})
             return made
 
     def fork(self, upstream: Repository, user: User, name: str | None = None) -> Repository:
-        """Fork it for a user."""
         with self.state.lock:
             return pulling.fork(self.state, upstream, user, name)
 
     def pull(
-        self,
-        base: Repository,
-        head: Repository,
-        branch: str,
-        *,
-        title: str = "A change",
-        body: str | None = None,
-        user: User | None = None,
-        base_branch: str | None = None,
+        self, base: Repository, head: Repository, branch: str, *, title: str = "A change",
+        body: str | None = None, user: User | None = None, base_branch: str | None = None,
         draft: bool = False,
-    ) -> Pull:
-        """Open a pull request from a branch that exists."""
+    ) -> Pull:  # fmt: skip
         with self.state.lock:
             return pulling.make_pull(
-                self.state,
-                user or head.owner,
-                (base, base_branch or base.default_branch),
-                (head, branch),
-                title=title,
-                text=body,
-                draft=draft,
-            )
+                self.state, user or head.owner, (base, base_branch or base.default_branch),
+                (head, branch), title=title, text=body, draft=draft,
+            )  # fmt: skip
 
     def merge(self, pull: Pull, how: How = "merge", who: User | None = None) -> str:
         """Merge it, or let a bot land it, and return the commit on the base branch."""
@@ -128,32 +80,26 @@ class GitHub:
             return pulling.merge(self.state, pull, who or pull.base.owner, how)
 
     def commit(
-        self,
-        repository: Repository,
-        branch: str,
-        files: Mapping[str, bytes | None],
-        message: str = "A change\n",
-        *,
-        who: User | None = None,
-    ) -> str:
+        self, repository: Repository, branch: str, files: Mapping[str, bytes | None],
+        message: str = "A change\n", *, who: User | None = None,
+    ) -> str:  # fmt: skip
         """Push one commit to a branch (made from the default branch if new); None deletes."""
         with self.state.lock:
             who = who or repository.owner
             return pulling.push(self.state, repository, branch, files, message=message, who=who)
 
     def count(self, method: str | None = None, path: str = "") -> int:
-        """Count the requests of a method whose path contains this."""
-        return sum(method in {None, one.method} and path in one.path for one in self.requests)
+        return sum(method in {None, it.method} and path in it.path for it in self.requests)
 
 
 @contextlib.contextmanager
 def serve(folder: Path, *hooks: Hook) -> Iterator[GitHub]:
     """Start a local GitHub with nobody in it; what it does not model fails the test."""
-    server = LocalServer(State(folder))
-    server.hooks += hooks
-    server.start()
+    github = GitHub(State(folder))
+    github.hooks += hooks
+    github.start()
     try:
-        yield GitHub(server)
+        yield github
     finally:
-        server.stop()
-    assert server.broken == [], "\n".join(server.broken)
+        github.stop()
+    assert github.broken == [], "\n".join(github.broken)

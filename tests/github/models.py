@@ -39,7 +39,6 @@ class Field:
 
 @cache
 def model(name: str) -> type[BaseModel]:
-    """Return a model of GitHub's."""
     return cast("type[BaseModel]", getattr(importlib.import_module(_MODELS), name))
 
 

@@ -22,7 +22,6 @@ class Patience:
     said: list[str] = field(default_factory=list)
 
     def waits(self, longest: float = 900.0, attempts: int = 3, first: float = 1.0) -> Waits:
-        """Return what the client takes."""
         return Waits(
             say=self.said.append, sleep=self.slept.append, longest=longest, attempts=attempts,
             first=first, between_writes=0,
@@ -38,7 +37,6 @@ def client(
     waits: Waits | None = None,
     dry_run: bool = False,
 ) -> Iterator[Client]:
-    """Give a client of ours."""
     base = github if isinstance(github, str) else github.base
     with connect(
         cache,

@@ -49,8 +49,7 @@ def fork(
     if objects is None:
         with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
             file.write(f"{made.git.path / 'objects'}\n")
-    made.parent, made.private = upstream, upstream.private
-    made.polls_until_ready = state.forks_ready_after
+    made.parent, made.polls_until_ready = upstream, state.forks_ready_after
     return made
 
 
@@ -197,6 +196,5 @@ def _mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
 
 
 def close(state: State, issue: Issue, who: User, *, closed: bool) -> None:
-    """Close an issue or a pull request, or open it again."""
     if closed != (issue.state == "closed"):
         add_event(state, issue, who, "closed" if closed else "reopened")

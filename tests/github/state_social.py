@@ -24,7 +24,6 @@ from tests.github.state import (
 
 
 def add_issue(state: State, where: Repository, author: User, title: str, body: str | None) -> Issue:
-    """Open an issue."""
     with state.lock:
         now = state.clock.now()
         issue = Issue(state.next_id(), next(where.numbers), where, author, title, body, now, now)
@@ -33,7 +32,6 @@ def add_issue(state: State, where: Repository, author: User, title: str, body: s
 
 
 def add_comment(state: State, issue: Issue, author: User, body: str) -> Comment:
-    """Say something in the conversation of an issue or a pull request."""
     with state.lock:
         issue.updated_at = now = state.clock.now()
         issue.comments.append(Comment(state.next_id(), author, body, now, now))

@@ -62,7 +62,7 @@ def test_branches_commits_and_comparisons(world: World, ours: Client) -> None:
     topic = world.change("topic/a#b%20")
     assert head_of(ours.repository("ada/tool"), "topic/a#b%20") == topic
     commit = upstream.get_git_commit(second)
-    assert ([one.sha for one in commit.parents], commit.message) == ([first], "second")
+    assert ([it.sha for it in commit.parents], commit.message) == ([first], "second")
     ahead = upstream.compare("main", "ada:topic/a#b%20", comparison_commits_per_page=1)
     assert (ahead.status, ahead.ahead_by, ahead.base_commit.sha) == ("ahead", 1, second)
     # The fork's commit can be read through the upstream, and is not in it.
@@ -110,8 +110,7 @@ def test_files(ours: Client, path: str, ref: str, content: bytes | None) -> None
 
 
 def carried() -> Carried:
-    """Return commits with what a patch may hold."""
-    contents = {blob_id(one): one for one in (b"new\n", b"\x00\xff", b"#!/bin/sh\n")}
+    contents = {blob_id(it): it for it in (b"new\n", b"\x00\xff", b"#!/bin/sh\n")}
     text, data, script = contents
     changes = (
         Entry("bin/run"), Entry("src/deep/new.py", sha=text), Entry("data.bin", sha=data),
@@ -140,8 +139,8 @@ def test_a_branch_is_written_and_rehearsed_alike(world: World, ours: Client, dry
     assert made[0] == made[1]
     assert world.fork.git.ref("refs/heads/mine") == made[1][-1]
     # What was shown is what was sent, in this order, one after the other.
-    shown = [f"{one.method} {one.path}" for one in planned(dry.requester)]
-    assert shown == [f"{one.method} {one.path}" for one in written if one.method != "GET"]
+    shown = [f"{it.method} {it.path}" for it in planned(dry.requester)]
+    assert shown == [f"{it.method} {it.path}" for it in written if it.method != "GET"]
     commit = ours.repository("ada/tool").get_git_commit(made[1][0])
     assert (commit.author.name, commit.message) == ("Ada Größe", "One\n\nGröße.")
     assert commit.author.date == ADA.date
@@ -193,7 +192,7 @@ def test_pull_requests_from_first_to_last(world: World, ours: Client, dry: Clien
         made = upstream.create_pull("main", "ada:topic", title="Add", body="Text", draft=True)
         assert (made.title, made.draft, made.head.ref) == ("Add", True, "topic")
     assert (made.head.sha, login_of(made.user)) == (sha, "ada")
-    assert [one.number for one in ours.pulls_from("org/tool", "ada", "topic")] == [made.number]
+    assert [it.number for it in ours.pulls_from("org/tool", "ada", "topic")] == [made.number]
     with pytest.raises(RefusedError, match="already exists"):
         upstream.create_pull("main", "ada:topic", title="2", body="", draft=True)
     for github in (dry, ours):
@@ -202,17 +201,17 @@ def test_pull_requests_from_first_to_last(world: World, ours: Client, dry: Clien
         assert (pull.title, pull.body) == ("Sum", "Text")
         assert github.mark_ready(pull)
     assert ours.search("repo:org/tool is:pr is:open author:ada", 1).total == 1
-    assert [one.number for one in ours.recent_pulls("org/tool", state="open", pages=1)] == [1]
+    assert [it.number for it in ours.recent_pulls("org/tool", state="open", pages=1)] == [1]
     later = datetime.now(UTC) + timedelta(days=900)
     assert ours.recent_pulls("org/tool", state="open", pages=1, since=later) == ()
-    assert [one.filename for one in pull.get_files()] == ["src/core.py"]
+    assert [it.filename for it in pull.get_files()] == ["src/core.py"]
     diff, commits = ours.diff("org/tool", 1), ours.diff("org/tool", 1, commits=True)
     assert diff.startswith(b"diff --git a/src/core.py b/src/core.py\n")
     assert commits.startswith(f"From {sha} ".encode())
     assert diff.partition(b"\n@@")[2].partition(b"\n")[2] in commits
     (found,) = ours.search("repo:org/tool is:pr Sum in:title").items
     assert found.number == 1
-    assert [one.summary for one in planned(dry.requester)] == [
+    assert [it.summary for it in planned(dry.requester)] == [
         "open a draft of a pull request of ada:topic to org/tool: Add",
         "change title of org/tool#1",
         "mark org/tool#1 ready for review",
@@ -234,9 +233,9 @@ def test_discussion_and_ci(scene: Scene) -> None:
         assert (thread.first, thread.resolved, thread.outdated) == (said.id, False, False)
         comment = pull.create_issue_comment("Hello")
         issue = ours.issue(where, number)
-        assert [one.id for one in issue.get_comments(comment.created_at)] == [comment.id]
+        assert [it.id for it in issue.get_comments(comment.created_at)] == [comment.id]
         assert list(issue.get_comments(comment.created_at + timedelta(seconds=1))) == []
-        assert [login_of(one.user) for one in pull.get_reviews()] == ["reviewer", "author"]
+        assert [login_of(it.user) for it in pull.get_reviews()] == ["reviewer", "author"]
         commit = ours.commit(where, scene.pull.head_sha)
         assert list(commit.get_check_runs(filter="latest")) == []
         assert ours.statuses(where, scene.pull.head_sha) == ()

@@ -6,12 +6,8 @@ Left out is what crashes that server itself (one pull request, one ref, new issu
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,7 +15,7 @@ import pytest
 from contribbot.errors import GitHubError
 from contribbot.github.client import GitHub
 from contribbot.github.git_data import read_file, read_tree
-from tests.conftest import REAL_CACHE
+from tests.github.npm import brought
 from tests.github.ours import Patience, client
 
 pytestmark = [pytest.mark.slow, pytest.mark.tool("npm"), pytest.mark.tool("node")]
@@ -29,8 +25,6 @@ _SERVE: Final = """
 import { simulation } from "@simulacrum/github-api-simulator";
 console.log((await simulation().listen(0)).port);
 """
-#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
-_ENVIRONMENT: Final = dict(os.environ)
 NAME: Final = "octocat/Hello-World"
 SHA: Final = "c5b97d5ae6c19d5c5df71a34c7fbeeda2479ccbc"
 CALLS: Final[dict[str, tuple[Callable[[GitHub], object], object]]] = {
@@ -40,23 +34,23 @@ CALLS: Final[dict[str, tuple[Callable[[GitHub], object], object]]] = {
     "commit": (lambda it: it.repository(NAME).get_git_commit(SHA).author.name, "Monalisa Octocat"),
     "tree": (lambda it: sorted(read_tree(it.repository(NAME), SHA, ["file.rb"])), ["file.rb"]),
     "comparison": (lambda it: it.repository(NAME).compare("main", "octocat:topic").behind_by, 2),
-    "pull requests": (lambda it: [one.number for one in it.recent_pulls(
+    "pull requests": (lambda it: [row.number for row in it.recent_pulls(
         NAME, state="all", pages=1)], [1347]),
-    "from a branch": (lambda it: [one.number for one in it.pulls_from(
+    "from a branch": (lambda it: [row.number for row in it.pulls_from(
         NAME, "octocat", "new-topic")], [1347]),
-    "files": (lambda it: [one.filename for one in it.pull(NAME, 1).get_files()], ["file1.txt"]),
-    "reviews": (lambda it: [one.state for one in it.pull(NAME, 1).get_reviews()], ["APPROVED"]),
-    "lines": (lambda it: [one.line for one in it.pull(NAME, 1).get_review_comments()], [2]),
-    "comments": (lambda it: [one.body for one in it.issue(NAME, 1).get_comments()], ["Me too"]),
-    "events": (lambda it: [one.event for one in it.issue(NAME, 1).get_events()], ["closed"]),
-    "checks": (lambda it: [one.name for one in it.commit(NAME, SHA).get_check_runs()],
+    "files": (lambda it: [row.filename for row in it.pull(NAME, 1).get_files()], ["file1.txt"]),
+    "reviews": (lambda it: [row.state for row in it.pull(NAME, 1).get_reviews()], ["APPROVED"]),
+    "lines": (lambda it: [row.line for row in it.pull(NAME, 1).get_review_comments()], [2]),
+    "comments": (lambda it: [row.body for row in it.issue(NAME, 1).get_comments()], ["Me too"]),
+    "events": (lambda it: [row.event for row in it.issue(NAME, 1).get_events()], ["closed"]),
+    "checks": (lambda it: [row.name for row in it.commit(NAME, SHA).get_check_runs()],
                ["mighty_readme"]),
     "statuses": (lambda it: len(it.statuses(NAME, SHA)), 2),
     "search": (lambda it: it.search("repo:octocat/Hello-World is:pr").total, 280),
-    "runs": (lambda it: [one.id for one in it.workflow(NAME, "verify.yml").get_runs()], [30433642]),
+    "runs": (lambda it: [row.id for row in it.workflow(NAME, "verify.yml").get_runs()], [30433642]),
     "run": (lambda it: it.run(NAME, 30433642).complete().status, "queued"),
-    "jobs": (lambda it: [one.name for one in it.run(NAME, 30433642).jobs()], ["build"]),
-    "artifacts": (lambda it: [one.name for one in it.run(NAME, 30433642).get_artifacts()],
+    "jobs": (lambda it: [row.name for row in it.run(NAME, 30433642).jobs()], ["build"]),
+    "artifacts": (lambda it: [row.name for row in it.run(NAME, 30433642).get_artifacts()],
                   ["Rails", "Test output"]),
     "no GraphQL": (lambda it: it.review_threads(NAME, 1347), None),
     "a new blob": (lambda it: len(it.repository(NAME).create_git_blob(
@@ -75,20 +69,10 @@ CALLS: Final[dict[str, tuple[Callable[[GitHub], object], object]]] = {
 @pytest.fixture(scope="module")
 def foreign() -> Iterator[GitHub]:
     """Somebody else's GitHub, which npm brings; kept between runs."""
-    kept = REAL_CACHE / "npm" / _PACKAGE.rpartition("/")[2]
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            subprocess.run(
-                ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts",
-                 f"--cache={folder}/npm", f"--prefix={folder}/made", _PACKAGE],
-                env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
-            )  # fmt: skip
-            Path(folder, "made", "serve.mjs").write_text(_SERVE, encoding="utf-8")
-            with contextlib.suppress(OSError):  # another worker may have been quicker
-                Path(folder, "made").rename(kept)
+    script = brought(_PACKAGE) / "serve.mjs"
+    script.write_text(_SERVE, encoding="utf-8")
     with subprocess.Popen(
-        ["node", kept / "serve.mjs"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ["node", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
         try:
             assert server.stdout is not None

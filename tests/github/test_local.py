@@ -48,5 +48,5 @@ def test_a_request_that_it_does_not_model_fails_the_test(
         pytest.raises(GitHubError, match=f"HTTP {status}"),
     ):
         ours.requester.requestJson(verb, path, input=body)
-    assert words in scene.github.server.broken[-1]
-    scene.github.server.broken.clear()  # it was meant to be there
+    assert words in scene.github.broken[-1]
+    scene.github.broken.clear()  # it was meant to be there

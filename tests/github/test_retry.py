@@ -33,8 +33,8 @@ from tests.github.wire import Answer, Request
 
 @contextlib.contextmanager
 def author(scene: Scene, waits: Waits | None = None) -> Iterator[Client]:
-    with client(scene.github, scene.author.tokens[0].text, waits=waits) as made:
-        yield made
+    with client(scene.github, scene.author.tokens[0].text, waits=waits) as ours:
+        yield ours
 
 
 def store(ours: Client) -> None:
@@ -52,16 +52,25 @@ def open_it(ours: Client) -> None:
     upstream.create_pull("main", "author:other", title="T", body="B", draft=True)
 
 
-PASSING = [one for one in f.WIRE_FAULTS if one.passing]
-#: Faults after which a client cannot know whether the server acted.
-LOST = (
+def move(ours: Client) -> None:
+    ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40)
+
+
+def says(status: int, body: dict[str, object], **headers: str) -> f.Fault:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return f.Fault(str(status), before=lambda _faults, _request: Answer(status, body, named))  # type: ignore[arg-type]  # JSON
+
+
+PASSING = [fault for fault in f.WIRE_FAULTS if fault.passing]
+#: Faults after which a client cannot know whether the server acted: also a 503 that says when.
+LOST = [
     f.RESET_BEFORE, f.RESET_AFTER, f.SERVER_ERROR, f.BAD_GATEWAY, f.BAD_GATEWAY_AFTER,
-    f.UNAVAILABLE, f.TRUNCATED,
-)  # fmt: skip
-FINAL = [
-    (f.UNAUTHORIZED, TokenError), (f.FORBIDDEN, TokenError), (f.NOT_FOUND, NotFoundError),
-    (f.CONFLICT, RefusedError), (f.EXISTS, RefusedError),
+    f.UNAVAILABLE, f.TRUNCATED, says(503, {"message": "later"}, Retry_After="1"),
 ]  # fmt: skip
+FINAL: dict[f.Fault, type[GitHubError]] = {
+    f.UNAUTHORIZED: TokenError, f.FORBIDDEN: TokenError, f.NOT_FOUND: NotFoundError,
+    f.CONFLICT: RefusedError, f.EXISTS: RefusedError,
+}  # fmt: skip
 REPEATED: dict[str, tuple[str, str, Callable[[Client], object]]] = {
     "a read": ("GET", "/user$", lambda ours: ours.me),
     "git's objects": ("POST", "git/blobs$", store),
@@ -70,16 +79,18 @@ REPEATED: dict[str, tuple[str, str, Callable[[Client], object]]] = {
 
 
 @pytest.mark.parametrize("what", REPEATED)
-@pytest.mark.parametrize("fault", PASSING, ids=str)
-def test_what_changes_nothing_twice_is_sent_again(scene: Scene, fault: f.Fault, what: str) -> None:
+def test_what_changes_nothing_twice_is_sent_again(scene: Scene, what: str) -> None:
     method, path, act = REPEATED[what]
-    scene.faults.arm(fault, method=method, path=path, times=2)
-    with author(scene) as ours, contextlib.suppress(RefusedError):  # of a commit that is none
-        act(ours)
-    assert len(scene.faults.struck) == (1 if fault.name.startswith("slow") else 2)
+    for fault in PASSING:
+        scene.faults.clear()
+        scene.faults.struck.clear()
+        scene.faults.arm(fault, method=method, path=path, times=2)
+        with author(scene) as ours, contextlib.suppress(RefusedError):  # of a commit that is none
+            act(ours)
+        assert len(scene.faults.struck) == (1 if fault.name.startswith("slow") else 2), fault
 
 
-@pytest.mark.parametrize("fault", PASSING, ids=str)
+@pytest.mark.parametrize("fault", [*PASSING, LOST[-1]], ids=str)
 def test_a_pull_request_is_never_opened_blindly(scene: Scene, fault: f.Fault) -> None:
     scene.github.commit(scene.fork, "other", {"new.txt": b"new\n"})
     scene.faults.arm(fault, method="POST", path="/pulls$")
@@ -87,35 +98,22 @@ def test_a_pull_request_is_never_opened_blindly(scene: Scene, fault: f.Fault) ->
         lost = pytest.raises(UncertainError, match="nobody knows whether it happened")
         with lost if fault in LOST else contextlib.nullcontext():
             open_it(ours)
-        there = ours.pulls_from(scene.upstream.full_name, "author", "other")
+        pulls = ours.pulls_from(scene.upstream.full_name, "author", "other")
     # Sent once where nobody knows; again only after the server said that it had not acted.
-    said_no = fault not in LOST and not fault.acted
-    assert scene.github.count("POST", "/pulls") == (2 if said_no else 1)
-    assert len(there) == int(fault not in LOST or fault.acted)
+    refused = fault not in LOST and not fault.acted
+    assert scene.github.count("POST", "/pulls") == (2 if refused else 1)
+    assert len(pulls) == int(fault not in LOST or fault.acted)
 
 
-def test_a_503_that_says_when_is_no_leave_to_open_another(scene: Scene) -> None:
-    scene.github.commit(scene.fork, "other", {"new.txt": b"new\n"})
-
-    def late(_faults: f.Faults, _answer: Answer) -> Answer:
-        return Answer(503, {"message": "later"}, {"Retry-After": "1"})
-
-    scene.faults.arm(f.Fault("late", after=late), method="POST", path="/pulls$")
-    with author(scene) as ours, pytest.raises(UncertainError):
-        open_it(ours)
-    assert scene.github.count("POST", "/pulls") == 1
-
-
-@pytest.mark.parametrize(("fault", "error"), FINAL, ids=str)
-def test_what_does_not_pass_is_not_repeated(
-    scene: Scene, fault: f.Fault, error: type[GitHubError]
-) -> None:
-    scene.faults.arm(fault, times=0)
-    with author(scene) as ours, pytest.raises(error) as caught:
-        comment(ours)
-    assert type(caught.value) is error
-    assert len(scene.github.requests) == 1
-    assert caught.value.message.isprintable()
+def test_what_does_not_pass_is_not_repeated(scene: Scene) -> None:
+    for number, (fault, error) in enumerate(FINAL.items(), start=1):
+        scene.faults.clear()
+        scene.faults.arm(fault, times=0)
+        with author(scene) as ours, pytest.raises(error) as caught:
+            comment(ours)
+        assert type(caught.value) is error
+        assert len(scene.github.requests) == number
+        assert caught.value.message.isprintable()
 
 
 def test_a_fault_that_stays_is_final_and_pauses_grow(scene: Scene) -> None:
@@ -133,72 +131,40 @@ def test_a_fault_that_stays_is_final_and_pauses_grow(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "low", "high"),
+    ("fault", "times", "slept"),
     [
-        (f.primary_limit(40), 38, 42),
-        (f.secondary_limit(403, 50), 50, 50),
-        (f.secondary_limit(429, 50), 50, 50),
+        (f.primary_limit(40), 1, [40]),
+        (f.secondary_limit(403, 50), 1, [50]),
+        (f.secondary_limit(429, 50), 1, [50]),
+        # One that names no time is at least a minute.
+        (says(429, {"message": "Too many"}), 2, [60, 120]),
+        # GraphQL says it inside, in two ways.
+        (says(200, {"errors": [{"type": "RATE_LIMITED", "message": "No"}]}), 2, [60, 120]),
+        (says(200, {"errors": [{"type": "RATE_LIMIT", "message": "No"}]}), 2, [60, 120]),
+        # What is asked for again and again is bounded in all, and a long wait is none at all.
+        (f.secondary_limit(429, 300), 0, [300, 300, 300]),
+        (f.primary_limit(3000), 0, []),
     ],
     ids=str,
 )
 def test_limits_are_waited_for_and_shown(
-    scene: Scene, fault: f.Fault, low: float, high: float
+    scene: Scene, fault: f.Fault, times: int, slept: list[float]
 ) -> None:
-    scene.faults.arm(fault, method="POST")
+    scene.faults.arm(fault, method="POST", path="^/graphql$", times=times)
     patience = Patience()
-    with author(scene, patience.waits()) as ours:
-        comment(ours)
-    assert low <= sum(patience.slept) <= high
-    assert len(patience.said) == 1
-    assert patience.said[0].startswith("GitHub's rate limit: waiting ")
-    assert f"{datetime.now(UTC):%Y-}" in patience.said[0]
-    assert scene.github.count("POST") == 2
-
-
-def test_a_limit_that_names_no_time_is_at_least_a_minute(scene: Scene) -> None:
-    def limited(_faults: f.Faults, _request: Request) -> Answer:
-        return Answer(429, {"message": "Too many"})
-
-    scene.faults.arm(f.Fault("429", before=limited), times=2)
-    patience = Patience()
-    with author(scene, patience.waits()) as ours:
-        assert ours.me == "author"
-    assert patience.slept == [60, 120]
-
-
-@pytest.mark.parametrize("word", ["RATE_LIMITED", "RATE_LIMIT"])
-def test_graphql_says_its_limit_inside_in_two_ways(scene: Scene, word: str) -> None:
-    def limited(_faults: f.Faults, _request: Request) -> Answer:
-        return Answer(200, {"errors": [{"type": word, "message": "No"}]})
-
-    scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=2)
-    patience = Patience()
-    with author(scene, patience.waits()) as ours:
-        assert ours.review_threads(scene.upstream.full_name, scene.pull.number) == ()
-        scene.faults.arm(f.Fault("limited", before=limited), path="^/graphql$", times=0)
+    bound = pytest.raises(RateLimitError, match=r"until 20\d\d-.* UTC \(")
+    with author(scene, patience.waits(attempts=9)) as ours:
+        with contextlib.nullcontext() if times else bound:
+            assert ours.review_threads(scene.upstream.full_name, scene.pull.number) == ()
+        assert patience.slept == pytest.approx(slept, abs=2)
         # It is no refusal, after which a branch would be moved by force.
+        scene.faults.arm(f.primary_limit(3000), times=0)
         with pytest.raises(RateLimitError):
-            ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40)
-    assert patience.slept[:2] == [60, 120]
-
-
-def test_a_wait_beyond_the_bound_is_an_error_that_says_when(scene: Scene) -> None:
-    scene.faults.arm(f.primary_limit(3000))
-    patience = Patience()
-    with (
-        author(scene, patience.waits(longest=900)) as ours,
-        pytest.raises(RateLimitError, match=r"until 20\d\d-.* UTC \(50 min\)"),
-    ):
-        assert ours.me
-    assert patience.slept == []
-
-
-def test_limits_that_come_again_and_again_are_bounded_in_all(scene: Scene) -> None:
-    scene.faults.arm(f.secondary_limit(429, 8), times=0)
-    patience = Patience()
-    with author(scene, patience.waits(longest=20)) as ours, pytest.raises(RateLimitError):
-        assert ours.me
-    assert sum(patience.slept) == 16
+            move(ours)
+    for line in patience.said:
+        assert line.startswith("GitHub's rate limit: waiting ")
+        assert f"{datetime.now(UTC):%Y-}" in line
+    assert bool(patience.said) == bool(slept)
 
 
 def test_a_refusal_with_the_last_request_is_no_limit(scene: Scene) -> None:
@@ -208,10 +174,6 @@ def test_a_refusal_with_the_last_request_is_no_limit(scene: Scene) -> None:
         assert ours.me
         with pytest.raises(TokenError):
             ours.repository("upstream/project").complete()
-
-
-def move(ours: Client) -> None:
-    ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40)
 
 
 def test_writes_are_sent_one_after_the_other_with_a_pause(scene: Scene) -> None:
@@ -248,9 +210,9 @@ def test_threads_wait_for_one_limit_with_one_word() -> None:
     threads = [
         threading.Thread(target=waits.for_limit, args=(30.0, 0.0, "POST /x")) for _ in range(8)
     ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(patience.said) == 1
     assert patience.slept == [30.0] * 8

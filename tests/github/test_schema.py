@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import tarfile
-import tempfile
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,7 +10,7 @@ from graphql import GraphQLSchema, build_schema, parse, validate
 
 from contribbot.github.client import THREADS
 from contribbot.github.git_data import texts_query
-from tests.conftest import REAL_CACHE
+from tests.github.npm import brought
 
 pytestmark = pytest.mark.tool("npm")
 
@@ -23,38 +18,18 @@ _PACKAGE: Final = "@octokit/graphql-schema"
 _VERSION: Final = "15.26.1"
 #: SHA-256 of `schema.graphql` in it.
 _DIGEST: Final = "3c62d0526d133cee53221c89de9b455ade24db78b9e7ad56d642c4c15bce2654"
-#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
-_ENVIRONMENT: Final = dict(os.environ)
 
 
 @pytest.fixture(scope="module")
 def real() -> GraphQLSchema:
     """GitHub's own schema, from the package that its Octokit publishes; kept between runs."""
-    kept = REAL_CACHE / "schemas" / f"github-{_VERSION}-{_DIGEST[:12]}.graphql"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as place:
-            content = _fetch(Path(place))
-            assert hashlib.sha256(content).hexdigest() == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
-            Path(place, "schema.graphql").write_bytes(content)
-            Path(place, "schema.graphql").replace(kept)
+    folder = brought(f"{_PACKAGE}@{_VERSION}")
+    content = (folder / "node_modules" / _PACKAGE / "schema.graphql").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
     # GitHub has published it, so it is not validated itself.
     return build_schema(
-        kept.read_text(encoding="utf-8"), assume_valid=True, assume_valid_sdl=True, no_location=True
+        content.decode(), assume_valid=True, assume_valid_sdl=True, no_location=True
     )
-
-
-def _fetch(folder: Path) -> bytes:
-    """Let npm fetch the package, and return the schema in it."""
-    subprocess.run(
-        ["npm", "pack", "--silent", f"--cache={folder}/npm", f"{_PACKAGE}@{_VERSION}"],
-        cwd=folder, env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-    (archive,) = folder.glob("*.tgz")
-    with tarfile.open(archive) as opened:
-        member = opened.extractfile("package/schema.graphql")
-        assert member is not None
-        return member.read()
 
 
 #: As PyGithub writes them.

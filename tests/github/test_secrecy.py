@@ -19,42 +19,33 @@ from tests.github import faults as f
 from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
 from tests.github.scene import make_scene
-from tests.github.wire import Answer, Request
+from tests.github.wire import Answer
 
 
 def everything(error: BaseException) -> str:
     """Return all that a traceback, its causes and their attributes have to show."""
     shown = [*traceback.format_exception(error), str(error), repr(error), repr(vars(error))]
-    for one in (error.__cause__, error.__context__):
-        if one is not None:
-            assert isinstance(one, ContribbotError), f"{one!r} may hold the request"
-            shown.append(everything(one))
+    for cause in filter(None, (error.__cause__, error.__context__)):
+        assert isinstance(cause, ContribbotError), f"{cause!r} may hold the request"
+        shown.append(everything(cause))
     return "\n".join(shown)
 
 
-def _echo(_faults: f.Faults, request: Request) -> Answer:
-    """Quote the token in all places."""
-    token = request.headers["authorization"]
-    return Answer(
-        400,
-        {"message": f"bad {token}", "errors": [token, {"message": token}], token: token},
-        {"Link": f'<https://{token}>; rel="next"', "X-OAuth-Scopes": token},
+def quotes(name: str, answer: Callable[[str], Answer]) -> f.Fault:
+    """Make a fault that answers with the token in it."""
+    return f.Fault(
+        name, before=lambda _, request: answer(request.headers["authorization"].partition(" ")[2])
     )
 
 
-def _redirect(_faults: f.Faults, request: Request) -> Answer:
-    token = request.headers["authorization"].partition(" ")[2]
-    return Answer(301, {}, {"Location": f"https://example.org/{token}"})
-
-
-def _shape(_faults: f.Faults, request: Request) -> Answer:
-    token = request.headers["authorization"].partition(" ")[2]
-    return Answer(200, {token: token, "login": [token]}, {"ETag": f'"{token}"'})
-
-
 FAULTS = [
-    *f.WIRE_FAULTS, f.primary_limit(9999), f.Fault("echo", before=_echo),
-    f.Fault("redirect", before=_redirect), f.Fault("shape", before=_shape),
+    *f.WIRE_FAULTS, f.primary_limit(9999),
+    quotes("echo", lambda it: Answer(
+        400, {"message": f"bad {it}", "errors": [it, {"message": it}], it: it},
+        {"Link": f'<https://{it}>; rel="next"', "X-OAuth-Scopes": it},
+    )),
+    quotes("redirect", lambda it: Answer(301, {}, {"Location": f"https://example.org/{it}"})),
+    quotes("shape", lambda it: Answer(200, {it: it, "login": [it]}, {"ETag": f'"{it}"'})),
 ]  # fmt: skip
 CALLS: dict[str, Callable[[Client], object]] = {
     "me": lambda ours: ours.me,
@@ -90,7 +81,7 @@ def test_the_token_is_nowhere(
                 shown += [everything(error), error.hint]
         assert scene.faults.struck, fault
         shown += [record.getMessage() for record in caplog.records]
-        assert any(one.startswith(("GET", "POST")) for one in shown), "--debug shows requests"
+        assert any(line.startswith(("GET", "POST")) for line in shown), "--debug shows requests"
         shown += os.environ.values()
         shown += [path.read_bytes().decode("utf-8", "replace") for path in cache.rglob("*")]
         shown += [str(path) for path in cache.rglob("*")]
@@ -122,16 +113,11 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_the_password_of_a_proxy_is_nowhere(proxy: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
+    waits = Patience().waits(attempts=2)
     with (
-        client(
-            "https://github.invalid/api/v3", "ghp_x", waits=Patience().waits(attempts=2)
-        ) as ours,
+        client("https://github.invalid/api/v3", "ghp_x", waits=waits) as ours,
         pytest.raises(GitHubError, match="the proxy does not let it through") as caught,
     ):
         assert ours.me
-    shown = [
-        everything(caught.value),
-        caught.value.hint,
-        *(one.getMessage() for one in caplog.records),
-    ]
+    shown = [everything(caught.value), caught.value.hint, caplog.text]
     assert proxy not in "\n".join(shown)

@@ -43,6 +43,10 @@ def helper(home: Mapping[str, str], script: str) -> None:
     )
 
 
+def text_of(home: Mapping[str, str]) -> str:
+    return find_token(Server(), home).secret.get_secret_value()
+
+
 def test_a_secret_never_shows_itself() -> None:
     secret = Secret(TEXT)
     token = Token(secret, "GITHUB_TOKEN")
@@ -56,46 +60,38 @@ def test_a_secret_never_shows_itself() -> None:
 
 def test_variables_come_first_in_their_order(home: Mapping[str, str]) -> None:
     program(home, "gh", "echo from-gh")
-    both = {**home, "GITHUB_TOKEN": "one", "GH_TOKEN": "two"}
-    found = find_token(Server(), both)
-    assert (found.secret.get_secret_value(), found.source) == ("one", "GITHUB_TOKEN")
-    found = find_token(Server(), {**home, "GITHUB_TOKEN": "", "GH_TOKEN": "two"})
-    assert (found.secret.get_secret_value(), found.source) == ("two", "GH_TOKEN")
-    found = find_token(Server(), home)
-    assert (found.secret.get_secret_value(), found.source) == ("from-gh", "`gh auth token`")
+    for given, expected in (
+        ({"GITHUB_TOKEN": "one", "GH_TOKEN": "two"}, ("one", "GITHUB_TOKEN")),
+        ({"GITHUB_TOKEN": "", "GH_TOKEN": "two"}, ("two", "GH_TOKEN")),
+        ({}, ("from-gh", "`gh auth token`")),
+    ):
+        token = find_token(Server(), {**home, **given})
+        assert (token.secret.get_secret_value(), token.source) == expected
 
 
 def test_gh_is_asked_for_the_host_and_told_not_to_ask(home: Mapping[str, str]) -> None:
     program(home, "gh", 'echo "$GH_PROMPT_DISABLED-$2-$3-$4"')
     server = find_server({"GITHUB_API_URL": "https://git.example.org/api/v3"})
-    assert (
-        find_token(server, home).secret.get_secret_value() == "1-token---hostname-git.example.org"
-    )
+    token = find_token(server, home).secret.get_secret_value()
+    assert token == "1-token---hostname-git.example.org"
 
 
-def test_git_helper_is_asked_when_gh_has_none(home: Mapping[str, str]) -> None:
-    program(home, "gh", "echo no oauth token found >&2; exit 1")
+def test_git_is_asked_where_gh_has_none_or_is_not_there(home: Mapping[str, str]) -> None:
     helper(
         home,
         f'test "$1" = get && grep -q host=github.com && echo username=me && echo password={TEXT}',
     )
-    found = find_token(Server(), home)
-    assert found.secret.get_secret_value() == TEXT
-    assert found.source == "`git credential fill`"
-
-
-def test_git_is_asked_without_gh(home: Mapping[str, str]) -> None:
-    helper(home, f"echo username=me; echo password={TEXT}")
-    assert find_token(Server(), home).secret.get_secret_value() == TEXT
+    assert text_of(home) == TEXT
+    program(home, "gh", "echo no oauth token found >&2; exit 1")
+    token = find_token(Server(), home)
+    assert (token.secret.get_secret_value(), token.source) == (TEXT, "`git credential fill`")
 
 
 def test_no_token_is_an_error_and_no_prompt(home: Mapping[str, str], tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     program(home, "askpass", f"touch {asked}; echo hunter2")
-    (Path(home["HOME"]) / ".gitconfig").write_text(
-        f"[core]\n\taskPass = {Path(home['PATH'].split(os.pathsep)[0]) / 'askpass'}\n",
-        encoding="utf-8",
-    )
+    askpass = Path(home["PATH"].split(os.pathsep)[0]) / "askpass"
+    Path(home["HOME"], ".gitconfig").write_text(f"[core]\n\taskPass = {askpass}\n")
     with pytest.raises(TokenError) as caught:
         find_token(Server(), home)
     assert not asked.exists()
@@ -115,21 +111,16 @@ def test_a_helper_that_hangs_is_left(
     assert time.monotonic() - started < 20
 
 
-@pytest.mark.parametrize(
-    "text", [f"{TEXT}\n", f" {TEXT}", f"{TEXT}\x1b[2J", f"{TEXT}\u00e9", f"a b{TEXT}", TEXT * 40]
-)
-def test_what_can_be_no_token_is_refused_and_not_shown(home: Mapping[str, str], text: str) -> None:
-    with pytest.raises(TokenError) as caught:
-        find_token(Server(), {**home, "GITHUB_TOKEN": text})
-    assert "GITHUB_TOKEN" in caught.value.message
-    assert TEXT not in f"{caught.value.message} {caught.value.hint} {caught.value!r}"
-
-
-def test_a_helper_that_answers_rubbish_is_named(home: Mapping[str, str]) -> None:
+def test_what_can_be_no_token_is_refused_and_not_shown(home: Mapping[str, str]) -> None:
     helper(home, f"printf 'username=me\npassword={TEXT}\\x01 and more\\n'")
-    with pytest.raises(TokenError, match="`git credential fill` gives can be no token") as caught:
-        find_token(Server(), home)
-    assert TEXT not in str(caught.value)
+    rows = [f"{TEXT}\n", f" {TEXT}", f"{TEXT}\x1b[2J", f"{TEXT}\u00e9", f"a b{TEXT}", TEXT * 40]
+    for env, source in (
+        *(({**home, "GITHUB_TOKEN": text}, "GITHUB_TOKEN") for text in rows),
+        (home, "`git credential fill`"),
+    ):
+        with pytest.raises(TokenError, match=f"what {source} gives can be no token") as caught:
+            find_token(Server(), env)
+        assert TEXT not in f"{caught.value.message} {caught.value.hint} {caught.value!r}"
 
 
 @pytest.mark.parametrize(
@@ -182,12 +173,9 @@ def test_a_token_that_may_not_says_what_it_lacks(world: World) -> None:
         ours.repository("ada/tool").create_git_ref("refs/heads/other", sha)
         with pytest.raises(TokenError, match="pull_requests=write") as caught:
             ours.repository("org/tool").create_pull("main", "ada:topic", title="T", body="")
-    assert "--handoff" in caught.value.hint
-    with (
-        client(world.github, narrow) as ours,
-        pytest.raises(TokenError, match="issues=write") as other,
-    ):
-        ours.pull("org/tool", 1).create_issue_comment("Hello")
+        assert "--handoff" in caught.value.hint
+        with pytest.raises(TokenError, match="issues=write") as other:
+            ours.pull("org/tool", 1).create_issue_comment("Hello")
     # It is about no pull request that is to be opened.
     assert "handoff" not in other.value.hint
     assert other.value.hint.startswith("give the token the permission that is named")

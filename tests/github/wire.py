@@ -51,7 +51,6 @@ def not_found(message: str = "Not Found") -> GitHubFault:
 
 
 def invalid(resource: str, key: str, code: str, message: str | None = None) -> GitHubFault:
-    """Return GitHub's `Validation Failed`."""
     error: Json = {"resource": resource, "field": key, "code": code}
     words: Json = {"message": message} if message else {}
     return GitHubFault(422, "Validation Failed", [error | words])
@@ -68,7 +67,6 @@ class Answer:
     cut: int | None = None
 
     def body(self) -> bytes:
-        """Return the bytes of the whole body."""
         if self.raw is None and self.json is None and self.status in {204, 304}:
             return b""
         return json.dumps(self.json, ensure_ascii=False).encode() if self.raw is None else self.raw
@@ -130,8 +128,6 @@ def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
 
 @dataclass
 class Request:
-    """One request."""
-
     number: int  # counted from 1 as requests arrive
     method: str
     path: str
@@ -151,7 +147,6 @@ class Request:
 
     @property
     def who(self) -> User:
-        """The user, or 401."""
         if self.user is None:
             raise GitHubFault(401, "Requires authentication")
         return self.user
@@ -212,7 +207,6 @@ class Request:
         return headers
 
     def run(self) -> Answer:
-        """Let the handler answer, alone."""
         headers: dict[str, str] = {}
         try:
             headers = self.screen()
@@ -231,7 +225,6 @@ class Request:
         return answer
 
     def _page(self, row: Route, things: Sequence[Json]) -> Answer:
-        """Answer with one page of a list and links to the others."""
         here = f"{self.base}{self.path}"
         size = min(max(int(self.query.get("per_page", "30")), 1), 100)
         number, last = int(self.query.get("page", "1")), max(-(-len(things) // size), 1)
@@ -261,7 +254,7 @@ class Request:
 
     def allow(self, repository: Repository | None, need: Permission) -> Repository:
         """Check what the user may do with a repository: 404 for what may not be seen or written."""
-        if repository is None or (level := repository.permission(self.user)) is None:
+        if repository is None:
             raise not_found()
         if repository.polls_until_ready > 0 and re.search("/(git|compare|branches)/", self.path):
             repository.polls_until_ready -= 1
@@ -269,13 +262,11 @@ class Request:
         writes = self.method != "GET"
         if self.token is not None and self.token.fine_grained and self.route is not None:
             named = repository.full_name in self.token.repositories
-            if repository.private and not named:
-                raise not_found()
             if writes and not (named and self.route.permission in self.token.permissions):
                 words = "Resource not accessible by personal access token"
                 wanted = {"X_Accepted_GitHub_Permissions": f"{self.route.permission}=write"}
                 raise GitHubFault(403, words, **wanted)
-        if need == "write" and level not in PUSHERS:
+        if need == "write" and repository.permission(self.user) not in PUSHERS:
             raise not_found()
         if writes and repository.archived:
             raise GitHubFault(403, "Repository was archived so is read-only.")

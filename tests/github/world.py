@@ -80,7 +80,6 @@ class World:
 
 
 def make_world(github: GitHub, folder: Path) -> World:
-    """Make it."""
     source = make_source(folder)
     mia, ada, bob = (github.add_user(login) for login in ("mia", "ada", "bob"))
     upstream = github.add_repository("org/tool", source, members={"mia": "write"})

@@ -101,7 +101,7 @@ class Act:
             str(_BIN / "act"), event, "--workflows", str(path), "--no-cache-server",
             "--pull=false", "--concurrent-jobs", "2", "--defaultbranch", "main",
             "--platform", "self-hosted=-self-hosted", "--platform", "ubuntu-24.04=-self-hosted",
-            *(f"--local-repository={one}" for one in _local(path.read_text(encoding="utf-8"))),
+            *(f"--local-repository={each}" for each in _local(path.read_text(encoding="utf-8"))),
             *(f"--env={name}={value}" for name, value in given.items()),
             *args,
         ]  # fmt: skip

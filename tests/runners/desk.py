@@ -66,8 +66,8 @@ class Desk:
                packed({"plan.json": self.home.plan.model_dump_json().encode()}))  # fmt: skip
         end_job(state, job, "success")
         run.status = "in_progress"
-        for one in self.home.plan.jobs:
-            add_job(state, run, one.id)
+        for each in self.home.plan.jobs:
+            add_job(state, run, each.id)
 
     def work(self, run: Run) -> None:
         """Let a runner take the first job, and the other wait."""
@@ -88,15 +88,15 @@ class Desk:
     ) -> Script:
         """Let a first try have failed, and the run's own `collect` end so, at those steps."""
 
-        def script(one: Run) -> None:
+        def script(each: Run) -> None:
             state = self.home.github.state
-            for number, job in enumerate(one.jobs):
-                end_job(state, job, "failure" if number == len(one.jobs) - 1 else "success")
-            end_job(state, add_job(state, one, f"{one.jobs[-1].name}-again"), "success")
-            own = add_job(state, one, "collect")
+            for number, job in enumerate(each.jobs):
+                end_job(state, job, "failure" if number == len(each.jobs) - 1 else "success")
+            end_job(state, add_job(state, each, f"{each.jobs[-1].name}-again"), "success")
+            own = add_job(state, each, "collect")
             own.steps = tuple((step, "completed", conclusion) for step in steps)
             end_job(state, own, conclusion)
-            one.status, one.conclusion = "completed", run
+            each.status, each.conclusion = "completed", run
 
         return script
 

@@ -97,12 +97,12 @@ class Home:
             upload(state, self.run, "contribbot-plan",
                    packed({"plan.json": self.plan.model_dump_json().encode()}))  # fmt: skip
             end_job(state, job, "success")
-            for one in self.plan.jobs:
-                add_job(state, self.run, one.id).labels = one.labels
+            for each in self.plan.jobs:
+                add_job(state, self.run, each.id).labels = each.labels
 
     def job(self, name: str) -> Job:
         """Return a job of the plan."""
-        return next(one for one in (*self.plan.jobs, *self.tries) if one.id == name)
+        return next(each for each in (*self.plan.jobs, *self.tries) if each.id == name)
 
     def about(self, job: str) -> Json:
         """Return what a record says of the run."""
@@ -164,11 +164,11 @@ class Home:
             path, document = self.record(job, name, outcomes={"reproduce": Outcome.UNAVAILABLE})
             stages = details(document)["stages"]
             assert isinstance(stages, list)
-            for one in stages:
-                assert isinstance(one, dict)
-                told = one["details"]
+            for each in stages:
+                assert isinstance(each, dict)
+                told = each["details"]
                 assert isinstance(told, dict)
-                if one["stage"] == "reproduce":
+                if each["stage"] == "reproduce":
                     told["runner_fault"] = {"kind": "gpu-hung", "said": said}
             found[path] = sealed(document)
         return found
@@ -179,8 +179,8 @@ class Home:
         assert said.code == 0, said.err
         found = Again.model_validate_json(said.out)
         self.tries = found.jobs
-        for one in found.jobs:
-            add_job(self.github.state, self.run, one.id).labels = one.labels
+        for each in found.jobs:
+            add_job(self.github.state, self.run, each.id).labels = each.labels
         return found
 
     def send(
@@ -189,9 +189,9 @@ class Home:
         """Let a job send its artifact and end."""
         content = packed(self.files(job) if files is None else files)
         with self.github.state.lock:
-            one = upload(self.github.state, self.run, f"contribbot-{job}", content)
+            each = upload(self.github.state, self.run, f"contribbot-{job}", content)
             self.end(job, conclusion)
-        return one
+        return each
 
     def end(self, job: str, conclusion: str, seconds: int = 60) -> None:
         """Let a job end."""
@@ -199,7 +199,7 @@ class Home:
 
     def ghost(self, job: str) -> RunJob:
         """Return a job as GitHub has it: its last try."""
-        return next(one for one in reversed(self.run.jobs) if one.name == job)
+        return next(each for each in reversed(self.run.jobs) if each.name == job)
 
     def add_job(self, name: str, conclusion: str) -> None:
         """Add a job that has ended."""
@@ -256,12 +256,12 @@ def make_home(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
 
 def states(collected: Collected) -> dict[str, CellState]:
     """Return what became of each cell, by kind of cell and patch."""
-    return {f"{one.kind} {one.patch} {one.target}": one.state for one in collected.cells}
+    return {f"{each.kind} {each.patch} {each.target}": each.state for each in collected.cells}
 
 
 def why(collected: Collected, kind: str = "gpu") -> str:
     """Return why the one cell of a kind is what it is."""
-    (cell,) = [one for one in collected.cells if one.kind == kind]
+    (cell,) = [each for each in collected.cells if each.kind == kind]
     return cell.why
 
 

@@ -44,7 +44,7 @@ def zizmor(files: Sequence[Path]) -> list[str]:
     )  # fmt: skip
     # 11 to 14: it looked, and found something.
     assert done.returncode in {0, 11, 12, 13, 14}, done.stderr
-    return [f"{one['ident']}: {one['desc']}" for one in json.loads(done.stdout)]
+    return [f"{each['ident']}: {each['desc']}" for each in json.loads(done.stdout)]
 
 
 def against_schema(files: Sequence[Path]) -> list[str]:
@@ -55,7 +55,7 @@ def against_schema(files: Sequence[Path]) -> list[str]:
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     said = json.loads(done.stdout)
-    return [one["message"] for one in (*said.get("errors", ()), *said.get("parse_errors", ()))]
+    return [each["message"] for each in (*said.get("errors", ()), *said.get("parse_errors", ()))]
 
 
 def actionlint(files: Sequence[Path]) -> list[str]:
@@ -66,8 +66,8 @@ def actionlint(files: Sequence[Path]) -> list[str]:
         capture_output=True, text=True, check=True, timeout=120,
     )  # fmt: skip
     found: list[dict[str, JsonValue]] = json.loads(done.stdout)
-    said = [f"{one['file']}:{one['line']}: {one['message']}" for one in found]
-    return [one for one in said if not any(words in one for words in _YOUNGER)]
+    said = [f"{each['file']}:{each['line']}: {each['message']}" for each in found]
+    return [each for each in said if not any(words in each for words in _YOUNGER)]
 
 
 def _package() -> Path:

@@ -30,7 +30,6 @@ expect = "fail-to-pass"
 reason = "^AssertionError: assert 5 == "
 requires = ["{target}"]
 """
-#: `test_act_dispatch.py` stays in the default run: the same jobs, and less of them.
 pytestmark = pytest.mark.slow
 TITLE = "What the newest upstream releases make of this queue"
 
@@ -87,13 +86,13 @@ def test_plan_matrix_verify(act: Act, tmp_path_factory: pytest.TempPathFactory) 
     assert [job.id for job in plan.jobs] == [
         "compile-rocm7.1-1", "gfx942-rocm7.1-1", "gfx1100-rocm7.1-1",
     ]  # fmt: skip
-    assert [(one.patch, one.target) for one in plan.open] == [("area", "gfx90a")]
-    assert {one.stem for one in act.artifacts.iterdir()} == {
+    assert [(each.patch, each.target) for each in plan.open] == [("area", "gfx90a")]
+    assert {each.stem for each in act.artifacts.iterdir()} == {
         "contribbot-plan", *(job.artifact for job in plan.jobs),
     }  # fmt: skip
 
     compiled, records = opened(act, "compile-rocm7.1-1")
-    assert (compiled.exit_code, [one.patch for one in compiled.patches]) == (0, ["scale"])
+    assert (compiled.exit_code, [each.patch for each in compiled.patches]) == (0, ["scale"])
     commit = git(act.queue, "rev-parse", "HEAD").decode().strip()
     assert compiled.run is not None
     assert (compiled.run.commit, compiled.run.repository) == (commit, "example/queue")
@@ -152,5 +151,5 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     assert "    $ contribbot rebase --dry-run --to newest --upstream toy --from v1.0" in issue.body
     told = issue.body.splitlines()[2:-2]
     assert all(re.match(r" {4}|$", line) for line in told)
-    methods = [(one.method, one.path) for one in github.requests]
+    methods = [(each.method, each.path) for each in github.requests]
     assert [method for method, _ in methods] == ["GET", "POST", "GET", "PATCH"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from contribbot.errors import ExitCode
+from contribbot.runners.config import load_fleet
 from contribbot.runners.model import CellState
+from contribbot.runners.plan import second_try
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged
@@ -48,7 +49,7 @@ def test_what_the_second_runner_proves_is_proved(home: Home, tmp_path: Path) -> 
     failed_once(home)
     outputs = tmp_path / "outputs"
     again = home.try_again(GITHUB_OUTPUT=str(outputs))
-    assert [one.why for one in again.cells] == ["gpu-hung: no answer for 60 s"]
+    assert [each.why for each in again.cells] == ["gpu-hung: no answer for 60 s"]
     (row,) = json.loads(outputs.read_text().removeprefix("again="))
     assert (row["id"], row["artifact"]) == (AGAIN, f"contribbot-{AGAIN}")
     assert row["asks"] == [{"patch": "area", "require": ["reproduce:gfx942"]}]
@@ -65,7 +66,7 @@ def test_what_the_second_runner_proves_is_proved(home: Home, tmp_path: Path) -> 
         "gpu-hung: no answer for 60 s"
     )
     assert found.complete
-    assert {one.job for one in found.cells} == {COMPILED, AGAIN}
+    assert {each.job for each in found.cells} == {COMPILED, AGAIN}
     assert home.ranged.plan().jobs == ()
 
 
@@ -88,7 +89,7 @@ def test_two_faults_are_a_fault_and_there_is_no_third_try(home: Home, tmp_path: 
     )
     assert (states(found)[CELL], found.runners_failed) == (CellState.FAULT, True)
     waiting = len(home.run.jobs)
-    assert [one.id for one in home.try_again().jobs] == [AGAIN]
+    assert [each.id for each in home.try_again().jobs] == [AGAIN]
     assert len(home.run.jobs) == waiting + 1
 
 
@@ -126,13 +127,6 @@ def test_a_second_try_that_sent_nothing(
     found = home.collected()
     assert states(found)[CELL] is state
     assert said in why(found)
-
-
-def test_without_a_second_try_it_stays_a_fault_of_the_runner(home: Home) -> None:
-    failed_once(home)
-    found = home.collected()
-    assert why(found).endswith("; no second try: the run has no such job")
-    assert home.collect().code == ExitCode.MACHINE
 
 
 @pytest.mark.parametrize("steps", [LOST, NO_CONTAINER])
@@ -201,7 +195,7 @@ def test_only_the_cells_that_need_it(ranged: Ranged, github: GitHub) -> None:
         home.send(AGAIN)
         found = home.collected()
         assert set(states(found).values()) == {CellState.PROVED}
-        assert {one.job for one in found.cells} == {*compiled, RAN, AGAIN}
+        assert {each.job for each in found.cells} == {*compiled, RAN, AGAIN}
 
 
 def test_a_second_try_that_nothing_asked_for_is_refused(home: Home) -> None:
@@ -209,37 +203,15 @@ def test_a_second_try_that_nothing_asked_for_is_refused(home: Home) -> None:
     home.try_again()
     home.send(AGAIN)
     # As if a machine had put a better artifact into the place of the first.
-    home.run.artifacts = [one for one in home.run.artifacts if one.name != f"contribbot-{RAN}"]
+    home.run.artifacts = [each for each in home.run.artifacts if each.name != f"contribbot-{RAN}"]
     upload(home.github.state, home.run, f"contribbot-{RAN}", packed(home.files(RAN)))
     home.ghost(RAN).conclusion = "success"
     found = home.collected()
     assert not found.complete
     assert not found.runners_failed
-    refused = {one.name: one.refused for one in found.artifacts if one.refused}
+    refused = {each.name: each.refused for each in found.artifacts if each.refused}
     assert refused == {f"contribbot-{AGAIN}": "no job of the plan sends it"}
     assert f"job '{AGAIN}' ran, and the plan has none of this name" in found.notes
-
-
-def test_an_artifact_of_a_second_try_that_never_ran_is_refused(home: Home) -> None:
-    failed_once(home)
-    home.try_again()
-    files = home.files(AGAIN)
-    home.run.jobs.pop()
-    upload(home.github.state, home.run, f"contribbot-{AGAIN}", packed(files))
-    found = home.collected()
-    assert states(found)[CELL] is CellState.REFUSED
-    assert not found.runners_failed
-
-
-def test_no_plan_of_other_runners_sends_anything_anywhere(home: Home) -> None:
-    failed_once(home)
-    forged = home.plan.model_copy(update={"runners_sha256": "0" * 64})
-    one = home.run.artifacts[0]
-    one.stored, one.digest = packed({"plan.json": forged.model_dump_json().encode()}), None
-    one.__post_init__()
-    again = home.try_again()
-    assert again.jobs == ()
-    assert any("the plan is refused: it was not made with" in note for note in again.notes)
 
 
 @pytest.mark.parametrize(
@@ -249,11 +221,11 @@ def test_no_plan_chooses_what_runs_where_its_job_sent_nothing(home: Home, change
     home.send(COMPILED)
     strange = home.job(RAN).model_copy(update=changed)
     forged = home.plan.model_copy(
-        update={"jobs": tuple(strange if one.id == RAN else one for one in home.plan.jobs)}
+        update={"jobs": tuple(strange if each.id == RAN else each for each in home.plan.jobs)}
     )
-    one = home.run.artifacts[0]
-    one.stored, one.digest = packed({"plan.json": forged.model_dump_json().encode()}), None
-    one.__post_init__()
+    each = home.run.artifacts[0]
+    each.stored, each.digest = packed({"plan.json": forged.model_dump_json().encode()}), None
+    each.__post_init__()
     home.ghost(RAN).steps = LOST
     home.end(RAN, "failure")
     again = home.try_again()
@@ -262,18 +234,6 @@ def test_no_plan_chooses_what_runs_where_its_job_sent_nothing(home: Home, change
     assert states(found)[CELL] is CellState.REFUSED
     assert why(found) == "the plan names runners, an image or a limit that runners.toml does not"
     assert not found.runners_failed
-
-
-def test_an_earlier_attempt_had_a_second_try(home: Home) -> None:
-    failed_once(home)
-    home.try_again()
-    home.send(AGAIN)
-    start_again(home)
-    # This time the first try is good. GitHub still lists the second try of the first attempt.
-    home.send(RAN)
-    found = home.collected()
-    assert found.complete, found
-    assert f"left alone, as it is of an earlier attempt: contribbot-{AGAIN}" in found.notes
 
 
 def test_the_second_try_of_an_earlier_attempt_is_none_of_this_one(home: Home) -> None:
@@ -318,25 +278,99 @@ def test_a_job_that_ran_again_and_left_nothing(
     assert why(found) == said
     assert f"left alone, as it is of an earlier attempt: contribbot-{RAN}" in found.notes
     assert not found.complete
-    assert [one.job for one in found.records] == [COMPILED]
+    assert [each.job for each in found.records] == [COMPILED]
     # What its second attempt leaves counts.
     home.send(RAN)
     assert home.collected().complete
-
-
-def test_tries_that_disagree_about_the_tree_are_refused(home: Home) -> None:
-    failed_once(home)
-    home.try_again()
-    path, document = home.record(AGAIN)
-    text = re.sub('("patched_tree|"gitTree)": "1', r'\1": "2', json.dumps(document))
-    changed: Json = json.loads(text)
-    home.send(AGAIN, {"job.json": home.done(AGAIN), path: home.again(changed, AGAIN)})
-    found = home.collected()
-    assert states(found)[CELL] is CellState.REFUSED
-    assert "different trees" in why(found)
 
 
 def test_again_needs_a_run(home: Home, tmp_path: Path) -> None:
     said = home.command("collect", "--again", "--from", tmp_path)
     assert said.code == ExitCode.USAGE
     assert "--again without a run" in said.err
+
+
+#: A set with the same GPU and another image.
+OTHER = MI300.replace("mi300", "other").replace('"gfx942"]', '"gfx942b"]')
+OTHER = OTHER.replace("/run@", "/other@") + "\n"
+
+
+def elsewhere(ranged: Ranged, github: GitHub, storage: Storage) -> Home:
+    """Return a run whose first try hung, where another set has the same GPU."""
+    ranged.put(MI300 + OTHER.replace("count = 2", "cost = 2") + HOSTED)
+    home = make_home(ranged, github, storage)
+    home.begin()
+    home.send(COMPILED)
+    home.send("gfx942-mi300-rocm7.1-1", home.at_fault("gfx942-mi300-rocm7.1-1"), "failure")
+    home.try_again()
+    return home
+
+
+def test_another_set_has_the_second_try(ranged: Ranged, github: GitHub) -> None:
+    with Storage().running() as storage:
+        home = elsewhere(ranged, github, storage)
+        (job,) = home.tries
+        assert (job.runners, job.labels) == ("other", ("self-hosted", "gfx942b"))
+        assert "/other@" in job.image
+        home.send(job.id)
+        assert home.collected().complete
+
+        # Another image, or other runners, than those that it must have had.
+        name = f"contribbot-{job.id}"
+        right = next(each for each in home.run.artifacts if each.name == name)
+        home.run.artifacts.remove(right)
+        home.tries = (job.model_copy(update={"image": home.plan.jobs[-1].image}),)
+        upload(github.state, home.run, name, packed(home.files(job.id)))
+        found = home.collected()
+        assert states(found)[CELL] is CellState.REFUSED
+        assert "its container is not the plan's" in why(found)
+
+        home.run.artifacts[-1] = right
+        home.ghost(job.id).labels = home.plan.jobs[-1].labels
+        found = home.collected()
+        assert states(found)[CELL] is CellState.REFUSED
+        assert why(found).startswith("it ran on self-hosted, gfx942, and the plan has it on self-")
+
+
+def test_who_has_other_runners_now_cannot_judge_second_tries(
+    ranged: Ranged, github: GitHub
+) -> None:
+    with Storage().running() as storage:
+        home = elsewhere(ranged, github, storage)
+        home.send(home.tries[0].id)
+        ranged.put(MI300 + HOSTED)
+        found = home.collected()
+        assert states(found)[CELL] is CellState.FAULT
+        assert not found.complete
+        assert any("check out the run's commit" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "on", "where"),
+    [
+        ("cost = 1", (), "other"),
+        ("cost = 1", ("mi300", "hosted"), "mi300"),
+        ("cost = 1\nminutes_limit = 5", (), "mi300"),
+        ('cost = 1\ntarget = "gfx90a"', (), "mi300"),
+    ],
+)
+def test_where_a_second_try_goes(
+    ranged: Ranged, changed: str, on: tuple[str, ...], where: str
+) -> None:
+    # One that costs more, and stands before the others in the file.
+    far = (
+        OTHER.replace("other", "far").replace("gfx942b", "gfx942c").replace("count = 2", "cost = 9")
+    )
+    other = OTHER.replace("count = 2", changed)
+    if "gfx90a" in changed:
+        other, far = other.replace('target = "gfx942"\n', "", 1), ""
+    if "minutes_limit" in changed:
+        far = ""
+    ranged.put(MI300.replace("count = 2", "cost = 0.5") + far + other + HOSTED)
+    ranged.record("area", seconds=100.0, rocm="7.0.0")
+    plan = ranged.plan(on=on)
+    job = plan.of_kind("gpu")[0]
+    assert (job.runners, job.seconds > 300) == ("mi300", True)
+    found = second_try(plan, job, [job.cells[0].key], load_fleet(ranged.folder).runners)
+    assert found is not None
+    assert (found.runners, found.cells, found.id) == (where, job.cells, f"{job.id}-again")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.model import CellState, JobDone, Plan
+from contribbot.runners.model import CellState, Collected, JobDone, Plan
 from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import seen_once
 from tests.runners.conftest import Ranged
@@ -22,7 +22,6 @@ from tests.runners.test_act import act as act  # noqa: PLC0414  pytest finds it 
 from tests.runners.test_act import installed as installed  # noqa: PLC0414  as above
 from tests.runners.test_act import opened
 from tests.runners.test_act import pinned as pinned  # noqa: PLC0414  as above
-from tests.runners.test_act_collect import COMPILE, GPU, OTHER, grid
 
 if TYPE_CHECKING:
     from tests.github.handle import GitHub
@@ -30,8 +29,15 @@ if TYPE_CHECKING:
     from tests.toy import Toy
 
 SUFFIX = "-again"
-#: `test_act_dispatch.py` stays in the default run.
+GPU, OTHER, COMPILE = "gfx942-rocm7.1-1", "gfx1100-rocm7.1-1", "compile-rocm7.1-1"
 pytestmark = pytest.mark.slow
+
+
+def grid(found: Collected) -> dict[str, CellState]:
+    """Return what became of each cell that a job had."""
+    return {
+        f"{each.kind} {each.patch} {each.target}": each.state for each in found.cells if each.job
+    }
 
 
 def begun(act: Act, toy: Toy, github: GitHub, storage: Storage) -> Home:
@@ -75,7 +81,7 @@ def followed(act: Act, home: Home) -> Iterator[Path]:
     def look() -> None:
         while not over.wait(0.1):
             there = set(act.artifacts.glob("*.zip")) - known
-            for path in sorted(there, key=lambda one: one.stat().st_mtime_ns):
+            for path in sorted(there, key=lambda each: each.stat().st_mtime_ns):
                 if zipfile.is_zipfile(path):
                     bring(home, path)
                     known.add(path)
@@ -109,7 +115,7 @@ def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
             ran = act("workflow_dispatch", "verify.yml", "--job", "collect",
                       "--var", "CONTRIBBOT_ATTEST=no", "--secret", f"GITHUB_TOKEN={token}",
                       timeout=900, GITHUB_API_URL=github.base, READ=str(read))  # fmt: skip
-        assert {one.stem.removeprefix("contribbot-") for one in act.artifacts.iterdir()} == {
+        assert {each.stem.removeprefix("contribbot-") for each in act.artifacts.iterdir()} == {
             "plan", COMPILE, GPU, OTHER, f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
         }, ran.said  # fmt: skip
         done, records = opened(act, f"{GPU}{SUFFIX}")
@@ -124,13 +130,13 @@ def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
                  "gpu area gfx942": fault, "gpu area gfx1100": fault}  # fmt: skip
         found = home.collected()
         assert grid(found) == first
-        assert {one.job for one in found.cells if one.state is fault} == {
+        assert {each.job for each in found.cells if each.state is fault} == {
             f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
         }  # fmt: skip
 
         # As if the second runner had been able: what it then sends is judged as the first's is.
         name = f"contribbot-{GPU}{SUFFIX}"
-        here = next(one for one in home.run.artifacts if one.name == name)
+        here = next(each for each in home.run.artifacts if each.name == name)
         home.run.artifacts.remove(here)
         home.tries = tuple(
             job.model_copy(update={"id": f"{job.id}{SUFFIX}"}) for job in home.plan.of_kind("gpu")
@@ -140,6 +146,6 @@ def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
         upload(github.state, home.run, name, packed(files))
         home.ghost(f"{GPU}{SUFFIX}").conclusion = "success"
         found = home.collected()
-        told = {one.target: one.why for one in found.cells if one.patch == "area"}
+        told = {each.target: each.why for each in found.cells if each.patch == "area"}
         assert grid(found) == {**first, "gpu area gfx942": CellState.PROVED}, told
         assert "the first on runner-1 was a runner fault: gpu-not-visible" in told["gfx942"]

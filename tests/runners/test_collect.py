@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import functools
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
 from contribbot.errors import ExitCode
-from contribbot.github.waits import Waits
 from contribbot.lifecycle.status import target_states
 from contribbot.model.evidence import Outcome
-from contribbot.runners.artifacts import NO_PROGRAM, Attestation
 from contribbot.runners.model import CellState, Collected
 from contribbot.verify.evidence import State, read_records
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage
 from tests.runners.conftest import CHECKS, HOSTED, MI300, Ranged
 from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, states, why
+from tests.toy import git
 
 FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
 
@@ -37,8 +37,8 @@ def test_all_came_and_passed(home: Home) -> None:
 
     queue = home.ranged.load()
     records = read_records(queue, queue.evidence)
-    assert [one.state for one in records] == [State.FRESH, State.FRESH]
-    told = {one.target: one.evidence for one in target_states(queue, "area")}
+    assert [each.state for each in records] == [State.FRESH, State.FRESH]
+    told = {each.target: each.evidence for each in target_states(queue, "area")}
     assert told == {"gfx942": "fresh", "compile:gfx942": "fresh"}
     # A warm second night: no job at all.
     assert home.ranged.plan().jobs == ()
@@ -50,22 +50,6 @@ def test_a_job_with_a_gpu_does_not_answer_what_it_was_not_asked(home: Home) -> N
     home.send(RAN)
     assert states(home.collected())["gpu area gfx942"] is CellState.PROVED
     assert [cell.kind for cell in home.ranged.plan().cells] == ["compile"]
-
-
-def test_the_token_does_not_go_to_the_storage(home: Home) -> None:
-    home.send(COMPILED)
-    home.collect()
-    assert len(home.storage.seen) == 2
-    for _, headers in home.storage.seen:
-        assert "authorization" not in headers
-
-
-def test_a_storage_that_fails_is_asked_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = functools.partial(Waits, sleep=lambda _: None)
-    monkeypatch.setattr("contribbot.github.client.Waits", quick)
-    home.send(COMPILED)
-    home.storage.faults = 1
-    assert states(home.collected())["compile area gfx942"] is CellState.PROVED
 
 
 def done(home: Home, **told: JsonValue) -> None:
@@ -82,7 +66,7 @@ def seen(home: Home, outcome: Outcome, code: int = 0) -> None:
 
 
 def never_began(home: Home) -> None:
-    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
+    home.run.jobs = [each for each in home.run.jobs if each.name != RAN]
 
 
 @pytest.mark.parametrize(
@@ -114,16 +98,8 @@ def test_what_a_job_left_and_what_becomes_of_its_cell(
     found = home.collected()
     assert states(found) == {"compile area gfx942": CellState.PROVED, "gpu area gfx942": state}
     assert said in why(found)
-    assert {one.merged for one in found.records} == {"new"}
+    assert {each.merged for each in found.records} == {"new"}
     assert not found.complete
-
-
-def test_one_artifact_is_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without gh: whether it is installed here must not decide what is printed.
-    monkeypatch.setattr(
-        "contribbot.runners.artifacts.attested", lambda *_, **__: Attestation(NO_PROGRAM)
-    )
-    assert f"{NO_PROGRAM} (1 artifact)" in home.collect().out.splitlines()
 
 
 def test_a_run_that_is_not_over(home: Home) -> None:
@@ -143,16 +119,6 @@ def test_collected_by_a_job_of_the_run_itself(home: Home) -> None:
     home.run.jobs[-1].status, home.run.jobs[-1].conclusion = "in_progress", None
     home.run.status = "in_progress"
     assert home.command("collect", str(home.run.id)).code == ExitCode.OK
-
-
-def test_a_runner_at_fault_refutes_nothing(home: Home) -> None:
-    home.send(COMPILED)
-    home.send(RAN, home.at_fault(RAN), "failure")
-    found = home.collected()
-    assert states(found)["gpu area gfx942"] is CellState.FAULT
-    assert why(found).startswith("gpu-hung: no answer for 60 s; no second try: ")
-    # The cell is asked for again.
-    assert [cell.kind for cell in home.ranged.plan().cells] == ["gpu"]
 
 
 def test_a_job_that_was_killed_between_patches(ranged: Ranged, github: GitHub) -> None:
@@ -187,10 +153,116 @@ def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) ->
         home.begin()
         assert home.plan.jobs == ()
         found = home.collected()
-        fresh = {one.kind: one.state for one in found.cells if one.fresh}
+        fresh = {each.kind: each.state for each in found.cells if each.fresh}
         assert fresh == {"compile": CellState.PROVED, "gpu": CellState.REFUTED}
-        assert {one.state for one in found.cells if one.patch == "wide"} == {CellState.OPEN}
+        assert {each.state for each in found.cells if each.patch == "wide"} == {CellState.OPEN}
         assert not found.complete
         # What the plan says of a record counts for nothing where there is none.
         kept.unlink()
-        assert {one.state for one in home.collected().cells} == {CellState.OPEN}
+        assert {each.state for each in home.collected().cells} == {CellState.OPEN}
+
+
+def test_a_newer_record_is_not_replaced_by_an_older_one(home: Home) -> None:
+    older = home.files(RAN)
+    home.send(RAN)
+    home.collect()
+    before = [path.read_bytes() for path in home.evidence()]
+    home.begin(everything=True)
+    files = {name: content for name, content in older.items() if name != "job.json"}
+    (path,) = files
+    document = json.loads(files[path])
+    home.send(RAN, {"job.json": home.done(RAN), path: home.again(document, RAN)})
+    found = home.collected()
+    assert [each.merged for each in found.records] == ["kept"]
+    assert "as new or newer" in found.records[0].why
+    assert [path.read_bytes() for path in home.evidence()] == before
+
+
+def test_a_better_record_is_not_replaced_by_one_that_saw_less(home: Home) -> None:
+    home.send(RAN)
+    home.collect()
+    home.begin(everything=True)
+    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE}))
+    found = home.collected()
+    assert [(each.merged, each.why) for each in found.records] == [
+        ("kept", "the one that is there saw more: reproduce/on-gpu/gfx942")
+    ]
+    # What fails now is news.
+    home.begin(everything=True)
+    home.send(RAN, home.files(RAN, outcomes=FAILED))
+    found = home.collected()
+    assert [each.merged for each in found.records] == ["replaced"]
+    assert "said" in found.records[0].why
+
+
+def test_what_was_made_by_hand_is_not_replaced_by_what_was_sent(home: Home) -> None:
+    """Whoever sends a record can name any machine in it; only that something fails is news."""
+    path = home.ranged.record("area")
+    before = path.read_bytes()
+    home.begin(everything=True)
+    home.send(RAN)
+    found = home.collected()
+    assert [(each.merged, each.why) for each in found.records] == [
+        ("kept", "the one that is there was made by hand, by no run")
+    ]
+    assert path.read_bytes() == before
+    home.begin(everything=True)
+    home.send(RAN, home.files(RAN, outcomes=FAILED))
+    found = home.collected()
+    assert [each.merged for each in found.records] == ["replaced"]
+    assert ", which no run made, said" in found.records[0].why
+
+
+def test_killed_between_the_record_and_the_history(home: Home) -> None:
+    home.send(RAN)
+    home.collect()
+    journal = home.ranged.folder / "history" / "area" / "journal.jsonl"
+    before = journal.read_text()
+    journal.unlink()
+    assert [each.merged for each in home.collected().records] == ["unchanged"]
+    assert len(journal.read_text().splitlines()) == 1
+    home.collect()
+    assert len(journal.read_text().splitlines()) == len(before.splitlines()) == 1
+
+
+def test_a_stale_record_is_replaced(home: Home) -> None:
+    home.send(RAN)
+    home.collect()
+    (path,) = home.evidence()
+    path.write_text(path.read_text().replace("made up", "altered"))
+    home.begin(everything=True)
+    home.send(RAN)
+    found = home.collected()
+    assert [each.merged for each in found.records] == ["replaced"]
+    assert "tampered" in found.records[0].why
+
+
+def test_nothing_is_written_through_a_link(home: Home, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    home.send(RAN)
+    (home.ranged.folder / "evidence").mkdir()
+    (home.ranged.folder / "evidence" / "area").symlink_to(elsewhere)
+    found = home.collected()
+    assert [each.why for each in found.records] == ["evidence/area is a link"]
+    assert list(elsewhere.iterdir()) == []
+    assert not found.complete
+
+
+def test_the_queue_has_moved_on(home: Home) -> None:
+    for job in (COMPILED, RAN):
+        home.send(job)
+    home.ranged.toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
+    found = home.collected()
+    assert set(states(found).values()) == {CellState.REFUSED}
+    assert why(found) == "stale: the checks have changed since"
+    assert home.evidence() == []
+
+
+def test_another_commit_of_the_queue_is_said(home: Home) -> None:
+    for job in (COMPILED, RAN):
+        home.send(job)
+    git(home.ranged.folder, "commit", "-q", "--allow-empty", "-m", "More")
+    found = home.collected()
+    assert found.complete
+    assert any("what came is judged by what is here" in note for note in found.notes)

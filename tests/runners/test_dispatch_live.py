@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import pty
 import re
@@ -146,7 +145,7 @@ def test_it_is_drawn_and_its_end_stays(desk: Desk) -> None:
     assert "cells, as their jobs are: 1 in progress, 1 queued" in text
     assert f"{COMPILED}: in progress" not in text
     assert text.count("in progress  ") > 2
-    lines = [re.sub(r" +", " ", one) for one in after_the_drawing(screen)]
+    lines = [re.sub(r" +", " ", each) for each in after_the_drawing(screen)]
     assert f"failure 0:01:00 {RAN} runner-1 gpu/area/gfx942/rocm7.1" in lines
     assert f"success 0:01:00 {RAN}-again runner-1" in lines
     all_passed = "collect: success, so all that was planned came and passed"
@@ -202,22 +201,15 @@ def test_more_jobs_than_there_is_room_for(desk: Desk) -> None:
     assert max(frame.count("\n") for frame in frames) < 10
     assert "and 36 more jobs" in screen.text
     # What works is above what waits.
-    frame = next(one for one in map(_plain, frames) if "in progress" in one)
+    frame = next(each for each in map(_plain, frames) if "in progress" in each)
     assert frame.lstrip().startswith("in progress")
-    assert any(one.endswith(" more-39") or " more-39 " in one for one in after_the_drawing(screen))
+    assert any(
+        each.endswith(" more-39") or " more-39 " in each for each in after_the_drawing(screen)
+    )
 
 
 def _plain(text: str) -> str:
     return _CONTROL.sub("", text).replace("\r", "")
-
-
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {}])
-def test_colour(desk: Desk, env: dict[str, str]) -> None:
-    desk.script = [desk.plan, desk.work, slowly, desk.end]
-    with dispatching(desk, env=env) as screen:
-        assert screen.end() == ExitCode.OK
-    assert ("\x1b[32m" in screen.seen.decode()) is (not env)
-    assert "in progress  " in screen.text
 
 
 @pytest.mark.parametrize("env", [{"CI": "true"}, {"TERM": "dumb"}])
@@ -227,13 +219,3 @@ def test_where_nobody_looks_on_or_nothing_can_be_drawn(desk: Desk, env: dict[str
         assert screen.end() == ExitCode.OK
     assert "\x1b" not in screen.seen.decode()
     assert f"{COMPILED}: in progress on node-1: compile/area/gfx942/rocm7.1" in screen.text
-
-
-def test_a_document_in_a_pipe_while_it_is_drawn(desk: Desk) -> None:
-    desk.script = [desk.plan, desk.work, slowly, desk.end]
-    with dispatching(desk, "--json") as screen:
-        assert screen.running.stdout is not None
-        out = screen.running.stdout.read()
-        assert screen.end() == ExitCode.OK
-    assert json.loads(out)["run"] == desk.runs()[0].id
-    assert re.search(rf"in progress +[\d:]+ +{COMPILED}", screen.text)

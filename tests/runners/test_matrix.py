@@ -11,9 +11,7 @@ import pytest
 from contribbot.cli.show_runners import append_again, append_outputs, matrix
 from contribbot.errors import ExitCode, QueueError
 from contribbot.model.evidence import Outcome
-from contribbot.runners.config import load_fleet
 from contribbot.runners.model import Plan
-from contribbot.runners.plan import again
 from contribbot.runners.workflows import templates_folder
 from tests.runners.conftest import CHECKS, DIGEST, HOSTED, MI300, Ranged, run_matrix
 
@@ -54,7 +52,7 @@ def test_what_no_runner_has_is_open_with_the_reason(ranged: Ranged) -> None:
     ranged.put(MI300.replace("7.1", "7.0") + HOSTED)
     plan = ranged.plan()
     assert plan.without == ("host",)
-    assert {(one.patch, one.kind, one.target, one.rocm): one.reason for one in plan.open} == {
+    assert {(each.patch, each.kind, each.target, each.rocm): each.reason for each in plan.open} == {
         ("area", "compile", "gfx942", "7.0"):
             "no [[hosted.rocm]] compiles for gfx942 with ROCm 7.0",
         ("area", "gpu", "gfx942", "7.1"): "no runner with gfx942 has ROCm 7.1",
@@ -64,17 +62,12 @@ def test_what_no_runner_has_is_open_with_the_reason(ranged: Ranged) -> None:
     assert keys(plan) == [COMPILED, "gpu/area/gfx942/rocm7.0"]
 
 
-def test_without_hosted_runners_what_compiles_is_open(ranged: Ranged) -> None:
-    ranged.put(MI300)
-    assert [one.reason for one in ranged.plan().open] == ["no [hosted] runner compiles"]
-
-
 def test_what_a_fresh_record_answers_is_left_out(ranged: Ranged) -> None:
     path = ranged.record("area")
     plan = ranged.plan()
     assert plan.jobs == ()
-    assert {one.record for one in plan.fresh} == {path.relative_to(ranged.folder).as_posix()}
-    assert [one.says for one in plan.fresh] == ["passed", "passed"]
+    assert {each.record for each in plan.fresh} == {path.relative_to(ranged.folder).as_posix()}
+    assert [each.says for each in plan.fresh] == ["passed", "passed"]
     assert keys(ranged.plan(everything=True)) == [COMPILED, RAN]
     # Another look at what is remembered says the same.
     assert ranged.plan() == plan
@@ -99,7 +92,7 @@ def test_a_record_of_another_rocm_or_target_does_not_count(
 def test_a_record_that_says_no_is_an_answer_and_shown_as_one(ranged: Ranged) -> None:
     ranged.record("area", outcomes={"reproduce": Outcome.FAILED})
     ranged.record("area", cores=16)
-    told = {one.kind: one.says for one in ranged.plan().fresh}
+    told = {each.kind: each.says for each in ranged.plan().fresh}
     assert told == {"compile": "passed", "gpu": "failed"}
     assert "fresh  area gfx942 ROCm 7.1: failed" in run_matrix(ranged.folder).out
 
@@ -162,7 +155,7 @@ def test_a_cell_that_is_too_long_for_the_cheapest_set_goes_to_another(ranged: Ra
     assert ranged.plan().of_kind("gpu")[0].runners == "other"
     # Where it is too long for all of them, the cheapest is named.
     ranged.record("area", seconds=4000.0, rocm="7.0.0")
-    with pytest.raises(QueueError, match=r"runners mi300: .* and minutes_limit is 5"):
+    with pytest.raises(QueueError, match=r"runners.toml: mi300: .* and minutes_limit is 5"):
         ranged.plan(on=("mi300", "other"))
 
 
@@ -213,16 +206,8 @@ def test_under_actions_the_matrices_are_outputs(ranged: Ranged, tmp_path: Path) 
 
 def test_a_row_has_what_the_workflow_takes_and_no_more(ranged: Ranged) -> None:
     text = (templates_folder() / "verify.yml").read_text(encoding="utf-8")
-    (row,) = matrix(ranged.plan(), "gpu")
+    (row,) = matrix(ranged.plan().of_kind("gpu"))
     assert set(row) == set(re.findall(r"\bmatrix\.(\w+)", text))
-
-
-def test_with_nothing_to_do_no_job_starts(ranged: Ranged, tmp_path: Path) -> None:
-    ranged.record("area")
-    outputs = tmp_path / "outputs"
-    done = run_matrix(ranged.folder, GITHUB_OUTPUT=str(outputs))
-    assert outputs.read_text(encoding="utf-8") == "compile=[]\ngpu=[]\nany=false\n"
-    assert done.out.endswith("nothing to run\n")
 
 
 def test_what_is_shown(ranged: Ranged) -> None:
@@ -284,25 +269,3 @@ def test_the_example_of_one_machine_with_one_gpu(ranged: Ranged) -> None:
     (job,) = ranged.plan().jobs
     assert (job.id, job.minutes) == ("gfx942-rocm7.1-1", 120)
     assert [cell.reason for cell in ranged.plan().open] == ["no [hosted] runner compiles"]
-
-
-def test_no_such_patch(ranged: Ranged) -> None:
-    done = run_matrix(ranged.folder, "aera")
-    assert done.code == ExitCode.USAGE
-    assert "did you mean area?" in done.err
-
-
-def test_cells_that_a_runner_failed_are_tried_again(ranged: Ranged) -> None:
-    ranged.patch("second")
-    plan = ranged.plan()
-    runners = load_fleet(ranged.folder).runners
-    (job,) = again(plan, [RAN, "gpu/unknown/gfx942/rocm7.1"], runners)
-    assert (job.id, job.after) == ("gfx942-rocm7.1-1-again", ())
-    assert [cell.key for cell in job.cells] == [RAN]
-
-
-def test_a_cell_longer_than_its_job_may_be(ranged: Ranged) -> None:
-    ranged.record("area", seconds=4000.0, rocm="7.0.0")
-    with pytest.raises(QueueError, match="minutes_limit is 120") as raised:
-        ranged.plan()
-    assert "raise minutes_limit" in raised.value.hint

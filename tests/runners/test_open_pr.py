@@ -43,7 +43,7 @@ class Desk:
     def writes(self) -> list[str]:
         """Return the requests that change something."""
         asked = self.person.table.github.requests
-        return [f"{one.method} {one.path}" for one in asked if one.method in WRITES]
+        return [f"{each.method} {each.path}" for each in asked if each.method in WRITES]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_branch_and_a_page_and_a_journal(desk: Desk) -> None:
     )
     # No name of the token, and none of the queue's own.
     assert desk.token not in ran.said
-    assert all("/repos/ada/toy/" in one or one == "POST /graphql" for one in desk.writes())
+    assert all("/repos/ada/toy/" in each or each == "POST /graphql" for each in desk.writes())
     # What was pushed is noted where a person finds it.
     kept = desk.kept()
     journal = [name for name in kept if name.startswith("history/area/")]

@@ -35,7 +35,7 @@ def run_step(
 ) -> subprocess.CompletedProcess[str]:
     """Run the script of a step as a runner does."""
     parsed = YAML(typ="safe").load(templates_folder() / workflow)
-    (step,) = (one for one in parsed["jobs"][job]["steps"] if one["name"] == name)
+    (step,) = (each for each in parsed["jobs"][job]["steps"] if each["name"] == name)
     plain = {key: value for key, value in step["env"].items() if "${{" not in value}
     common = {"GITHUB_REPOSITORY": "example/queue", "GITHUB_RUN_ID": "7", "GITHUB_SHA": "0" * 40,
               "GITHUB_SERVER_URL": "https://example.org", "PATH": os.environ["PATH"]}  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_hostile_report_stays_text(github: GitHub, tmp_path: Path) -> None:
     assert "@" not in head + tail
     assert all(re.fullmatch(r" {4}[ -~]*| {0,4}", line) for line in block.split("\n"))
     assert "    @everyone /merge" in block.split("\n")
-    assert sorted(one.name for one in place.iterdir()) == [
+    assert sorted(each.name for each in place.iterdir()) == [
         "body.md", "issue.json", "open.json", "report", "told.txt",
     ]  # fmt: skip
 
@@ -93,7 +93,7 @@ class Pages(BaseHTTPRequestHandler):
         assert address.path == "/repos/example/queue/actions/runs/7/artifacts"
         assert self.headers["Authorization"] == "Bearer ghs_secret"
         page = parse_qs(address.query)["page"]
-        found = {"1": [row(f"contribbot-gfx942-rocm7.1-{one}") for one in range(100)]}
+        found = {"1": [row(f"contribbot-gfx942-rocm7.1-{each}") for each in range(100)]}
         body = json.dumps({"total_count": 108, "artifacts": found.get(page[0], ODD)}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -143,7 +143,7 @@ def test_what_is_attested_is_named_plainly(pages: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "checksums.txt").read_text().splitlines()
     assert lines == [
-        *(f"{DIGEST}  contribbot-gfx942-rocm7.1-{one}.zip" for one in range(100)),
+        *(f"{DIGEST}  contribbot-gfx942-rocm7.1-{each}.zip" for each in range(100)),
         f"{DIGEST}  contribbot-plan.zip",
     ]
     assert (tmp_path / "output").read_text() == "some=true\n"

@@ -45,7 +45,7 @@ class Teller:
 
     def bodies(self) -> list[str]:
         """Return what the issues say."""
-        return [one.body or "" for one in self.queue.issues.values()]
+        return [each.body or "" for each in self.queue.issues.values()]
 
 
 @pytest.fixture

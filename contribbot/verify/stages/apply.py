@@ -14,14 +14,15 @@ from contribbot.git.patch_format import changes
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.patch import Patch
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.model.pin import Pin
+from contribbot.verify.job import Finding, Job, Stage, Unit
 
 #: How `git merge-file` ends: with so many conflicts, which are settled, or refusing a binary.
 _MERGED: Final = range(128)
 _REFUSED: Final = 255
 
 
-class ApplyStage:
+class ApplyStage(Stage):
     """Makes the trees in the store: base (the pin with the dependencies), tested base, patched."""
 
     name = "apply"
@@ -29,122 +30,95 @@ class ApplyStage:
 
     def units(self, job: Job) -> list[Unit]:
         """One unit, whose outcome depends on the pin and the patch files alone."""
-        stack = [*job.below, job.patch]
         inputs: dict[str, JsonValue] = {
             "pin_commit": job.trees.pin_commit,
-            "stack": [[patch.name, patch.digest] for patch in stack],
+            "stack": [[patch.name, patch.digest] for patch in (*job.below, job.patch)],
             "tests": list(job.patch.upstream.tests),
         }
-        return [
-            Unit(
-                "any",
-                inputs,
-                lambda: self._apply(job),
-                # The outcome is remembered with the queue, the objects live in the cache.
-                usable=lambda result: (
-                    result.outcome is not Outcome.PASSED
-                    or all(
-                        job.store.has(str(result.details[name]))
-                        for name in ("patched_commit", "tested_tree")
-                    )
-                ),
-            )
-        ]
 
-    def settle(self, job: Job, results: list[StageResult]) -> None:
+        def usable(result: StageResult) -> bool:
+            # The outcome is remembered with the queue, the objects live in the cache.
+            made = (str(result.details.get(name)) for name in ("patched_commit", "tested_tree"))
+            return result.outcome is not Outcome.PASSED or all(map(job.store.has, made))
+
+        return [Unit("any", inputs, lambda: _apply(job), usable=usable)]
+
+    def settle(self, job: Job, results: Sequence[StageResult]) -> None:
         """Take the commits and trees over."""
-        details = results[0].details
-        trees = job.trees
+        details, trees = results[0].details, job.trees
         trees.base_commit = str(details["base_commit"])
         trees.base = str(details["base_tree"])
         trees.tested = str(details["tested_tree"])
         trees.patched_commit = str(details["patched_commit"])
         trees.patched = str(details["patched_tree"])
 
-    def _apply(self, job: Job) -> Finding:
-        # New objects are written: an import beside it would sweep them away as leftovers.
-        with job.store.exclusive():
-            try:
-                return self._stack(job)
-            except QueueError as error:
-                # What is wrong with one patch's files must not end the others' proofs.
-                return Finding(
-                    Outcome.FAILED,
-                    f"patches/{job.patch.name}/{error.message}; {error.hint}",
-                    {"invalid": True},
-                    lasting=False,
-                )
 
-    def _stack(self, job: Job) -> Finding:
-        base = job.trees.pin_commit
-        for lower in job.below:
-            below = _series(job, base, lower)
-            if below.conflicts:
-                return _conflict(below.conflicts, f"the dependency {lower.name} ")
-            base = below.commit
-        if not job.patch.files:
-            return Finding(
-                Outcome.SKIPPED,
-                f"no commits yet: `contribbot edit {job.patch.name}` opens a tree to make them in",
-                {"unfinished": True},
-                lasting=False,
-            )
-        series = _series(job, base, job.patch)
-        if series.conflicts:
-            return _conflict(series.conflicts, "")
-        base_tree = job.store.tree_of(base)
-        patched_tree = series.applied[-1].tree
-        tested = with_tests(
-            job.store, job.patch, base_tree,
-            before=base_tree, after=patched_tree, scratch=job.fresh_folder(),
-        )  # fmt: skip
-        adjustments = [item.phrase for one in series.applied for item in one.adjustments]
-        details: dict[str, JsonValue] = {
-            "base_commit": base,
-            "base_tree": base_tree,
-            "tested_tree": tested,
-            "patched_commit": series.commit,
-            "patched_tree": patched_tree,
-            "commits": [
-                {"file": one.file, "commit": one.commit, "subject": one.subject}
-                for one in series.applied
-            ],
-            "adjustments": list(adjustments),
-        }
-        if base_tree == patched_tree:
-            return Finding(Outcome.FAILED, "it changes nothing: the pin has all of it", details)
-        return Finding(Outcome.PASSED, applied(len(series.applied), adjustments), details)
+def _apply(job: Job) -> Finding:
+    # New objects are written: an import beside it would sweep them away as leftovers.
+    with job.store.exclusive():
+        try:
+            return _stack(job)
+        except QueueError as error:
+            # What is wrong with one patch's files must not end the others' proofs.
+            reason = f"patches/{job.patch.name}/{error.message}; {error.hint}"
+            return Finding(Outcome.FAILED, reason, {"invalid": True}, lasting=False)
 
 
-def applied(count: int, adjustments: Sequence[str]) -> str:
+def _stack(job: Job) -> Finding:
+    base = job.trees.pin_commit
+    for lower in job.below:
+        below = series_on(job, base, lower, job.patch.pin)
+        if below.conflicts:
+            return _conflict(below.conflicts, f"the dependency {lower.name} ")
+        base = below.commit
+    if not job.patch.files:
+        reason = f"no commits yet: `contribbot edit {job.patch.name}` opens a tree to make them in"
+        return Finding(Outcome.SKIPPED, reason, {"unfinished": True}, lasting=False)
+    series = series_on(job, base, job.patch, job.patch.pin)
+    if series.conflicts:
+        return _conflict(series.conflicts, "")
+    base_tree, patched_tree = job.store.tree_of(base), series.applied[-1].tree
+    tested = with_tests(
+        job.store, job.patch, base_tree,
+        before=base_tree, after=patched_tree, scratch=job.fresh_folder(),
+    )  # fmt: skip
+    adjustments = [item.phrase for applied in series.applied for item in applied.adjustments]
+    details: dict[str, JsonValue] = {
+        "base_commit": base,
+        "base_tree": base_tree,
+        "tested_tree": tested,
+        "patched_commit": series.commit,
+        "patched_tree": patched_tree,
+        "commits": [
+            {"file": applied.file, "commit": applied.commit, "subject": applied.subject}
+            for applied in series.applied
+        ],
+        "adjustments": [*adjustments],
+    }
+    if base_tree == patched_tree:
+        return Finding(Outcome.FAILED, "it changes nothing: the pin has all of it", details)
+    return Finding(Outcome.PASSED, how_applied(len(series.applied), adjustments), details)
+
+
+def how_applied(count: int, adjustments: Sequence[str]) -> str:
     """Say how many patch files were applied, and how exactly."""
     how = f"not exactly: {'; '.join(adjustments)}" if adjustments else "exactly"
     return f"{count} patch file{'s' if count > 1 else ''} applied {how}"
 
 
-def _series(job: Job, base: str, patch: Patch) -> Series:
-    return apply_series(
-        job.store, base, patch.files, pin=job.patch.pin.title, scratch=job.fresh_folder()
-    )
+def series_on(job: Job, commit: str, patch: Patch, pin: Pin) -> Series:
+    """Apply a patch's files on a commit of a pin."""
+    scratch = job.fresh_folder()
+    return apply_series(job.store, commit, patch.files, pin=pin.title, scratch=scratch)
 
 
-def _conflict(conflicts: tuple[Conflict, ...], prefix: str) -> Finding:
+def _conflict(conflicts: Sequence[Conflict], prefix: str) -> Finding:
     first, more = conflicts[0], len(conflicts) - 1
     reason = f"{prefix}{first.headline}" + (f" (and {more} more)" if more else "")
-    listed: list[JsonValue] = [
-        {
-            "patch_file": one.patch_file,
-            "path": one.path,
-            "hunk": one.hunk,
-            "why": one.why,
-            "line": one.line,
-            "expected": list(one.expected),
-            "found": list(one.found),
-            "wanted": list(one.wanted),
-        }
-        for one in conflicts
+    sides: list[JsonValue] = [
+        conflict.side.model_dump(mode="json", exclude={"headline"}) for conflict in conflicts
     ]
-    return Finding(Outcome.FAILED, reason, {"conflicts": listed})
+    return Finding(Outcome.FAILED, reason, {"conflicts": sides})
 
 
 def with_tests(
@@ -162,11 +136,11 @@ def with_tests(
     store.git("read-tree", tree, env=index)
     for change in brought:
         blob = change.blob
-        sides = [store.resolve(f"{one}:{change.path}") for one in (tree, before)]
+        sides = [store.resolve(f"{side}:{change.path}") for side in (tree, before)]
         if None not in sides and sides[0] != sides[1]:
             blob = _merged(store, [str(sides[0]), str(sides[1]), blob], scratch)
-        told = f"{change.mode},{blob},{change.path}"
-        store.git("update-index", "--add", "--cacheinfo", told, env=index)
+        row = f"{change.mode},{blob},{change.path}"
+        store.git("update-index", "--add", "--cacheinfo", row, env=index)
     return store.git("write-tree", env=index).stdout.decode().strip()
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,23 +13,26 @@ from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
 from contribbot.bench.session import (
     FLOOD,
+    BenchResult,
+    BenchSide,
     arguments,
     case_details,
     ceiling_details,
     conclude,
     measure,
 )
-from contribbot.bench.session import (
-    BenchSide as Side,
-)
 from contribbot.bench.verdict import Claim
-from contribbot.files import write_atomically
 from contribbot.model.checks import Bench
-from contribbot.model.evidence import HOST_TARGETS, Outcome, StageResult
+from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.verify.check import missing_here, place_inputs
-from contribbot.verify.job import Finding, Job, Unit
-from contribbot.verify.overlay import OverlayError
-from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
+from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.placement import (
+    OverlayError,
+    overlay_details,
+    overlay_note,
+    place,
+    unplaceable,
+)
 from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
 
@@ -49,72 +51,71 @@ STEADY: Final = {
 }
 
 
-class BenchStage:
+class BenchStage(Stage):
     """Measures each bench file in two children, with nothing else of this run at work."""
 
     name = "bench"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
-        return [self._unit(job, entry) for entry in job.patch.spec.bench]
+        return [_unit(job, entry) for entry in job.patch.spec.bench]
 
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """Nothing later depends on it."""
 
-    def _unit(self, job: Job, entry: Bench) -> Unit:
-        inputs: dict[str, JsonValue] = {
-            **place_inputs(job, entry),
-            "bench": entry.model_dump_json(),
-            "checks": job.patch.checks_digest,
-            # However many checks run side by side: a bench has the machine for itself.
-            "threads": _threads(job, entry),
-        }
-        return Unit(
-            target=entry.target,
-            inputs=inputs,
-            work=lambda: _run(job, entry),
-            label=entry.name,
-            missing=missing_here(job, entry) or unplaceable(job, entry),
-        )
+def _unit(job: Job, entry: Bench) -> Unit:
+    inputs: dict[str, JsonValue] = {
+        **place_inputs(job, entry),
+        "bench": entry.model_dump_json(),
+        "checks": job.patch.checks_digest,
+        # However many checks run side by side: a bench has the machine for itself.
+        "threads": _threads(job, entry),
+    }
+    missing = missing_here(job, entry) or unplaceable(job, entry)
+    return Unit(entry.target, inputs, partial(_run, job, entry), entry.name, missing)
+
+
+def _threads(job: Job, entry: Bench) -> int:
+    """Return the threads that numerical libraries use: all, unless the entry says less."""
+    stated = entry.env.get("OMP_NUM_THREADS", "")
+    return int(stated) if _THREADS.fullmatch(stated) else job.machine.cores
 
 
 def _run(job: Job, entry: Bench) -> Finding:
+    """Measure and judge."""
     try:
-        return _measured(job, entry)
+        preflight: dict[str, JsonValue] = {}
+        if entry.target not in HOST_TARGETS:
+            flight = job.preflights.before(entry.target, job.machine, job.fresh_folder)
+            preflight = {"preflight": flight}
+        # What has to be built first is built before the machine falls quiet.
+        base, patched = (_Spot(job, entry, tree) for tree in job.trees.sides)
+        return _measure(job, entry, base, patched, preflight)
+    except OverlayError as error:
+        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
 
 
-def _measured(job: Job, entry: Bench) -> Finding:
-    """Measure and judge."""
+def _measure(
+    job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: dict[str, JsonValue]
+) -> Finding:
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
-    blamed: dict[str, JsonValue] = {}
-    if entry.target not in HOST_TARGETS:
-        flight = (entry.target, job.machine, job.fresh_folder)
-        blamed["preflight"] = job.preflights.before(*flight)
-    try:
-        # What has to be built first is built before the machine falls quiet.
-        base, patched = (_Spot(job, entry, tree) for tree in (job.trees.base, job.trees.patched))
-    except OverlayError as error:
-        return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     sides = base.side("base"), patched.side("patched tree")
     with job.quiet():
         started = time.monotonic()
-        cores = job.machine.cores
-        result = measure(entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=cores)
+        result = measure(
+            entry.file, entry.cases, claim, sides, timeout=entry.timeout, cores=job.machine.cores
+        )
         seconds = time.monotonic() - started
         outcome, reason, lasting = conclude(result, claim)
         if blamed:
-            said = (base.said(), patched.said())
-            suspect = suspicion_of_bench(outcome, reason, lasting=lasting, outputs=said)
+            outputs = (base.output(), patched.output())
+            suspect = suspicion_of_bench(outcome, reason, lasting=lasting, outputs=outputs)
             if suspect is not None:
-                job.preflights.after(suspect, *flight)
+                job.preflights.after(suspect, entry.target, job.machine, job.fresh_folder)
                 # A GPU that is well may be too small; anything else is the bench's own.
                 if outcome is Outcome.UNAVAILABLE and suspect.kind == "out-of-memory":
                     blamed["runner_fault"] = suspect.model_dump()
-    meddled = job.altered(job.trees.base) or job.altered(job.trees.patched)
-    if meddled:
+    if meddled := job.altered(job.trees.base) or job.altered(job.trees.patched):
         outcome, reason, lasting = Outcome.FAILED, f"wrote into the tree: {meddled}", False
         blamed.pop("runner_fault", None)
     over = overlay_details(job)
@@ -129,11 +130,9 @@ def _measured(job: Job, entry: Bench) -> Finding:
         **blamed,
         **over,
         "ceilings": ceiling_details(result.ceilings),
-        "cases": [
-            _scrubbed(case_details(one, result.ceilings), base, patched) for one in result.cases
-        ],
-        "base": base.kept(job.logs),
-        "patched": patched.kept(job.logs),
+        "cases": _cases(result, base, patched),
+        "base": base.record(),
+        "patched": patched.record(),
     }
     reason = base.scrub(patched.scrub(reason))
     return Finding(
@@ -141,10 +140,13 @@ def _measured(job: Job, entry: Bench) -> Finding:
     )
 
 
-def _threads(job: Job, entry: Bench) -> int:
-    """Return the threads that numerical libraries use: all, unless the entry says less."""
-    stated = entry.env.get("OMP_NUM_THREADS", "")
-    return int(stated) if _THREADS.fullmatch(stated) else job.machine.cores
+def _cases(result: BenchResult, base: _Spot, patched: _Spot) -> list[JsonValue]:
+    """Return the cases for the record, without this machine's folders in what exceptions said."""
+    cases: list[JsonValue] = []
+    for case in result.cases:
+        details = case_details(case, result.ceilings)
+        cases.append({**details, "text": patched.scrub(base.scrub(str(details["text"])))})
+    return cases
 
 
 class _Spot:
@@ -153,6 +155,7 @@ class _Spot:
     def __init__(self, job: Job, entry: Bench, tree: str) -> None:
         where = place(job, entry, tree)
         folder = job.fresh_folder()
+        self._job = job
         self._checks = lay_out(folder, job.patch.support)
         self._log = folder / "log"
         self._file = entry.file
@@ -165,34 +168,22 @@ class _Spot:
         )
         self.scrub = Scrub(where.tree, folder, *where.python)
 
-    def side(self, name: str) -> Side:
+    def side(self, name: str) -> BenchSide:
         """Return what the child of this side is started with."""
-        return Side(name, self._checks, self._env, self._log)
+        return BenchSide(name, self._checks, self._env, self._log)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what this side has written, without this machine's folders."""
-        written = b""
-        if self._log.is_file():
-            with self._log.open("rb") as file:
-                written = file.read(FLOOD)
-        return self.scrub(written.decode("utf-8", "replace"))
+        if not self._log.is_file():
+            return ""
+        with self._log.open("rb") as file:
+            return self.scrub(file.read(FLOOD).decode("utf-8", "replace"))
 
-    def kept(self, logs: Path) -> dict[str, JsonValue]:
-        """Keep the output under its digest, and return what the record says of this side."""
-        text = self.said()
-        content = text.encode()
-        digest = hashlib.sha256(content).hexdigest()
-        write_atomically(logs / f"{digest}.log", content)
+    def record(self) -> dict[str, JsonValue]:
+        """Keep the output, and return what the record says of this side."""
+        text = self.output()
         return {
             "command": self.scrub(process.describe(["python", *arguments(self._file)])),
-            "log_sha256": digest,
+            "log_sha256": self._job.keep_log(text),
             "log_tail": text[-_TAIL:],
         }
-
-
-def _scrubbed(details: dict[str, JsonValue], *spots: _Spot) -> dict[str, JsonValue]:
-    """Take this machine's folders out of what an exception said."""
-    text = str(details["text"])
-    for spot in spots:
-        text = spot.scrub(text)
-    return {**details, "text": text}

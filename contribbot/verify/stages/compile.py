@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +14,19 @@ from contribbot.hardware.hip import Source, compile_hip, headers_digest, toolcha
 from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing, triton_name
 from contribbot.model.checks import Compile
-from contribbot.model.evidence import Outcome, StageResult
-from contribbot.verify.job import Finding, Job, Unit, hipified, is_source, obstacle, sources_of
+from contribbot.model.evidence import Outcome
+from contribbot.verify.job import Finding, Job, Stage, Unit
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.runner_fault import fault
+from contribbot.verify.stages.hipify import hipified, is_source, obstacle, sources_of
 
 _TORCH: Final = "torch, whose headers are needed, is not installed: pip install torch"
 
 
-class CompileStage:
+class CompileStage(Stage):
     """Compiles each entry for each of its targets, once per tree, and compares the listings."""
 
     name = "compile"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry and target."""
@@ -35,42 +36,35 @@ class CompileStage:
             for target in entry.targets
         ]
 
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """The results themselves are what the report shows."""
-
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
-    recipe, spec = job.patch.upstream.hipify, job.patch.spec
+    upstream, hipify = job.patch.upstream, job.patch.spec.hipify
     using = toolchain(target)
     inputs: dict[str, JsonValue] = {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
         "patched": job.trees.patched,
-        "recipe": job.patch.upstream.compile.model_dump_json(),
-        "hipify": recipe.model_dump_json() if recipe is not None else "",
-        "hipified": spec.hipify.model_dump_json() if spec.hipify is not None else "",
-        "python_roots": list(job.patch.upstream.python_roots),
+        "recipe": upstream.compile.model_dump_json(),
+        "hipify": upstream.hipify.model_dump_json() if upstream.hipify is not None else "",
+        "hipified": hipify.model_dump_json() if hipify is not None else "",
+        "python_roots": list(upstream.python_roots),
         "stand_ins": headers_digest(),
         **toolchain_details(entry, using),
     }
-    missing = missing_for(job, entry, using)
-
-    def work() -> Finding:
-        return _run(job, entry, target, using)
-
-    return Unit(target=target, inputs=inputs, work=work, label=entry.name, missing=missing)
+    work = partial(_compare, job, entry, target, using)
+    return Unit(target, inputs, work, entry.name, missing_for(job, entry, using))
 
 
 def toolchain_details(entry: Compile, using: Toolchain | Lacking) -> dict[str, JsonValue]:
     """Return what the record says of the compiler, and of what its code was read with."""
-    told: dict[str, JsonValue] = {}
+    compiler: dict[str, JsonValue] = {}
     if isinstance(using, Toolchain):
-        told = {"assembler": using.name, "identity": using.identity}
-        told |= {"kind": using.kind, "name": using.name, "headers": using.headers}
+        compiler = {"assembler": using.name, "identity": using.identity}
+        compiler |= {"kind": using.kind, "name": using.name, "headers": using.headers}
     if entry.kind == "triton":
-        told |= {"kind": "triton", "name": triton_name()}
-        told.pop("headers", None)
-    return {"toolchain": told}
+        compiler |= {"kind": "triton", "name": triton_name()}
+        compiler.pop("headers", None)
+    return {"toolchain": compiler}
 
 
 def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
@@ -81,20 +75,15 @@ def missing_for(job: Job, entry: Compile, using: Toolchain | Lacking) -> str:
         return triton_missing()
     if job.patch.upstream.compile.torch and torch_include() is None:
         return _TORCH
-    return obstacle(job) if _is_hipified(job, entry) else ""
+    return obstacle(job) if is_source(job.patch.upstream.hipify, entry.source) else ""
 
 
-def _is_hipified(job: Job, entry: Compile) -> bool:
-    recipe = job.patch.upstream.hipify
-    return recipe is not None and is_source(recipe, entry.source)
-
-
-def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:
-    on_base, on_patched = (
+def _compare(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> Finding:
+    futures = [
         job.children.submit(compile_side, job, entry, target, using, tree)
-        for tree in (job.trees.base, job.trees.patched)
-    )
-    base, patched = on_base.result(), on_patched.result()
+        for tree in job.trees.sides
+    ]
+    base, patched = (future.result() for future in futures)
     judgement = judge_compile(entry, target, base, patched)
     details = details_of(entry, target, base, patched, judgement)
     if judgement.outcome is Outcome.UNAVAILABLE and (base.starved or patched.starved):
@@ -105,7 +94,7 @@ def _run(job: Job, entry: Compile, target: str, using: Toolchain | Lacking) -> F
         {**details, **toolchain_details(entry, using)},
         # What this machine lacks may be there the next time.
         lasting=judgement.lasting and judgement.outcome is not Outcome.UNAVAILABLE,
-        seconds=sum(one.seconds for one in (base, patched) if not one.cached),
+        seconds=sum(side.seconds for side in (base, patched) if not side.cached),
     )
 
 
@@ -114,8 +103,7 @@ def compile_side(
 ) -> Compiled:
     """Compile one side; runs in `children`."""
     with job.busy():
-        exported = job.exported(tree)
-        if not (exported / entry.source).is_file():
+        if not (job.exported(tree) / entry.source).is_file():
             return Compiled(absent=True, error=f"{entry.source} is not in the tree")
         if isinstance(using, Lacking):
             return Compiled(missing=using.reason)
@@ -126,7 +114,7 @@ def compile_side(
 def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str) -> Compiled:
     upstream, exported = job.patch.upstream, job.exported(tree)
     path, made = exported / entry.source, None
-    if _is_hipified(job, entry):
+    if is_source(upstream.hipify, entry.source):
         made = hipified(job, tree, sources_of(job, tree))
         if made.transient:
             return Compiled(crashed=f"hipify: {made.trouble}")
@@ -142,10 +130,8 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
     include: list[Path] = []
     for root in dict.fromkeys((*upstream.compile.include, *entry.include)):
         # What was rewritten comes before what it was made of.
-        if made is not None and (made.folder / root).is_dir():
-            include.append(made.folder / root)
-        else:
-            include.append(exported / root)
+        rewritten = made is not None and (made.folder / root).is_dir()
+        include.append((made.folder if made and rewritten else exported) / root)
     source = Source(
         path=path,
         include=tuple(include),
@@ -155,13 +141,9 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
         folders=(exported, *((made.folder,) if made is not None else ())),
     )
     folder = job.fresh_folder()
+    scrub = Scrub(exported, folder, *source.folders)
     return compile_hip(
-        source,
-        target,
-        using=using,
-        folder=folder,
-        timeout=entry.timeout,
-        scrub=Scrub(exported, folder, *source.folders),
+        source, target, using=using, folder=folder, timeout=entry.timeout, scrub=scrub
     )
 
 

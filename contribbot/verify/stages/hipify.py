@@ -2,210 +2,358 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import importlib.util
 import re
-from concurrent.futures import Future
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
 
+from contribbot import process
 from contribbot.model.checks import Hipify
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
-from contribbot.verify.job import (
-    Finding,
-    Hipified,
-    Job,
-    Unit,
-    hipified,
-    is_source,
-    obstacle,
-    sources_of,
-)
+from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.pytest_run import Scrub
 
-_PLAIN: Final = Hipify(expect="pass-to-pass")
+#: What a record keeps of an output; the whole is in the log file.
+_TAIL: Final = 2000
+#: Seconds that an import may take on a machine that is busy.
+_IMPORT: Final = 120.0
 
 
 @dataclass(frozen=True)
-class Side:
-    """One tree, hipified and looked at."""
+class Hipified:
+    """What the hipify step made of a tree."""
 
-    made: Hipified  # what the step made
-    left: tuple[Left, ...]  # CUDA-only includes that the outputs and what they reach still have
+    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
+    #: paths that the build looks for. Read only; there until the run ends.
+    folder: Path
+    outputs: Mapping[str, Path]  # the output of each source, by the source's path in the tree
+    #: Where an output should be and is not, relative to `folder`, by source.
+    missing: Mapping[str, str]
+    left: tuple[Left, ...] = ()  # CUDA-only includes that the outputs and what they reach have
+    trouble: str = ""  # why the step did not end well; empty when it did
+    broken: bool = False  # whether that is this machine's fault and not the tree's
+    transient: bool = False  # whether another run might end otherwise
+    command: str = ""  # the command, as one would type it
+    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
+    tail: str = ""
+    seconds: float = 0.0  # wall-clock time
 
     @property
     def problems(self) -> list[str]:
         """What is wrong, a line each."""
-        if self.made.trouble:
-            return [self.made.trouble]
+        if self.trouble:
+            return [self.trouble]
         return [
-            *(f"{source} has no output {path}" for source, path in self.made.missing.items()),
-            *(f"{one.file}:{one.line} includes {one.header}" for one in self.left),
+            *(f"{source} has no output {path}" for source, path in self.missing.items()),
+            *(f"{left.file}:{left.line} includes {left.header}" for left in self.left),
         ]
 
     def summary(self) -> dict[str, JsonValue]:
-        """Return what the record keeps."""
-        made = self.made
+        """Return what the record keeps; as the runs of checks are told, the step is one test."""
+        failed: list[JsonValue] = [
+            {"test": "hipify", "when": "call", "message": problem} for problem in self.problems
+        ]
+        outputs = {
+            source: path.relative_to(self.folder).as_posix()
+            for source, path in self.outputs.items()
+        }
         return {
-            # As the runs of checks are told: the whole step is one test.
-            "failed": [
-                {"test": "hipify", "when": "call", "message": problem} for problem in self.problems
-            ],
-            "passed": [] if self.problems else ["hipify"],
-            "outputs": {
-                source: path.relative_to(made.folder).as_posix()
-                for source, path in made.outputs.items()
-            },
-            "missing": {**made.missing},
+            "failed": failed,
+            "passed": [] if failed else ["hipify"],
+            "outputs": {**outputs},
+            "missing": {**self.missing},
             "cuda_only": [
-                {"file": one.file, "line": one.line, "header": one.header} for one in self.left
+                {"file": left.file, "line": left.line, "header": left.header} for left in self.left
             ],
-            "command": made.command,
-            "log": made.log,
-            "tail": made.tail if made.trouble else "",
-            **({"transient": True} if made.transient else {}),
+            "command": self.command,
+            "log": self.log,
+            "tail": self.tail if self.trouble else "",
+            **({"transient": True} if self.transient else {}),
         }
 
 
-class HipifyStage:
+class HipifyStage(Stage):
     """Every source has its output where the build looks for it, free of CUDA-only includes."""
 
     name = "hipify"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit over all sources; none where the patch has nothing to hipify."""
-        spec, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
+        stated, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
         if recipe is None:
-            if spec is None:
-                return []
             name = job.patch.upstream.name
-            return [_refusal(f"[hipify]: upstreams/{name}.toml has no [hipify] recipe to run")]
-        patched = sources_of(job, job.trees.patched)
-        if wrong := _undeclarable(spec or _PLAIN, recipe, patched):
+            refused = f"[hipify]: upstreams/{name}.toml has no [hipify] recipe to run"
+            return [_refusal(refused)] if stated else []
+        spec = stated or Hipify(expect="pass-to-pass")
+        sources = sources_of(job, job.trees.patched)
+        if wrong := _undeclarable(spec, recipe, sources):
             return [_refusal(wrong)]
-        if not patched:
+        if not sources:
             return []
+        # The version of the distribution that the script builds on.
+        package = recipe.module.partition(".")[0]
+        modules: dict[str, JsonValue] = {}
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            modules[package] = importlib.metadata.version(package)
         inputs: dict[str, JsonValue] = {
             "base": job.trees.base,
             "patched": job.trees.patched,
-            "sources": list(patched),
-            "hipify": (spec or _PLAIN).model_dump_json(),
+            "sources": list(sources),
+            "hipify": spec.model_dump_json(),
             "recipe": recipe.model_dump_json(),
-            "modules": _versions(recipe),
+            "modules": modules,
         }
-        work = partial(_look, job, recipe, spec or _PLAIN)
+        work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=obstacle(job))]
-
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """What later stages need they ask `hipified` for."""
 
 
 def _refusal(why: str) -> Unit:
     return Unit("any", None, partial(Finding, Outcome.FAILED, why, lasting=False))
 
 
-def _undeclarable(spec: Hipify, recipe: HipifyRecipe, there: tuple[str, ...]) -> str:
+def _undeclarable(spec: Hipify, recipe: HipifyRecipe, sources: Sequence[str]) -> str:
     """Say which declared source cannot be hipified, and why; or nothing."""
     for source in spec.sources:
         if not is_source(recipe, source):
             suffixes = " or ".join(recipe.suffixes)
             return f"[hipify] sources: {source} is no {suffixes} file under {recipe.project}/"
-        if source not in there:
+        if source not in sources:
             return f"[hipify] sources: {source} is not in the patched tree"
     return ""
 
 
-def _versions(recipe: HipifyRecipe) -> dict[str, JsonValue]:
-    """Return the version of the distribution that the script builds on."""
-    package = recipe.module.partition(".")[0]
-    try:
-        return {package: importlib.metadata.version(package)}
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-
-
-def _look(job: Job, recipe: HipifyRecipe, spec: Hipify) -> Finding:
-    trees = job.trees
-    on_base, on_patched = _start(job, recipe, trees.base), _start(job, recipe, trees.patched)
-    base, patched = on_base.result(), on_patched.result()
+def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
+    futures = [job.children.submit(hipify_all, job, tree) for tree in job.trees.sides]
+    base, patched = (future.result() for future in futures)
     for side in (base, patched):
-        if side.made.broken:
-            return Finding(Outcome.UNAVAILABLE, side.made.trouble, lasting=False)
+        if side.broken:
+            return Finding(Outcome.UNAVAILABLE, side.trouble, lasting=False)
     outcome, reason = judge_sides(spec, base, patched)
     details: dict[str, JsonValue] = {
         "expect": spec.expect,
         "stated_reason": spec.reason,
-        "modules": _versions(recipe),
+        "modules": modules,
         "base": base.summary(),
         "patched": patched.summary(),
     }
-    return Finding(
-        outcome,
-        reason,
-        details,
-        lasting=not (base.made.transient or patched.made.transient),
-        seconds=base.made.seconds + patched.made.seconds,
-    )
+    lasting = not (base.transient or patched.transient)
+    return Finding(outcome, reason, details, lasting, seconds=base.seconds + patched.seconds)
 
 
-def _start(job: Job, recipe: HipifyRecipe, tree: str) -> Future[Side]:
-    return job.children.submit(look_at, job, recipe, tree)
-
-
-def look_at(job: Job, recipe: HipifyRecipe, tree: str) -> Side:
-    """Hipify a tree and look at what came of it; runs in `children`."""
-    macros = Macros(frozenset(recipe.defined), frozenset(recipe.undefined), recipe.cuda_only)
+def hipify_all(job: Job, tree: str) -> Hipified:
+    """Hipify what a verification needs of a tree; runs in `children`."""
     with job.busy():
-        made = hipified(job, tree, sources_of(job, tree))
-    build = made.folder.resolve()
-    left: dict[Left, None] = {}
-    for output in made.outputs.values():
-        left.update(
-            dict.fromkeys(
-                left_over(output, build=build, root=build / recipe.project, macros=macros)
-            )
-        )
-    return Side(made, tuple(left))
+        return hipified(job, tree, sources_of(job, tree))
 
 
-def judge_sides(spec: Hipify, base: Side, patched: Side) -> tuple[Outcome, str]:
+def judge_sides(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, str]:
     """Return the outcome and one line that says why."""
-    if patched.problems:
-        return Outcome.FAILED, f"on the patched tree: {_first(patched.problems)}"
-    count = len(patched.made.outputs)
-    good = f"{_many(count, 'output')} where the build looks, no CUDA-only include left"
+    if problems := patched.problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return Outcome.FAILED, f"on the patched tree: {problems[0]}{more}"
+    good = free_outputs(len(patched.outputs))
     if spec.expect == "pass-to-pass":
         return Outcome.PASSED, f"{good}{_mended(base)}"
     if not base.problems:
         return Outcome.FAILED, f"passes on the base, so it shows nothing: {good}"
-    if base.made.transient:
-        return Outcome.FAILED, f"on the base: {base.made.trouble}"
+    if base.transient:
+        return Outcome.FAILED, f"on the base: {base.trouble}"
     for problem in base.problems:
         if not re.search(spec.reason, problem):
             return Outcome.FAILED, f"fails on the base for another reason than stated: {problem}"
     return Outcome.PASSED, f"fails on the base as stated; {good} on the patched tree"
 
 
-def _mended(base: Side) -> str:
+def free_outputs(count: int) -> str:
+    """Say that some outputs are as they should be."""
+    return f"{_many(count, 'output')} where the build looks, no CUDA-only include left"
+
+
+def _mended(base: Hipified) -> str:
     """Say what was wrong on the base and is no more, or nothing."""
-    if base.made.trouble:
-        return f"; on the base: {base.made.trouble}"
-    told = []
-    if lacking := len(base.made.missing):
-        told.append(f"lacks {lacking} of {_many(lacking + len(base.made.outputs), 'output')}")
+    if base.trouble:
+        return f"; on the base: {base.trouble}"
+    wrong = []
+    if lacking := len(base.missing):
+        wrong.append(f"lacks {lacking} of {_many(lacking + len(base.outputs), 'output')}")
     if base.left:
-        told.append(f"leaves {_many(len(base.left), 'CUDA-only include')}")
-    return f"; the base {' and '.join(told)}" if told else ""
-
-
-def _first(problems: list[str]) -> str:
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return problems[0] + more
+        wrong.append(f"leaves {_many(len(base.left), 'CUDA-only include')}")
+    return f"; the base {' and '.join(wrong)}" if wrong else ""
 
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+# The step itself, which `compile` and `build` run as well.
+
+
+def obstacle(job: Job) -> str:
+    """Say why the upstream's hipify step cannot run here, or nothing."""
+    package = _recipe(job).module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        return f"{package}, whose hipify is needed, is not installed: pip install {package}"
+    return ""
+
+
+def _recipe(job: Job) -> HipifyRecipe:
+    recipe = job.patch.upstream.hipify
+    if recipe is None:
+        raise ValueError(f"{job.patch.upstream.name} has no [hipify] recipe")
+    return recipe
+
+
+def is_source(recipe: HipifyRecipe | None, path: str) -> bool:
+    """Say whether a path of a tree is one that the hipify step takes."""
+    if recipe is None:
+        return False
+    return path.startswith(f"{recipe.project}/") and path.endswith(recipe.suffixes)
+
+
+def built_for_rocm(recipe: HipifyRecipe, path: str) -> bool:
+    """Say whether a path is a source that the upstream builds for ROCm too."""
+    cuda_only = any(re.search(pattern, path) for pattern in recipe.cuda_sources)
+    return is_source(recipe, path) and not cuda_only
+
+
+def sources_of(job: Job, tree: str) -> tuple[str, ...]:
+    """Return the sources of a tree that a verification has hipified, sorted.
+
+    They are those that the patch touches and the upstream builds for ROCm, those that
+    its `[hipify]` declares, and those that a `[[compile]]` of kind hip compiles. Ask
+    `hipified` for these, and the step runs once a tree.
+    """
+    recipe, spec = job.patch.upstream.hipify, job.patch.spec
+    if recipe is None:
+        return ()
+    touched = {change.path for change in job.changes() if built_for_rocm(recipe, change.path)}
+    compiled = {entry.source for entry in spec.compile if entry.kind == "hip"}
+    sources = touched | {source for source in compiled if is_source(recipe, source)}
+    sources |= set(spec.hipify.sources if spec.hipify else ())
+    listed = job.store.git("ls-tree", "-r", "-z", "--name-only", tree, recipe.project).stdout
+    return tuple(sorted(sources & set(listed.decode("utf-8", "surrogateescape").split("\0"))))
+
+
+def output_path(recipe: HipifyRecipe, source: str) -> str:
+    """Return where the build looks for the output of a source, relative to its folder."""
+    for pattern, text in recipe.renames:
+        source = re.sub(pattern, text.replace("\\", r"\\"), source)
+    return source
+
+
+def hipified(job: Job, tree: str, sources: Sequence[str]) -> Hipified:
+    """Hipify sources of a tree with the tree's own script; once for the same ones.
+
+    Works in the calling thread: call it where other programs run, in `job.children`
+    and under `job.busy()`. Nothing is written into the exported tree.
+    """
+    ordered = tuple(sorted(set(sources)))
+    return job.hipified.get("\0".join((tree, *ordered)), lambda: _run(job, tree, ordered))
+
+
+def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
+    recipe, exported = _recipe(job), job.exported(tree)
+    # Without symlinks, as scripts may compare paths as text.
+    room = job.fresh_folder().resolve()
+    build = room / "build"
+    for name in ("build", "home", "tmp"):
+        (room / name).mkdir()
+    expected = {source: output_path(recipe, source) for source in sources}
+    if not (exported / recipe.script).is_file():
+        return Hipified(build, {}, expected, trouble=f"{recipe.script} is not in the tree")
+    filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
+    arguments = [filled.get(argument, argument) for argument in recipe.arguments]
+    argv = ["-B", str(exported / recipe.script), *arguments, *sources]
+    env = process.clean_environment(
+        {
+            "HOME": str(room / "home"),
+            "TMPDIR": str(room / "tmp"),
+            "OMP_NUM_THREADS": str(job.threads),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
+    done = process.supervise(
+        [sys.executable, *argv],
+        cwd=exported if _in_tree(recipe, exported) else build,
+        env=env,
+        timeout=recipe.timeout,
+        tethered=True,
+    )
+    scrub = Scrub(exported, room)
+    output = scrub(done.output.decode("utf-8", "replace"))
+    trouble = _trouble(recipe, done, output)
+    broken = _broken_module(recipe, env, room) if trouble and not done.timed_out else ""
+    meddled = job.altered(tree)
+    if meddled and not trouble:
+        trouble = f"{recipe.script} wrote into the tree: {meddled}"
+    outputs = {
+        source: build / path for source, path in expected.items() if (build / path).is_file()
+    }
+    macros = Macros(frozenset(recipe.defined), frozenset(recipe.undefined), recipe.cuda_only)
+    left: dict[Left, None] = {}
+    for file in outputs.values():
+        found = left_over(file, build=build, root=build / recipe.project, macros=macros)
+        left |= dict.fromkeys(found)
+    return Hipified(
+        folder=build,
+        outputs=outputs,
+        missing={source: path for source, path in expected.items() if source not in outputs},
+        left=tuple(left),
+        trouble=broken or trouble,
+        broken=bool(broken),
+        # A tree that was written into is no longer what others on this run see.
+        transient=bool(broken or meddled) or done.timed_out,
+        command=scrub(process.describe(["python", *argv])),
+        log=job.keep_log(output),
+        tail=output[-_TAIL:],
+        seconds=done.seconds,
+    )
+
+
+def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
+    """Say whether the build runs the script in the tree, as the tree's build file tells."""
+    file = exported / recipe.build_file
+    return bool(
+        recipe.build_file
+        and file.is_file()
+        and re.search(recipe.in_tree, file.read_text(encoding="utf-8", errors="replace"))
+    )
+
+
+def _trouble(recipe: HipifyRecipe, done: process.Supervised, output: str) -> str:
+    """Say why the script did not end well, or nothing."""
+    if done.timed_out:
+        return f"{recipe.script}: not finished after {recipe.timeout:g} s"
+    if done.flooded:
+        return f"{recipe.script}: it never stopped writing, and was ended"
+    if done.returncode == 0:
+        return ""
+    code = done.returncode
+    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+    lines = output.strip().splitlines() or ["it said nothing"]
+    return f"{recipe.script}: {how}: {lines[-1]}"
+
+
+def _broken_module(recipe: HipifyRecipe, env: Mapping[str, str], folder: Path) -> str:
+    """Say that what the script builds on does not work here, or nothing."""
+    argv = [sys.executable, "-B", "-c", f"import {recipe.module}"]
+    asked = process.supervise(argv, cwd=folder, env=env, timeout=_IMPORT)
+    if asked.returncode == 0 or asked.timed_out:
+        return ""
+    lines = asked.output.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+    package = recipe.module.partition(".")[0]
+    return (
+        f"{recipe.module} cannot be imported here ({lines[-1]}): "
+        f"python -m pip install --force-reinstall {package}"
+    )

@@ -12,12 +12,12 @@ from pydantic import Field, JsonValue
 
 from contribbot.model.base import Model
 from contribbot.model.checks import Numerics
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
 from contribbot.numerics.limits import VARIABLE
 from contribbot.numerics.records import CellRecord, Finite
 from contribbot.numerics.words import count, times
 from contribbot.verify.check import Way, check_unit
-from contribbot.verify.job import Job, Unit
+from contribbot.verify.job import Job, Stage, Unit
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.verdict import Cause, Judgement, judge_check
 
@@ -29,18 +29,14 @@ _REFERENCES: Final = "the same-precision reference's"
 Count = Annotated[int, Field(ge=0)]
 
 
-class NumericsStage:
+class NumericsStage(Stage):
     """Runs each `[[numerics]]` of a patch on both trees, as a check that also reports cells."""
 
     name = "numerics"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit an entry."""
         return [check_unit(job, entry, way_of(entry)) for entry in job.patch.spec.numerics]
-
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """Nothing later depends on it."""
 
 
 def way_of(entry: Numerics) -> Way:
@@ -120,11 +116,11 @@ def _difference(old: CellRecord | None, new: CellRecord | None, *, complete: boo
         return "judged on one of the two trees only" if complete else ""
     if (old.seeds, old.axes) != (new.seeds, new.axes):
         return "other seeds or values"
-    for one, other in zip(old.digests, new.digests, strict=False):
-        what = f"{other.result} seed {other.seed}"
-        if one.inputs != other.inputs or (one.result, one.seed) != (other.result, other.seed):
+    for before, after in zip(old.digests, new.digests, strict=False):
+        what, same = f"{after.result} seed {after.seed}", before.result == after.result
+        if before.inputs != after.inputs or not same or before.seed != after.seed:
             return f"{what}: other inputs"
-        if one.references != other.references:
+        if before.references != after.references:
             return f"{what}: other references"
     if complete and not old.digests:
         return "the base ended before it was known what judges the result: hand over a function"
@@ -154,26 +150,25 @@ class Totals(Model):
     @classmethod
     def of(cls, cells: Sequence[CellRecord]) -> Totals:
         """Add up cells."""
-        outputs = [one for cell in cells for one in cell.outputs]
-        exact = [one for one in outputs if one.kind == "exact" and one.elements]
-        judged = [one for one in outputs if one.kind == "error" and one.elements]
-        ratios = [
-            [one.ratio or 0.0 for one in judged if one.by_floor is by_floor]
-            for by_floor in (False, True)
-        ]
+        outputs = [output for cell in cells for output in cell.outputs]
+        exact = [output for output in outputs if output.kind == "exact" and output.elements]
+        ratios: dict[bool, list[float]] = {True: [], False: []}
+        for output in outputs:
+            if output.kind == "error" and output.elements:
+                ratios[output.by_floor].append(output.ratio or 0.0)
         return cls(
             cells=len(cells),
             failed=sum(bool(cell.failed) for cell in cells),
             silent=sum(not cell.outputs for cell in cells),
             spoiled=sum(cell.non_finite > 0 for cell in cells),
-            odd=sum(1 for one in outputs if one.complaint and not one.elements),
-            elements=sum(one.elements for one in outputs),
-            mismatches=sum(one.mismatches for one in outputs),
-            non_finite=sum(one.non_finite for one in outputs),
-            exact=sum(one.elements for one in exact),
-            differing=sum(one.mismatches for one in exact),
-            ratio=max(ratios[0], default=None),
-            floor_ratio=max(ratios[1], default=None),
+            odd=sum(bool(output.complaint and not output.elements) for output in outputs),
+            elements=sum(output.elements for output in outputs),
+            mismatches=sum(output.mismatches for output in outputs),
+            non_finite=sum(output.non_finite for output in outputs),
+            exact=sum(output.elements for output in exact),
+            differing=sum(output.mismatches for output in exact),
+            ratio=max(ratios[False], default=None),
+            floor_ratio=max(ratios[True], default=None),
         )
 
 
@@ -249,5 +244,5 @@ def _judged_by(cells: Sequence[CellRecord]) -> str:
 
 
 def _badness(cell: CellRecord) -> tuple[bool, int, float, int]:
-    mismatches = sum(one.mismatches for one in cell.outputs)
+    mismatches = sum(output.mismatches for output in cell.outputs)
     return bool(cell.failed), cell.non_finite, cell.ratio, mismatches

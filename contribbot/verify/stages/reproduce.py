@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
 from contribbot.verify.check import Way, check_unit
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.job import Finding, Job, Stage, Unit
 
 _UNPROVED: Final = "nothing is stated that could prove it: write a check and state it in patch.toml"
 
 
-class ReproduceStage:
+class ReproduceStage(Stage):
     """Runs each check in a child pytest, once per tree."""
 
     name = "reproduce"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit a check; where nothing could prove the patch, one that says so."""
@@ -23,6 +22,3 @@ class ReproduceStage:
             missing = Finding(Outcome.SKIPPED, _UNPROVED, {"unfinished": True}, lasting=False)
             return [Unit("any", None, lambda: missing)]
         return [check_unit(job, check, Way()) for check in job.patch.spec.checks]
-
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """The results themselves are what `witness` reads."""

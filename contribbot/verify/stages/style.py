@@ -14,9 +14,9 @@ from pydantic import JsonValue
 
 from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.job import Finding, Job, Stage, Unit
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
@@ -32,11 +32,10 @@ _UP_AGAIN: Final = re.compile(r"(^|/)(?!\.\.?/)[^/]+/+\.\.(/|$)")
 _WHITESPACE: Final = re.compile(rb"^(?P<where>[^\n]+?:\d+): (?P<what>[^\n]+)\.$", re.MULTILINE)
 
 
-class StyleStage:
+class StyleStage(Stage):
     """Patch hygiene: whitespace, sign-off, subject, declared files, Python that compiles."""
 
     name = "style"
-    after = ("apply",)
 
     def units(self, job: Job) -> list[Unit]:
         """One unit over all commits of the patch."""
@@ -48,14 +47,13 @@ class StyleStage:
             "rules": job.patch.upstream.commits.model_dump(),
             "python_roots": list(job.patch.upstream.python_roots),
         }
-        return [Unit("any", inputs, lambda: self._look(job))]
+        return [Unit("any", inputs, lambda: _inspect(job))]
 
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """Nothing later depends on it."""
 
-    def _look(self, job: Job) -> Finding:
-        changed = job.changes()
-        problems = [
+def _inspect(job: Job) -> Finding:
+    changed = job.changes()
+    return concluded(
+        [
             *_messages(job),
             *_whitespace(job, changed),
             *_declared(job, changed),
@@ -63,7 +61,7 @@ class StyleStage:
             *_python(job, changed),
             *_reach(job, changed),
         ]
-        return concluded(problems)
+    )
 
 
 def concluded(problems: Sequence[str]) -> Finding:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pydantic import JsonValue
 
-from contribbot.model.evidence import Outcome, StageResult
+from contribbot.model.evidence import Outcome
 from contribbot.verify.check import kernel_units
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.job import Finding, Job, Stage, Unit
 
 
-class WitnessStage:
+class WitnessStage(Stage):
     """Adds up what each check has witnessed, by target; and judges the kernels that ran."""
 
     name = "witness"
@@ -19,32 +20,28 @@ class WitnessStage:
 
     def units(self, job: Job) -> list[Unit]:
         """One unit a target, as what ran on one says nothing of another; and the kernels'."""
-        ran = [
-            result
-            for stage in ("reproduce", "numerics")
-            for result in job.results.get(stage, ())
-            if result.outcome is Outcome.PASSED and "witness" in result.details
-        ]
-        targets = dict.fromkeys(result.target for result in ran)
-        return [*(self._unit(job, target, ran) for target in targets), *kernel_units(job)]
-
-    def settle(self, job: Job, results: list[StageResult]) -> None:
-        """Nothing later depends on it."""
-
-    def _unit(self, job: Job, target: str, every: list[StageResult]) -> Unit:
-        here = [one.details["witness"] for one in every if one.target == target]
-        inputs: dict[str, JsonValue] = {
-            "base": job.trees.base,
-            "patched": job.trees.patched,
-            "tests": list(job.patch.upstream.tests),
-            "witness": here,
-        }
-        return Unit(target, inputs, lambda: _look(job, here))
+        witnessed: dict[str, list[JsonValue]] = {}
+        for stage in ("reproduce", "numerics"):
+            for result in job.results.get(stage, ()):
+                if result.outcome is Outcome.PASSED and "witness" in result.details:
+                    witnessed.setdefault(result.target, []).append(result.details["witness"])
+        units = [_unit(job, target, ran) for target, ran in witnessed.items()]
+        return [*units, *kernel_units(job)]
 
 
-def _look(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
+def _unit(job: Job, target: str, witnessed: list[JsonValue]) -> Unit:
+    inputs: dict[str, JsonValue] = {
+        "base": job.trees.base,
+        "patched": job.trees.patched,
+        "tests": list(job.patch.upstream.tests),
+        "witness": witnessed,
+    }
+    return Unit(target, inputs, partial(_count, job, witnessed))
+
+
+def _count(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
     side, statements = job.witnesses()
-    starts = {path: [one.lines.start for one in own] for path, own in statements.items()}
+    starts = {path: [row.lines.start for row in rows] for path, rows in statements.items()}
     return add_up(starts, witnessed, deleted=side == job.trees.base)
 
 
@@ -55,7 +52,7 @@ def add_up(
     files: dict[str, JsonValue] = {}
     total = seen = 0
     for path, lines in own.items():
-        ran = {line for one in witnessed if isinstance(one, dict) for line in _lines(one.get(path))}
+        ran = {line for by in witnessed if isinstance(by, dict) for line in _lines(by.get(path))}
         files[path] = {
             "executed": [line for line in lines if line in ran],
             "not_executed": [line for line in lines if line not in ran],
@@ -66,15 +63,15 @@ def add_up(
     if deleted:
         details["deleted"] = True
     if not total:
-        said = "the patch adds no Python statement that could be witnessed"
-        return Finding(Outcome.SKIPPED, said, details)
+        reason = "the patch adds no Python statement that could be witnessed"
+        return Finding(Outcome.SKIPPED, reason, details)
     kind = "deleted" if deleted else "added"
     share = f"{seen} of {total} {kind} statements ran ({seen / total:.0%})"
     if not seen:
-        said = f"{share}: no check here reaches the change in a test"
-        return Finding(Outcome.SKIPPED, said, details)
+        reason = f"{share}: no check here reaches the change in a test"
+        return Finding(Outcome.SKIPPED, reason, details)
     return Finding(Outcome.PASSED, share, details)
 
 
 def _lines(value: JsonValue) -> list[int]:
-    return [one for one in value if isinstance(one, int)] if isinstance(value, list) else []
+    return [line for line in value if isinstance(line, int)] if isinstance(value, list) else []

@@ -1,0 +1,269 @@
+"""GitHub Actions as a queue uses it: its repository there, and the runs, jobs and artifacts."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, ValidationError
+
+from contribbot import process
+from contribbot.errors import CommandError, GitHubError, NotFoundError, RefusedError, UsageError
+from contribbot.git.repository import git_environment
+from contribbot.github.auth import Server, find_server
+from contribbot.github.fields import whole
+from contribbot.model.base import Model, ObjectId, Time
+from contribbot.queue.load import Queue
+
+if TYPE_CHECKING:
+    from github.GithubObject import GithubObject
+
+    from contribbot.github.client import GitHub
+
+M = TypeVar("M", bound=Model)
+log: Final = logging.getLogger(__name__)
+
+#: The workflow that proves the queue.
+WORKFLOW: Final = "verify.yml"
+#: The job of it that collects, and its step that fails where runners alone kept it from all that
+#: was planned.
+COLLECTOR: Final = "collect"
+RUNNERS_STEP: Final = "Runners failed, and no patch did"
+#: What an artifact may be at most, in bytes of its zip.
+PACKED: Final = 64 * 1024 * 1024
+#: What of a queue a run goes by.
+_CONTENT: Final = (".github", "evidence", "patches", "runners.toml", "upstreams")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
+#: A remote as git has it: `https://HOST/PATH`, `ssh://git@HOST/PATH`, or `git@HOST:PATH`.
+_REMOTE: Final = re.compile(
+    r"(?:(?:https?|git)://(?:[^@/]*@)?(?P<web>[^/]+)/|ssh://(?:[^@/]*@)?(?P<ssh>[\w.-]+)(?::\d+)?/"
+    r"|(?:[\w.-]+@)?(?P<scp>[\w.-]+):(?!//)/?)(?P<path>.*)"
+)
+
+
+def repository_of(
+    folder: Path, given: str, server: Server, environment: Mapping[str, str] = os.environ
+) -> str:
+    """Return the repository that a queue is: what is given, what Actions says, or `origin`."""
+    hint = "name it: --repo OWNER/NAME"
+    if named := given or environment.get("GITHUB_REPOSITORY", ""):
+        if not _NAME.fullmatch(named):
+            raise UsageError(f"{named}: not a repository, owner/name", hint=hint)
+        return named
+    remote = _git(folder, "remote", "get-url", "origin")
+    if not remote:
+        raise UsageError(f"{folder}: its git repository has no remote origin", hint=hint)
+    parts = _REMOTE.fullmatch(remote)
+    host = parts["web"] or parts["ssh"] or parts["scp"] if parts else ""
+    name = parts["path"].strip("/").removesuffix(".git") if parts else ""
+    if host.casefold() != server.host.casefold() or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{folder}: its remote origin is no repository at {server.host}", hint=hint
+        )
+    return name
+
+
+@contextlib.contextmanager
+def connected(queue: Queue, given: str) -> Iterator[tuple[GitHub, str]]:
+    """Give GitHub and the name of a queue's repository there."""
+    from contribbot.github.client import connect  # noqa: PLC0415  start-up time
+
+    server = find_server()
+    # Before a token is looked for.
+    name = repository_of(queue.folder, given, server)
+    with connect(queue.local / "github", server=server) as github:
+        yield github, name
+
+
+def commit_of(folder: Path) -> str:
+    """Return the commit that a queue's work tree is at; empty where it is in no repository."""
+    return _git(folder, "rev-parse", "--verify", "HEAD")
+
+
+def uncommitted(folder: Path) -> tuple[str, ...]:
+    """Return the files that a run goes by and that differ here from the queue's commit."""
+    status = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
+                  "--", *_CONTENT)  # fmt: skip
+    # Each is two letters, which may be spaces, and a path.
+    return tuple(sorted(entry.split(maxsplit=1)[1] for entry in status.split("\0") if entry))
+
+
+def _git(folder: Path, *args: str) -> str:
+    """Ask the git repository around a folder; nothing where there is none, or no answer."""
+    # A checkout of a job belongs to another user than the one inside its container.
+    trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
+               "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
+    try:
+        done = process.run(["git", "-C", folder.absolute(), *args], env=git_environment(trusted),
+                           timeout=20.0)  # fmt: skip
+    except CommandError:
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+# What GitHub says of runs.
+
+_Number = Annotated[int, Field(ge=1)]
+
+
+class Said(Model):
+    """What GitHub said: keys that are not named are passed over."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
+
+
+class Run(Said):
+    """A run of a workflow; `path` is the workflow's file, where GitHub may add `@REF`."""
+
+    id: _Number
+    run_attempt: _Number = 1
+    head_branch: str | None = None
+    head_sha: ObjectId
+    path: str
+    event: str
+    status: str | None
+    conclusion: str | None
+    html_url: str
+    #: Its `run-name`.
+    display_title: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    actor: Annotated[str | None, Field(validation_alias=AliasPath("actor", "login"))] = None
+    repository: Annotated[
+        str | None, Field(validation_alias=AliasPath("repository", "full_name"))
+    ] = None
+    #: Where its commit is from; None where that is gone.
+    head_repository: Annotated[
+        str | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
+    ] = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status == "completed"
+
+    def check_workflow(self) -> None:
+        """Refuse a run of another workflow than the one that proves the queue."""
+        path = self.path.partition("@")[0]
+        if path != f".github/workflows/{WORKFLOW}":
+            raise UsageError(
+                f"run {self.id} is one of {path!a}, not of {WORKFLOW}",
+                hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
+            )
+
+
+class RunStep(Said):
+    """A step of a job."""
+
+    name: str
+    status: str
+    conclusion: str | None = None
+
+
+class RunJob(Said):
+    """A job of a run, which a matrix names; its steps are as its runner told GitHub."""
+
+    id: _Number
+    name: str
+    run_attempt: _Number = 1
+    status: str
+    conclusion: str | None
+    #: When it started, or was queued.
+    started_at: Time | None = None
+    completed_at: Time | None = None
+    runner_name: str | None = None
+    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    steps: Annotated[tuple[RunStep, ...], Field(strict=False)] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status == "completed"
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran; 0 where GitHub does not say."""
+        if self.started_at is None or self.completed_at is None:
+            return 0.0
+        return (self.completed_at - self.started_at).total_seconds()
+
+
+class Artifact(Said):
+    """What a job uploaded."""
+
+    id: _Number
+    name: str
+    #: Bytes of the zip.
+    size_in_bytes: Annotated[int, Field(ge=0)]
+    #: Whether GitHub has let it go.
+    expired: bool
+    #: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
+    digest: str | None = None
+    created_at: Time | None = None
+
+
+def read_runs(github: GitHub, repository: str, branch: str) -> tuple[Run, ...]:
+    """Return the newest runs that somebody dispatched on a branch or tag."""
+    listed = github.workflow(repository, WORKFLOW).get_runs(
+        branch=branch, event="workflow_dispatch"
+    )
+    return tuple(_answer(Run, run) for run in whole(itertools.islice(listed, 300)))
+
+
+def read_run(github: GitHub, repository: str, run_id: int) -> Run:
+    """Return a run."""
+    return _answer(Run, github.run(repository, run_id))
+
+
+def read_jobs(github: GitHub, repository: str, run_id: int) -> tuple[RunJob, ...]:
+    """Return the jobs of a run, each as it ran last."""
+    # Whether `latest` also lists what a later attempt did not run again is not documented.
+    jobs = [_answer(RunJob, job) for job in whole(github.run(repository, run_id).jobs("all"))]
+    last = {job.name: job.run_attempt for job in sorted(jobs, key=lambda job: job.run_attempt)}
+    return tuple(job for job in jobs if job.run_attempt == last[job.name])
+
+
+def read_artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifact, ...]:
+    """Return the artifacts of a run, of all its attempts."""
+    listed = github.run(repository, run_id).get_artifacts()
+    return tuple(_answer(Artifact, artifact) for artifact in listed)
+
+
+def download(github: GitHub, repository: str, artifact: Artifact) -> bytes:
+    """Fetch the zip of an artifact."""
+    path = f"{github.repository(repository).url}/actions/artifacts/{artifact.id}/zip"
+    return github.requester.fetch(path, most=PACKED)
+
+
+def cancel_run(github: GitHub, repository: str, run_id: int) -> bool:
+    """Ask for a run's end; return whether there was something to end."""
+    try:
+        return github.run(repository, run_id).cancel()
+    except RefusedError as error:
+        if error.status != HTTPStatus.CONFLICT:
+            raise
+        log.debug("run %d has ended by itself: %s", run_id, error)
+        return False
+
+
+def no_run(repository: str, run_id: int) -> NotFoundError:
+    """Return what a user is told whose run cannot be found."""
+    return NotFoundError(
+        f"run {run_id} of {repository}: there is none (any more)",
+        hint="it was deleted, or the token may not see it (it needs to read actions)",
+    )
+
+
+def _answer(kind: type[M], handle: GithubObject) -> M:
+    """Return an answer as what it should be."""
+    try:
+        return kind.model_validate(handle.raw_data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    raise GitHubError(f"{kind.__name__} of GitHub Actions: an answer of another shape at {key}")
