@@ -55,11 +55,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 def _sweep(path: Path) -> None:
     """Remove the partial files that killed processes left beside a file."""
     for partial in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):
-        try:
+        with contextlib.suppress(FileNotFoundError):  # its writer was quicker
             if time.time() - partial.stat().st_mtime > _ABANDONED:
-                partial.unlink(missing_ok=True)
-        except FileNotFoundError:
-            continue  # its writer was quicker
+                partial.unlink()
 
 
 log: Final = logging.getLogger(__name__)
@@ -69,23 +67,6 @@ _PATIENCE: Final = 1800.0
 
 _registry: Final = threading.Lock()
 _threads: Final[dict[Path, threading.Lock]] = {}
-
-
-def _wait(guard: filelock.BaseFileLock, path: Path, what: str) -> None:
-    """Wait in short steps, so that this process can still be told to end."""
-    import filelock  # noqa: PLC0415  see lock
-
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        process.check_stopping()
-        try:
-            guard.acquire(timeout=0.5)
-        except filelock.Timeout:
-            continue
-        return
-    raise MachineError(
-        f"{what} is held by another contribbot for too long", hint=f"see who holds {path}"
-    )
 
 
 @contextlib.contextmanager
@@ -99,22 +80,30 @@ def lock(path: Path, what: str) -> Iterator[None]:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     guard = filelock.FileLock(path)
+    with _registry:
+        thread_lock = _threads.setdefault(path.resolve(), threading.Lock())
     # The threads of this process line up among themselves, without a word.
-    with _thread_lock(path):
-        try:
-            guard.acquire(timeout=0)
-        except filelock.Timeout:
-            log.warning("waiting for another contribbot to finish with %s", what)
-            _wait(guard, path, what)
+    with thread_lock:
+        deadline = time.monotonic() + _PATIENCE
+        wait = 0.0
+        while not guard.is_locked:
+            try:
+                guard.acquire(timeout=wait)
+            except filelock.Timeout:
+                if not wait:
+                    log.warning("waiting for another contribbot to finish with %s", what)
+                # In short steps, so that this process can still be told to end.
+                wait = 0.5
+                process.check_stopping()
+                if time.monotonic() > deadline:
+                    raise MachineError(
+                        f"{what} is held by another contribbot for too long",
+                        hint=f"see who holds {path}",
+                    ) from None
         try:
             yield
         finally:
             guard.release()
-
-
-def _thread_lock(path: Path) -> threading.Lock:
-    with _registry:
-        return _threads.setdefault(path.resolve(), threading.Lock())
 
 
 _DAY: Final = 86400.0
@@ -122,8 +111,6 @@ _DAY: Final = 86400.0
 _UNUSED: Final = 30 * _DAY
 #: The file in a folder of entries whose time says when they were last looked through.
 _STAMP: Final = ".swept"
-#: Where a run puts folders that it lets go; no patch has such a name.
-_GONE: Final = ".gone"
 
 
 @dataclass(frozen=True)
@@ -178,54 +165,58 @@ def run_folder(*kept: Kept) -> Iterator[Path]:
     A run that was killed cannot remove its folder. Each folder is locked by its
     run, so the next one can tell which are orphans, and removes them.
 
-    A run that starts while no other runs also lets go of what nobody has used for 30
+    A run that starts while no other runs also removes what nobody has used for 30
     days, at most once a day. No run can start meanwhile, so nobody loses what they use.
     """
     runs = cache_folder() / "runs"
     with lock(runs.with_name("runs.lock"), "the folder of running jobs"):
         runs.mkdir(exist_ok=True)
-        alone = _remove_orphans(runs)
+        if _remove_orphans(runs):
+            for entries in kept:
+                _sweep_unused(entries)
         # Short: the name of a socket in it has 107 characters at most (unix(7)).
         folder = runs / uuid.uuid4().hex[:8]
-        guard = _guard(folder)
+        guard = _guard(folder.with_suffix(".lock"))
         guard.acquire()
         folder.mkdir()
-        if alone:
-            for one in kept:
-                _sweep_unused(one, into=folder / _GONE)
     try:
-        # Large folders take their time: others may start by now.
-        process.remove_tree(folder / _GONE)
         yield folder
     finally:
         process.remove_tree(folder)
-        _lock_path(folder).unlink(missing_ok=True)
+        folder.with_suffix(".lock").unlink(missing_ok=True)
         guard.release()
+
+
+def _guard(path: Path) -> filelock.BaseFileLock:
+    import filelock  # noqa: PLC0415  see lock
+
+    # Released by whichever thread ends the run.
+    return filelock.FileLock(path, thread_local=False)
 
 
 def _remove_orphans(runs: Path) -> bool:
     """Remove the folders of runs that are no longer alive; say whether none is alive."""
-    import filelock  # noqa: PLC0415  see locks.lock
+    import filelock  # noqa: PLC0415  see lock
 
     alone = True
-    for lock_path in runs.glob("*.lock"):
-        guard = _guard(lock_path.with_suffix(""))
+    for path in runs.glob("*.lock"):
+        guard = _guard(path)
         try:
             guard.acquire(timeout=0)
         except filelock.Timeout:
             alone = False
             continue
-        process.remove_tree(lock_path.with_suffix(""))
-        lock_path.unlink(missing_ok=True)
+        process.remove_tree(path.with_suffix(""))
+        path.unlink(missing_ok=True)
         guard.release()
     return alone
 
 
-def _sweep_unused(kept: Kept, *, into: Path) -> None:
-    """Let go of the entries that nobody used for long, unless that was done today.
+def _sweep_unused(kept: Kept) -> None:
+    """Remove the entries that nobody used for long, unless that was done today.
 
-    Folders are moved, to be removed in peace. What vanishes meanwhile, or cannot be
-    removed, is passed over: other caches may share a queue's entries.
+    What vanishes meanwhile, or cannot be removed, is passed over: other caches may share a
+    queue's entries.
     """
     stamp, now = kept.folder / _STAMP, time.time()
     # A time in the future is a clock that was wrong once.
@@ -240,9 +231,11 @@ def _sweep_unused(kept: Kept, *, into: Path) -> None:
         last = _changed(entry, absent=now)
         if kept.marker:
             last = _changed(entry / kept.marker, absent=last)
-        if now - last > _UNUSED:
+        if now - last > _UNUSED and entry.is_dir():
+            process.remove_tree(entry)
+        elif now - last > _UNUSED:
             with contextlib.suppress(OSError):
-                _let_go(entry, into)
+                entry.unlink()
 
 
 def _changed(path: Path, *, absent: float) -> float:
@@ -251,26 +244,3 @@ def _changed(path: Path, *, absent: float) -> float:
         return path.lstat().st_mtime
     except OSError:
         return absent
-
-
-def _let_go(entry: Path, into: Path) -> None:
-    if not entry.is_dir():
-        entry.unlink()
-        return
-    into.mkdir(exist_ok=True)
-    try:
-        entry.rename(into / entry.name)
-    except OSError:
-        # On another disk, say. It takes longer, and others wait.
-        process.remove_tree(entry)
-
-
-def _lock_path(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".lock")
-
-
-def _guard(folder: Path) -> filelock.BaseFileLock:
-    import filelock  # noqa: PLC0415  see locks.lock
-
-    # Released by whichever thread ends the run.
-    return filelock.FileLock(_lock_path(folder), thread_local=False)

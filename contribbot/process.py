@@ -71,8 +71,7 @@ def own_path() -> str:
     child in an environment of its own has to be told.
     """
     installed = (sys.prefix, sys.base_prefix)
-    ours = [one for one in sys.path if one and not one.startswith(installed)]
-    return os.pathsep.join(ours)
+    return os.pathsep.join(place for place in sys.path if place and not place.startswith(installed))
 
 
 log: Final = logging.getLogger("contribbot.process")
@@ -81,9 +80,8 @@ _children: set[subprocess.Popen[bytes]] = set()
 _children_lock = threading.Lock()
 #: Programs that were killed and did not end. Nobody waits for them again.
 _stuck: Final[list[subprocess.Popen[bytes]]] = []
-#: Seconds that a killed program is waited for. The kernel may not let it go for as long as
-#: a driver or a network's disk does not answer (uninterruptible sleep). Actions gives a
-#: job that it cancels 7.5 seconds.
+#: Seconds that a killed program is waited for: the kernel holds it as long as a driver or a
+#: network's disk does not answer. Actions gives a job that it cancels 7.5 seconds.
 _LAST_WAIT: Final = 5.0
 _stopping = threading.Event()
 #: Starts a program that knows nothing of a lifeline. Beside it, and nobody's child, waits what
@@ -233,6 +231,13 @@ def fail(argv: Sequence[str | Path], returncode: int, stderr: bytes) -> CommandE
     return CommandError(f"{describe(argv)}: {how}: {last}", returncode=returncode, stderr=text)
 
 
+def _late(argv: Sequence[str | Path], timeout: float) -> CommandTimeoutError:
+    return CommandTimeoutError(
+        f"{describe(argv)}: not finished after {timeout:g} s",
+        hint="try again; if it hangs again, run it by hand",
+    )
+
+
 def no_space(detail: str) -> NoSpaceError:
     """Return the error for a full disk."""
     return NoSpaceError(
@@ -296,10 +301,7 @@ def run(
             try:
                 stdout, stderr = child.communicate(stdin, timeout=timeout)
             except subprocess.TimeoutExpired as error:
-                raise CommandTimeoutError(
-                    f"{describe(argv)}: not finished after {timeout:g} s",
-                    hint="try again; if it hangs again, run it by hand",
-                ) from error
+                raise _late(argv, timeout) from error
     if child.returncode not in accept:
         raise fail(argv, child.returncode, stderr)
     return Completed(child.returncode, stdout, stderr)
@@ -322,13 +324,13 @@ def feed(
         argv, cwd=cwd, env=env,
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
-    # A program that complains at length must not block on a full pipe while we write.
     complaint = bytearray()
-    drain = threading.Thread(target=_drain, args=(child.stderr, complaint), daemon=True)
+    stdin, stderr = child.stdin, child.stderr
+    assert stdin is not None and stderr is not None  # noqa: PT018, S101  asked for with PIPE
+    # A program that complains at length must not block on a full pipe while we write.
+    drain = threading.Thread(target=lambda: complaint.extend(stderr.read()), daemon=True)
     with tracked(child):
         drain.start()
-        stdin = child.stdin
-        assert stdin is not None  # noqa: S101  asked for with PIPE above
         try:
             yield stdin
             stdin.close()
@@ -338,26 +340,14 @@ def feed(
         except BaseException:
             # Kill first: closing the pipe would tell the program that all was written.
             kill_group(child)
-            with contextlib.suppress(BrokenPipeError):
-                stdin.close()
             raise
         try:
             child.wait(timeout)
         except subprocess.TimeoutExpired as error:
-            raise CommandTimeoutError(
-                f"{describe(argv)}: not finished after {timeout:g} s"
-            ) from error
+            raise _late(argv, timeout) from error
         drain.join(timeout)
     if child.returncode != 0:
         raise fail(argv, child.returncode, bytes(complaint))
-
-
-def _drain(stream: IO[bytes] | None, into: bytearray) -> None:
-    if stream is None:
-        return
-    with stream:
-        for chunk in iter(lambda: stream.read(65536), b""):
-            into += chunk
 
 
 def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> bool:
@@ -519,8 +509,8 @@ def supervise(
 def _killed_for_memory() -> int:
     """Return how many processes the kernel has killed for want of memory since it started."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
-        return int(found[1]) if found else 0
+        kills = re.search(r"^oom_kill (\d+)$", (_PROC / "vmstat").read_text(), re.MULTILINE)
+        return int(kills[1]) if kills else 0
     return 0
 
 

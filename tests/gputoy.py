@@ -87,3 +87,14 @@ def gpu_job(toy: Toy, text: str, preflights: Preflights, more: str = "") -> Iter
         )  # fmt: skip
         job.trees.tested = str(applied["tested_tree"])
         yield job
+
+
+def folders(root: Path) -> Callable[[], Path]:
+    """Return what makes a new folder each time."""
+
+    def fresh() -> Path:
+        folder = root / str(len(list(root.iterdir())))
+        folder.mkdir()
+        return folder
+
+    return fresh

@@ -107,8 +107,8 @@ def with_nan(x: torch.Tensor, column: int = 0) -> torch.Tensor:
 def test_two_results_are_compared(
     base: Result, patched: Result, finding: Finding, said: str, tmp_path: Path
 ) -> None:
-    found, text = compared(base, patched, tmp_path)
-    assert (found, said in text) == (finding, True), text
+    actual, text = compared(base, patched, tmp_path)
+    assert (actual, said in text) == (finding, True), text
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_the_author_states_how_far_results_may_differ(
     def base(x: torch.Tensor) -> object:
         return x.sign().int() * 2, 2
 
-    found, _ = compared(base, lambda x: (x.sign().int() * 3, 3), tmp_path, **more)
-    assert found is finding
+    actual, _ = compared(base, lambda x: (x.sign().int() * 3, 3), tmp_path, **more)
+    assert actual is finding
     # Nothing is 0 within any tolerance.
     assert compared(base, lambda x: (x.int() * 0, 0), tmp_path, **more)[0] is DIFFERENT
 

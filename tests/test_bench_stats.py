@@ -12,7 +12,6 @@ from contribbot.bench.child import kind_of
 from contribbot.bench.verdict import (
     CaseInfo,
     CaseResult,
-    CaseVerdict,
     Claim,
     Measurements,
     Spread,
@@ -37,18 +36,18 @@ def test_the_interval_is_the_binomial_one(count: int, place: int, confidence: fl
     values = [float(number) for number in range(1, count + 1)]
     random.Random(1).shuffle(values)  # noqa: S311  an order, no secret
 
-    found = spread(values)
+    interval = spread(values)
 
-    assert (found.low, found.high) == (place, count + 1 - place)
-    assert found.median == (count + 1) / 2
-    assert found.confidence == pytest.approx(confidence, abs=5e-4)
+    assert (interval.low, interval.high) == (place, count + 1 - place)
+    assert interval.median == (count + 1) / 2
+    assert interval.confidence == pytest.approx(confidence, abs=5e-4)
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
     generator = random.Random(7)  # noqa: S311  draws, no secret
     # A lopsided distribution: the exponential's median is ln 2.
     draws = [spread([generator.expovariate(1) for _ in range(9)]) for _ in range(4000)]
-    held = sum(one.low <= 0.693147 <= one.high for one in draws) / len(draws)
+    held = sum(draw.low <= 0.693147 <= draw.high for draw in draws) / len(draws)
     assert held == pytest.approx(0.961, abs=0.015)
 
 
@@ -56,43 +55,40 @@ def test_too_few_values_for_order_statistics() -> None:
     assert spread([3.0]) == Spread(3.0, 3.0, 3.0, 0.0)
     generator = random.Random(7)  # noqa: S311  draws, no secret
     draws = [spread([generator.lognormvariate(0, 0.1) for _ in range(3)]) for _ in range(4000)]
-    held = sum(one.low <= 1 <= one.high for one in draws) / len(draws)
+    held = sum(draw.low <= 1 <= draw.high for draw in draws) / len(draws)
     assert held == pytest.approx(0.95, abs=0.01)
 
 
-def judged(
-    ratios: list[float], at_least: float, *, memory: tuple[int, int] | None = None,
-    at_most: float | None = None,
-) -> CaseResult:  # fmt: skip
+RATIOS = [0.93, 0.95, 0.97, 0.98, 0.99, 1.0, 1.01, 1.05, 1.3]
+NOISY = "too noisy to tell: 0.950 to 1.050 against a claim of {} after 9 pairs of processes;"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "at_least", "memory", "at_most", "verdict", "text"),
+    [
+        (RATIOS, 0.95, None, None, "passed", "0.990x (0.950 to 1.050, noise)"),
+        (RATIOS, 0.951, None, None, "undecided", NOISY.format(0.951)),
+        (RATIOS, 1.05, None, None, "undecided", NOISY.format(1.05)),
+        (RATIOS, 1.06, None, None, "failed", "0.990x (0.950 to 1.050, noise) the base's speed"),
+        ([2.0] * 9, 1.3, None, None, "passed", "2.000x (2.000 to 2.000)"),
+        ([1.0] * 9, 0.9, (100, 200), 2.0, "passed", "1.000x"),
+        ([1.0] * 9, 0.9, (100, 201), 2.0, "failed",
+         "2.010 times the base's peak memory, and at most 2 is claimed"),
+        ([1.0] * 9, 0.9, (0, 0), 1.0, "passed", "1.000x"),
+        ([1.0] * 9, 0.9, (0, 1), 9.0, "failed", "inf times"),
+    ],
+)  # fmt: skip
+def test_a_claim_is_judged_by_the_interval_and_by_peak_memory(
+    *, ratios: list[float], at_least: float, memory: tuple[int, int] | None,
+    at_most: float | None, verdict: str, text: str,
+) -> None:  # fmt: skip
     case = CaseResult(INFO, Measurements([[ratio] for ratio in ratios]))
     case.patched.seconds = [[1.0]] * len(ratios)
     if memory:
         case.base.memory, case.patched.memory = memory
     judge_case(case, Claim(at_least, at_most, 9))
-    return case
-
-
-def test_a_claim_is_judged_by_the_interval() -> None:
-    ratios = [0.93, 0.95, 0.97, 0.98, 0.99, 1.0, 1.01, 1.05, 1.3]
-    assert judged(ratios, 0.95).verdict is CaseVerdict.PASSED
-    assert judged(ratios, 0.951).verdict is CaseVerdict.UNDECIDED
-    assert judged(ratios, 1.05).verdict is CaseVerdict.UNDECIDED
-    assert judged(ratios, 1.06).verdict is CaseVerdict.FAILED
-    assert judged(ratios, 0.98).text.startswith(
-        "too noisy to tell: 0.950 to 1.050 against a claim of 0.98 after 9 pairs of processes;"
-    )
-    assert judged(ratios, 0.9).text == "0.990x (0.950 to 1.050, noise)"
-    assert judged([2.0] * 9, 1.3).text == "2.000x (2.000 to 2.000)"
-
-
-def test_peak_memory_is_judged_too() -> None:
-    ones = [1.0] * 9
-    assert judged(ones, 0.9, memory=(100, 200), at_most=2.0).verdict is CaseVerdict.PASSED
-    more = judged(ones, 0.9, memory=(100, 201), at_most=2.0)
-    assert more.verdict is CaseVerdict.FAILED
-    assert more.text == "2.010 times the base's peak memory, and at most 2 is claimed"
-    assert judged(ones, 0.9, memory=(0, 0), at_most=1.0).verdict is CaseVerdict.PASSED
-    assert judged(ones, 0.9, memory=(0, 1), at_most=9.0).verdict is CaseVerdict.FAILED
+    assert str(case.verdict) == verdict
+    assert case.text.startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -134,22 +130,15 @@ def test_bytes_of_tensors_are_counted() -> None:
 
 def test_the_table_says_what_was_measured() -> None:
     side: dict[str, JsonValue] = {
-        "seconds": 9.15e-05,
-        "low": 9.1e-05,
-        "high": 9.2e-05,
-        "peak_bytes": 2**20,
-    }
+        "seconds": 9.15e-05, "low": 9.1e-05, "high": 9.2e-05, "peak_bytes": 2**20,
+    }  # fmt: skip
     fast: dict[str, JsonValue] = {
         "seconds": 4.89e-05, "low": 4.8e-05, "high": 5e-05, "peak_bytes": 2**21,
         "bytes_per_second": 3.64e12, "of_copy": 0.93,
     }  # fmt: skip
     ratio: dict[str, JsonValue] = {"median": 1.871, "low": 1.86, "high": 1.88, "noise": False}
     result = StageResult(
-        stage="bench",
-        target="cuda",
-        outcome=Outcome.UNAVAILABLE,
-        reason="",
-        seconds=1,
+        stage="bench", target="cuda", outcome=Outcome.UNAVAILABLE, reason="", seconds=1,
         details={
             "ceilings": {
                 "device": "A GPU\x1b[31m",
@@ -180,7 +169,5 @@ def test_the_table_says_what_was_measured() -> None:
 
 
 def test_other_stages_have_no_table() -> None:
-    result = StageResult(
-        stage="reproduce", target="cpu", outcome=Outcome.PASSED, reason="", seconds=1
-    )
-    assert bench_lines(result) == []
+    of_check = {"stage": "reproduce", "target": "cpu", "outcome": "passed"}
+    assert bench_lines(StageResult.model_validate({**of_check, "reason": "", "seconds": 1})) == []

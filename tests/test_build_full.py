@@ -50,26 +50,15 @@ def test_area():
     assert side_sum(2, 3) == 6
 """
 RECIPE = {
-    "targets": '["cpu"]',
-    "commands": '[["make", "-j{jobs}"]]',
-    "requires": '["make", "g++"]',
-    "needs": '["Makefile"]',
-    "python": '["src"]',
-    "discard": '["csrc"]',
-}
+    "targets": '["cpu"]', "commands": '[["make", "-j{jobs}"]]', "requires": '["make", "g++"]',
+    "needs": '["Makefile"]', "python": '["src"]', "discard": '["csrc"]',
+}  # fmt: skip
 
 
 def put_full(toy: Toy, recipe: dict[str, str] | None = None, env: str = "", **entry: str) -> None:
     """Put the patch `area`, whose check loads what the toy's own recipe builds."""
-    with_sources(
-        toy,
-        {
-            "Makefile": MAKEFILE,
-            "csrc/area.cpp": KERNEL,
-            "csrc/area.h": HEADER,
-            "src/toy/native.py": NATIVE,
-        },
-    )
+    sources = {"Makefile": MAKEFILE, "csrc/area.cpp": KERNEL, "csrc/area.h": HEADER}
+    with_sources(toy, {**sources, "src/toy/native.py": NATIVE})
     keys = "".join(f"{key} = {value}\n" for key, value in {**RECIPE, **(recipe or {})}.items())
     table = f"[build]\n{keys}" + (f"[build.env]\n{env}" if env else "")
     toy.put("upstreams/toy.toml", toy.upstream_toml() + table)
@@ -121,22 +110,16 @@ def test_a_library_can_be_what_a_recipe_gives(toy: Toy, program: Program) -> Non
 @pytest.mark.parametrize(
     ("recipe", "outcome", "said"),
     [
-        (
-            {"commands": '[["make", "nothing"]]'},
-            "failed",
-            "the patched tree does not build, nor does the base: make: *** No rule to make",
-        ),
+        ({"commands": '[["make", "nothing"]]'}, "failed",
+         "the patched tree does not build, nor does the base: make: *** No rule to make"),
         ({"python": '["built"]'}, "failed", "the recipe ended well and made no built"),
-        (
-            {"needs": '["third_party/x"]'},
-            "unavailable",
-            "the pinned tree has no third_party/x, which the recipe of toy needs",
-        ),
+        ({"needs": '["third_party/x"]'}, "unavailable",
+         "the pinned tree has no third_party/x, which the recipe of toy needs"),
         ({"requires": '["no-such-tool"]'}, "unavailable", "no no-such-tool on this machine"),
         ({"requires": '["python:no_such"]'}, "unavailable", "the Python module no_such is not"),
         ({"targets": '["cuda"]'}, "unavailable", "the recipe of toy builds for cuda, not cpu"),
     ],
-)
+)  # fmt: skip
 def test_a_recipe_that_cannot_end_well(
     toy: Toy, program: Program, recipe: dict[str, str], outcome: str, said: str
 ) -> None:
@@ -172,13 +155,11 @@ def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Pr
     build = ran.stages()["build whole"]
     assert build.outcome == "failed"
     log = toy.queue / ".contribbot/logs" / f"{dig(build.details, 'patched', 'log_sha256')}.log"
-    told = log.read_text(encoding="utf-8")
-    assert "VERSION=1.0\n" in told
-    assert "FOR=cpu in <tree>\n" in told
-    assert "GITHUB_TOKEN" not in told
-    assert "CONTRIBBOT_" not in told
-    assert "somebody" not in told
-    assert str(toy.root.parent) not in told
+    written_text = log.read_text(encoding="utf-8")
+    assert "VERSION=1.0\n" in written_text
+    assert "FOR=cpu in <tree>\n" in written_text
+    for private in ("GITHUB_TOKEN", "CONTRIBBOT_", "somebody", str(toy.root.parent)):
+        assert private not in written_text
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,8 @@ if TYPE_CHECKING:
     from tests.toy import Toy
 
 HEAVY = (
-    "torch",
-    "github",
-    "git",
-    "pypi_simple",
-    "unidiff",
-    "rich",
-    "pydantic",
-    "coverage",
-    "pytest",
-)
+    "torch", "github", "git", "pypi_simple", "unidiff", "rich", "pydantic", "coverage", "pytest",
+)  # fmt: skip
 
 
 def imported(toy: Toy, *args: str) -> set[str]:
@@ -41,12 +33,9 @@ def imported(toy: Toy, *args: str) -> set[str]:
         f"print('IMPORTED', *[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *args],
-        cwd=toy.queue,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code, *args], cwd=toy.queue, capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     return set(done.stderr.splitlines()[-1].split()[1:])
 
 
@@ -96,12 +85,8 @@ def test_wrong_usage(program: Program, args: list[str]) -> None:
 
 def test_completion_of_the_installed_program() -> None:
     program = Path(sys.executable).with_name("contribbot")
-    asked = {
-        **os.environ,
-        "_CONTRIBBOT_COMPLETE": "complete_bash",
-        "COMP_WORDS": "contribbot ver",
-        "COMP_CWORD": "1",
-    }
+    asked = {"_CONTRIBBOT_COMPLETE": "complete_bash", "COMP_WORDS": "contribbot ver"}
+    asked |= {**os.environ, "COMP_CWORD": "1"}
     done = subprocess.run([program], env=asked, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["verify"]
 

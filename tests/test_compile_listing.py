@@ -15,8 +15,7 @@ from contribbot.cli.output import listing_lines
 from contribbot.hardware import build_cache, listing
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import COLUMNS, Row, pair_kernels, rows_of
-from contribbot.hardware.compiler import Compiler
-from contribbot.hardware.hip import HEADERS, Source, compile_hip
+from contribbot.hardware.hip import HEADERS, Compiler, Source, compile_hip
 from contribbot.hardware.listing import (
     Kernel,
     Listing,
@@ -98,19 +97,19 @@ def listing_of(clang: Toolchain, folder: Path, text: str, target: str) -> str:
 
 def read(clang: Toolchain, folder: Path, text: str, target: str) -> Listing:
     """Read a listing with the object that it becomes."""
-    found = Compiler(clang, target, folder, 60, str, "").read(text.encode()).listing
-    assert found is not None
-    return found
+    listing_read = Compiler(clang, target, folder, 60, str, "").read(text.encode()).listing
+    assert listing_read is not None
+    return listing_read
 
 
 @pytest.mark.tool("clang++-19")
 @pytest.mark.parametrize("target", ["gfx90a", *SLOW])
 def test_occupancy_is_what_clang_19_says(clang: Toolchain, tmp_path: Path, target: str) -> None:
-    made = "".join(f"template __global__ void crowd<{a}, {b}, {c}>(float*, int);\n"
+    instantiations = "".join(f"template __global__ void crowd<{a}, {b}, {c}>(float*, int);\n"
                    for a, b, c in SHAPES)  # fmt: skip
     # LLVM 22 counts otherwise: 16 for work-groups of 768 on gfx1201, not 12.
     clang = replace(clang, argv=("clang++-19",))
-    text = listing_of(clang, tmp_path, CROWD + made, target)
+    text = listing_of(clang, tmp_path, CROWD + instantiations, target)
     stated = dict(
         zip(
             re.findall(r"^\s*\.amdhsa_kernel (\S+)", text, re.MULTILINE),
@@ -121,7 +120,7 @@ def test_occupancy_is_what_clang_19_says(clang: Toolchain, tmp_path: Path, targe
 
     kernels = read(clang, tmp_path, text, target).kernels
 
-    assert {one.symbol: one.occupancy for one in kernels} == stated
+    assert {kernel.symbol: kernel.occupancy for kernel in kernels} == stated
     assert len(stated) == len(SHAPES)
     # The cases tell limits apart, or the test shows nothing.
     assert len(set(stated.values())) > 2
@@ -163,7 +162,7 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
         pytest.skip("ROCm's device library has the function")
     listing = read(clang, tmp_path, listing_of(clang, tmp_path, CALLS, "gfx942"), "gfx942")
 
-    assert [one.title for one in listing.kernels] == ["caller", "nothing"]
+    assert [kernel.title for kernel in listing.kernels] == ["caller", "nothing"]
     assert list(listing.functions) == ["apart"]
     assert listing.functions["apart"] > 1
     assert listing.unresolved == ("__ocml_tan_f32",)
@@ -173,40 +172,33 @@ def test_calls_are_seen(clang: Toolchain, tmp_path: Path) -> None:
 def test_names_that_are_no_identifiers_are_read(clang: Toolchain, tmp_path: Path) -> None:
     listing = read(clang, tmp_path, listing_of(clang, tmp_path, ODD, "gfx942"), "gfx942")
 
-    titles = [one.title for one in listing.kernels]
+    titles = [kernel.title for kernel in listing.kernels]
     assert titles == ["größe<3>", "a kernel [1]", 'a"b:c;\x1b[31m', "caller"]
-    assert all(one.works and one.code and one.vgprs for one in listing.kernels)
+    assert all(kernel.works and kernel.code and kernel.vgprs for kernel in listing.kernels)
     assert listing.unresolved == ("not here",)
     # No terminal obeys a name.
     rows = rows_of(pair_kernels([], listing.kernels))
     assert "\x1b" not in "".join(listing_lines([result_of(rows)]))
 
 
-@pytest.mark.parametrize(
-    ("mnemonic", "kind"),
-    [
-        ("v_mfma_f32_16x16x16_f16", "matrix"),
-        ("v_wmma_f32_16x16x16_f16", "matrix"),
-        ("v_add_f32_e32", "valu"),
-        ("v_cvt_pk_fp8_f32_e64", "valu"),
-        ("s_load_dwordx4", "smem"),
-        ("s_buffer_load_b32", "smem"),
-        ("s_and_saveexec_b64", "salu"),
-        ("s_waitcnt", "wait"),
-        ("s_wait_loadcnt", "wait"),
-        ("s_cbranch_execz", "branch"),
-        ("s_endpgm", "branch"),
-        ("s_delay_alu", "hint"),
-        ("s_barrier_signal", "sync"),
-        ("ds_bpermute_b32", "lds"),
-        ("global_load_dwordx4", "vmem"),
-        ("scratch_store_b32", "vmem"),
-        ("buffer_gl0_inv", "vmem"),
-        ("exp", "other"),
-    ],
-)
-def test_classes_of_instructions(mnemonic: str, kind: str) -> None:
-    assert class_of(mnemonic) == kind
+CLASSES = {
+    "matrix": "v_mfma_f32_16x16x16_f16 v_wmma_f32_16x16x16_f16",
+    "valu": "v_add_f32_e32 v_cvt_pk_fp8_f32_e64",
+    "smem": "s_load_dwordx4 s_buffer_load_b32 s_memtime s_memrealtime",
+    "salu": "s_and_saveexec_b64",
+    "wait": "s_waitcnt s_wait_loadcnt",
+    "branch": "s_cbranch_execz s_endpgm",
+    "hint": "s_delay_alu",
+    "sync": "s_barrier_signal",
+    "lds": "ds_bpermute_b32",
+    "vmem": "global_load_dwordx4 scratch_store_b32 buffer_gl0_inv",
+    "other": "exp",
+}
+
+
+@pytest.mark.parametrize(("kind", "mnemonics"), CLASSES.items())
+def test_classes_of_instructions(kind: str, mnemonics: str) -> None:
+    assert {class_of(mnemonic) for mnemonic in mnemonics.split()} == {kind}
 
 
 def test_an_encoding_is_no_part_of_the_name() -> None:
@@ -242,13 +234,13 @@ def test_kernels_find_their_partner() -> None:
     patched = [kernel("a1", "a<int>"), kernel("b2", "b<int>"), kernel("c3", "c<1, x>")]
     patched += [kernel("c4", "c<2, x>"), kernel("d2", "d<1, x>"), kernel("d3", "d<2, x>")]
 
-    found = {
-        (one.base.symbol if one.base else "", one.patched.symbol if one.patched else "")
-        for one in pair_kernels(base, patched)
+    listing_read = {
+        tuple(kernel.symbol if kernel else "" for kernel in (pair.base, pair.patched))
+        for pair in pair_kernels(base, patched)
     }
 
     # By symbol, by name, by order of instantiation; a function that has more of them by none.
-    assert found == {
+    assert listing_read == {
         ("a1", "a1"), ("b1", "b2"), ("c1", "c3"), ("c2", "c4"),
         ("d1", ""), ("gone", ""), ("", "d2"), ("", "d3"),
     }  # fmt: skip
@@ -332,7 +324,7 @@ def test_two_folders_with_the_same_source_are_the_same_compile(
         )  # fmt: skip
 
     results = []
-    for name in ("one", "two"):
+    for name in ("left", "right"):
         folder = tmp_path / name
         (folder / "run").mkdir(parents=True)
         (folder / "k.hip").write_text(
@@ -341,7 +333,7 @@ def test_two_folders_with_the_same_source_are_the_same_compile(
         )
         results.append(compiled(folder))
 
-    assert [one.cached for one in results] == [False, True]
+    assert [result.cached for result in results] == [False, True]
     assert results[0].listing == results[1].listing
 
 

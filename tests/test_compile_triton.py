@@ -88,7 +88,7 @@ def put(
 
 def compiled(ran: Ran) -> dict[str, StageResult]:
     """Return the outcomes of `compile` by target."""
-    return {one.target: one for one in ran.report().stages if one.stage == "compile"}
+    return {stage.target: stage for stage in ran.report().stages if stage.stage == "compile"}
 
 
 def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program) -> None:
@@ -99,19 +99,18 @@ def test_a_triton_kernel_is_compiled_for_each_target(toy: Toy, program: Program)
 
     # Nothing is stated to go from red to green.
     assert ran.code == 3, ran.err
-    found = compiled(ran)
-    assert set(found) == set(targets)
-    for target, one in found.items():
-        assert one.outcome == "passed", one.reason
-        assert "compiles on both; 1 kernel, instructions " in one.reason
-        (row,) = (dig(one.details, "table", "rows"),)
-        assert dig(row, 0, 0) == "_scale"
-        columns = dig(one.details, "table", "columns")
+    results = compiled(ran)
+    assert set(results) == set(targets)
+    for target, result in results.items():
+        assert result.outcome == "passed", result.reason
+        assert "compiles on both; 1 kernel, instructions " in result.reason
+        row, columns = (dig(result.details, "table", part) for part in ("rows", "columns"))
         assert isinstance(columns, list)
-        wavefront = dig(row, 0, 3, columns.index("wavefront"))
-        assert wavefront == (64 if target.startswith("gfx9") else 32)
-        assert str(dig(one.details, "toolchain", "name")).startswith("triton ")
-        assert str(toy.root) not in one.model_dump_json()
+        assert dig(row, 0, 0) == "_scale"
+        lanes = 64 if target.startswith("gfx9") else 32
+        assert dig(row, 0, 3, columns.index("wavefront")) == lanes
+        assert str(dig(result.details, "toolchain", "name")).startswith("triton ")
+        assert str(toy.root) not in result.model_dump_json()
     assert compiled(program("verify", "scale", "--json"))["gfx942"].cached
 
 
@@ -121,21 +120,39 @@ def test_what_counts_of_a_triton_kernel_is_its_code(toy: Toy, program: Program) 
     (result,) = compiled(program("verify", "scale", "--json")).values()
 
     assert result.reason == "scale: on the patched tree: no v_log_f32 in 1 of 1 kernels"
-    told = dig(result.details, "toolchain")
-    assert isinstance(told, dict)
-    assert str(told["assembler"]).startswith(("clang ", "ROCm clang "))
+    names = dig(result.details, "toolchain")
+    assert isinstance(names, dict)
+    assert str(names["assembler"]).startswith(("clang ", "ROCm clang "))
 
 
-def test_a_kernel_that_triton_refuses_goes_from_red_to_green(toy: Toy, program: Program) -> None:
-    put(toy, WRONG, SHORT, expect="fail-to-pass", more='reason = "no_such_function"')
+@pytest.mark.parametrize(
+    ("before", "reason", "code", "outcome", "said"),
+    [
+        (WRONG, "no_such_function", 0, "passed", "fails on the base as stated, compiles"),
+        # A module that is not here is not the stated reason.
+        (f"import not_installed_anywhere\n{LONG}", "not_installed_anywhere", 3, "unavailable",
+         "cannot be imported here"),
+        pytest.param(f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", "killed",
+                     1, "failed", "killed by signal 9", marks=pytest.mark.slow),
+    ],
+    ids=["refused", "not imported", "killed"],
+)  # fmt: skip
+def test_how_a_kernel_fails_on_the_base(
+    toy: Toy, program: Program, *, before: str, reason: str, code: int, outcome: str, said: str
+) -> None:
+    put(toy, before, SHORT, expect="fail-to-pass", more=f'reason = "{reason}"')
 
     ran = program("verify", "scale", "--json")
 
-    assert ran.code == 0, ran.err
-    assert ran.report().verdict == "proved"
-    assert "no_such_function" in str(
-        dig(compiled(ran)["gfx942"].details, "base", "failed", 0, "message")
-    )
+    result = compiled(ran)["gfx942"]
+    assert (ran.code, result.outcome) == (code, outcome), ran.err
+    assert said in result.reason
+    if outcome == "failed":
+        assert "on the base: triton" in result.reason
+        assert not compiled(program("verify", "scale", "--json"))["gfx942"].cached
+    if outcome == "passed":
+        assert reason in str(dig(result.details, "base", "failed", 0, "message"))
+        assert ran.report().verdict == "proved"
 
 
 def test_a_target_that_triton_does_not_know_stays_open(toy: Toy, program: Program) -> None:
@@ -143,21 +160,10 @@ def test_a_target_that_triton_does_not_know_stays_open(toy: Toy, program: Progra
 
     ran = program("verify", "scale", "--json")
 
-    assert compiled(ran)["gfx900"].outcome == "unavailable"
-    assert "does not know gfx900" in compiled(ran)["gfx900"].reason
+    result = compiled(ran)["gfx900"]
+    assert result.outcome == "unavailable"
+    assert "does not know gfx900" in result.reason
     assert ran.report().open == ("compile:gfx900",)
-
-
-def test_a_module_that_is_not_here_is_not_the_stated_reason(toy: Toy, program: Program) -> None:
-    put(
-        toy, f"import not_installed_anywhere\n{LONG}", SHORT,
-        expect="fail-to-pass", more='reason = "not_installed_anywhere"',
-    )  # fmt: skip
-
-    ran = program("verify", "scale", "--json")
-
-    assert compiled(ran)["gfx942"].outcome == "unavailable"
-    assert "cannot be imported here" in compiled(ran)["gfx942"].reason
 
 
 @pytest.mark.parametrize(
@@ -180,21 +186,6 @@ def test_what_is_stated_of_a_kernel_that_does_not_fit_it_is_said(
 
     assert ran.code == 1, ran.err
     assert said in compiled(ran)["gfx942"].reason
-
-
-@pytest.mark.slow
-def test_a_kernel_file_that_kills_its_process_proves_nothing(toy: Toy, program: Program) -> None:
-    put(
-        toy, f"import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n{LONG}", SHORT,
-        expect="fail-to-pass", more='reason = "killed"',
-    )  # fmt: skip
-
-    ran = program("verify", "scale", "--json")
-
-    assert ran.code == 1
-    assert "on the base: triton" in compiled(ran)["gfx942"].reason
-    assert "killed by signal 9" in compiled(ran)["gfx942"].reason
-    assert not compiled(program("verify", "scale", "--json"))["gfx942"].cached
 
 
 def test_a_kernel_file_that_writes_into_the_tree_is_caught(toy: Toy, program: Program) -> None:

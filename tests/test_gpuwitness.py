@@ -15,12 +15,9 @@ from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
 from contribbot.verify.pytest_run import Place, run_check
 from tests.test_bench_gpu import torch_sees_a_gpu
-from tests.test_witness import Witnessed, witnessed  # noqa: F401  a fixture
 from tests.toy import Toy, one_check
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from contribbot.verify.job import Finding
     from contribbot.verify.pytest_run import CheckRun
     from tests.conftest import Program
@@ -46,6 +43,7 @@ def test_area(sides, times):
         assert area(sides).item() == 5
 """
 NO_TORCH = "def test_area():\n    assert True\n"
+TOOL = "import subprocess\n\n\ndef test_area():\n    subprocess.run(['uname'], check=True)\n"
 #: torch has one profiler a process.
 OWN_PROFILER = """\
 import torch
@@ -94,7 +92,7 @@ def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> No
     done = run(tmp_path / "run", OPERATOR.format(move=f"to('{device}')"), (name,), device)
     assert not done.trouble, done.tail
     assert len(done.passed) == 2
-    assert sum(count for one, count in done.kernels.seen.items() if name in one) == 3
+    assert sum(count for kernel, count in done.kernels.seen.items() if name in kernel) == 3
 
     found = judged(done, (name,))
     assert found.outcome is Outcome.PASSED
@@ -108,35 +106,30 @@ def test_what_ran_is_seen_by_name_and_counted(tmp_path: Path, device: str) -> No
 
 
 @pytest.mark.slow
-def test_that_no_kernel_ran_at_all_is_a_failure(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", NO_TORCH, ("toy::area",))
-    assert done.passed == ["test_area.py::test_area"]
-    assert (done.kernels.seen, done.kernels.blind) == ({}, "")
-    found = judged(done, ("toy::area",))
-    assert found.outcome is Outcome.FAILED
-    assert found.reason.endswith("; none did")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch_sees_a_gpu(), reason="needs a torch that sees no GPU")
-def test_a_profiler_that_cannot_see_proves_nothing_and_refutes_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", NO_TORCH, ("quant",), "cuda")
-    assert done.passed == ["test_area.py::test_area"]
-    found = judged(done, ("quant",))
-    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
-    assert "torch's profiler sees no kernel here: " in found.reason
-
-
-@pytest.mark.slow
-def test_a_check_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
-    done = run(tmp_path / "run", OWN_PROFILER, ("aten::sum",))
-    assert len(done.passed) == 2
-    # What ran meanwhile was the check's to see; what ran after it is seen.
-    assert "aten::sum" not in done.kernels.seen
-    assert done.kernels.seen["aten::prod"] == 1
-    # So nobody can say that it never ran.
-    assert judged(done, ("aten::sum",)).outcome is Outcome.UNAVAILABLE
-    assert judged(done, ("aten::prod",)).outcome is Outcome.PASSED
+@pytest.mark.parametrize(
+    ("text", "kernel", "target", "outcome", "said"),
+    [
+        (NO_TORCH, "toy::area", "cpu", "failed", "no name holds 'toy::area'; none did"),
+        # A compiler that a check starts runs no kernel.
+        (TOOL, "toy::area", "cpu", "failed", "no name holds 'toy::area'; none did"),
+        pytest.param(
+            NO_TORCH, "quant", "cuda", "unavailable", "torch's profiler sees no kernel here: ",
+            marks=pytest.mark.skipif(torch_sees_a_gpu(), reason="needs a torch that sees no GPU"),
+        ),
+        # What ran while a check used its own profiler was the check's to see, so nobody can say
+        # that it never ran; what ran after it is seen.
+        (OWN_PROFILER, "aten::sum", "cpu", "unavailable", "a test has a profiler of its own"),
+        (OWN_PROFILER, "aten::prod", "cpu", "passed", "ran as stated: aten::prod"),
+    ],
+)  # fmt: skip
+def test_what_no_run_has_shown(
+    tmp_path: Path, text: str, kernel: str, target: str, *, outcome: str, said: str
+) -> None:
+    done = run(tmp_path / "run", text, (kernel,), target)
+    assert not done.trouble, done.tail
+    finding = judged(done, (kernel,))
+    assert (finding.outcome, said in finding.reason) == (outcome, True), finding.reason
+    assert finding.lasting is (outcome != "unavailable")
 
 
 @pytest.mark.slow
@@ -169,39 +162,10 @@ def test_what_may_have_run_in_another_process_is_neither_passed_nor_failed(
 
 
 @pytest.mark.slow
-def test_a_compiler_that_a_check_starts_runs_no_kernel(tmp_path: Path) -> None:
-    text = "import subprocess\n\n\ndef test_area():\n    subprocess.run(['uname'], check=True)\n"
-    found = judged(run(tmp_path / "run", text, ("toy::area",)), ("toy::area",))
-    assert found.outcome is Outcome.FAILED
-
-
-@pytest.mark.slow
 def test_a_check_that_states_none_is_not_profiled(tmp_path: Path) -> None:
     done = run(tmp_path / "run", OPERATOR.format(move="cpu()"), ())
     assert len(done.passed) == 2
     assert done.kernels.seen == {}
-
-
-def test_the_stage_judges_each_check_that_states_kernels(
-    witnessed: Witnessed,  # noqa: F811  the fixture
-) -> None:
-    told: dict[str, JsonValue] = {
-        "stated": ["quant"], "never_ran": ["quant"], "base": {}, "patched": {"gemm": 2},
-        "names": 1, "blind": "",
-    }  # fmt: skip
-    here = witnessed.ran_on("red", "cuda", kernels=told)
-    witnessed.job.results = {"reproduce": [witnessed.ran_on("red", "cpu"), here]}
-    from contribbot.verify.stages.witness import WitnessStage
-
-    units = WitnessStage().units(witnessed.job)
-    assert [(one.target, one.label) for one in units] == [
-        ("cpu", ""), ("cuda", ""), ("cuda", "kernels of reproduce/red"),
-    ]  # fmt: skip
-    found = units[-1].work()
-    assert (found.outcome, found.reason) == (
-        Outcome.FAILED,
-        "the patched kernel never ran: no name holds 'quant'; 1 others did, such as gemm",
-    )
 
 
 def test_kernels_are_part_of_what_is_stated_and_nothing_else_changes(toy: Toy) -> None:

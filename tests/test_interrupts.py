@@ -18,6 +18,8 @@ from tests.test_bench import assert_gone
 from tests.toy import git, one_check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conftest import Program
     from tests.toy import Toy
 
@@ -43,34 +45,34 @@ def slow_queue(toy: Toy, wait: str = SLEEP) -> None:
     toy.put_queue(["area"])
 
 
+def until(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    """Wait for something, and say whether it came."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
 def wait_for(runs: Path, *, started: int = 1) -> None:
     """Wait until so many checks have told that they have started."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if len(list(runs.rglob("tmp/started"))) >= started:
-            assert len(at_work(runs)) >= 2 * started
-            return
-        time.sleep(0.02)
-    raise AssertionError("the check did not start")
+    assert until(lambda: len(list(runs.rglob("tmp/started"))) >= started)
+    assert len(at_work(runs)) >= 2 * started
 
 
 def at_work(folder: Path) -> list[int]:
     """Return the processes that work in a folder, in whatever namespace they are."""
-    found = []
+    numbers = []
     for entry in Path("/proc").glob("[0-9]*"):
         # Gone meanwhile.
         with contextlib.suppress(OSError):
             if (entry / "cwd").readlink().is_relative_to(folder):
-                found.append(int(entry.name))
-    return found
+                numbers.append(int(entry.name))
+    return numbers
 
 
 def assert_dead(runs: Path) -> None:
     """Wait for what checks have started to end, for a few seconds at most."""
-    deadline = time.monotonic() + 10
-    while at_work(runs) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert at_work(runs) == [], "a check outlived contribbot"
+    assert until(lambda: not at_work(runs), 10), "a check outlived contribbot"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -91,10 +93,11 @@ def test_ctrl_c_ends_all_and_leaves_nothing(
     assert not (toy.queue / "evidence").exists()
 
 
+@pytest.mark.parametrize("wait", [SLEEP, NATIVE], ids=["asleep", "in native code"])
 def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
-    toy: Toy, program: Program, tmp_path: Path
+    toy: Toy, program: Program, tmp_path: Path, wait: str
 ) -> None:
-    slow_queue(toy)
+    slow_queue(toy, wait)
     running = program.start("verify", "area", "--jobs", "2")
     wait_for(tmp_path / "cache/runs", started=2)
 
@@ -108,19 +111,6 @@ def test_after_sigkill_the_check_dies_and_the_next_run_cleans_up(
     assert list((tmp_path / "cache/runs").iterdir()) == []
 
 
-def test_after_sigkill_a_check_that_hangs_in_native_code_dies(
-    toy: Toy, program: Program, tmp_path: Path
-) -> None:
-    slow_queue(toy, NATIVE)
-    running = program.start("verify", "area")
-    wait_for(tmp_path / "cache/runs")
-
-    running.kill()
-    running.communicate()
-
-    assert_dead(tmp_path / "cache/runs")
-
-
 def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_path: Path) -> None:
     marker, ssh = tmp_path / "marker", tmp_path / "ssh"
     ssh.write_text(f"#!/bin/sh\necho $$ > {marker}.new; mv {marker}.new {marker}; sleep 60\n")
@@ -131,9 +121,7 @@ def test_a_fetch_does_not_outlive_contribbot(toy: Toy, program: Program, tmp_pat
     queue.write_text(queue.read_text().replace(toy.upstream.as_uri(), "ssh://localhost/toy"))
     program.env["GIT_SSH"] = str(ssh)
     running = program.start("verify", "area")
-    deadline = time.monotonic() + 60
-    while not marker.is_file() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert until(marker.is_file)
 
     running.kill()
     running.communicate()
@@ -186,7 +174,7 @@ def test_two_at_once_on_a_new_store(toy: Toy, program: Program) -> None:
     toy.put_queue(["area"])
 
     both = [program.start("verify", "area", "--json") for _ in range(2)]
-    ended = [(one.communicate(timeout=120), one.returncode) for one in both]
+    ended = [(run.communicate(timeout=120), run.returncode) for run in both]
 
     assert [code for _, code in ended] == [0, 0], ended
     assert program("evidence", "check").code == 0

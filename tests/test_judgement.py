@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import difflib
+import json
+import os
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue, ValidationError
 
+from contribbot import process
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
 from contribbot.verify.builds import Side, judge_build
 from contribbot.verify.pytest_plugin import why_broken
-from contribbot.verify.pytest_run import Broken, CheckRun, Failure, Trouble
+from contribbot.verify.pytest_run import Broken, CheckRun, Failure, Scrub, Trouble, read_report
 from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
 from contribbot.verify.witness import new_statements
-from tests.test_faults import reported
+from tests.smalldisk import small_disk
 
 CHECK = Check(name="red", file="test_red.py", expect="fail-to-pass", reason="^AssertionError")
 SAME = Check(name="same", file="test_same.py", expect="pass-to-pass")
 ONE, TWO = "t.py::one", "t.py::two"
+OWN = Broken.OWN_IMPORT
 REASON = "AssertionError: assert 5 == 6"
 
 
@@ -56,20 +61,8 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
         (CHECK, red(), ended(Trouble.CRASHED), ended(Trouble.CRASHED), Cause.DIES_PATCHED),
         (CHECK, red(), ended(Trouble.FIXTURE), ended(Trouble.FIXTURE), Cause.DIES_PATCHED),
         (CHECK, red(), ended(Trouble.TIMED_OUT), None, Cause.DIES_PATCHED),
-        (
-            SAME,
-            green(),
-            red(broken=Broken.OWN_IMPORT),
-            red(broken=Broken.OWN_IMPORT),
-            Cause.FAILS_PATCHED,
-        ),
-        (
-            SAME,
-            green(),
-            ended(Trouble.UNCOLLECTED, broken=Broken.OWN_IMPORT),
-            None,
-            Cause.DIES_PATCHED,
-        ),
+        (SAME, green(), red(broken=OWN), red(broken=OWN), Cause.FAILS_PATCHED),
+        (SAME, green(), ended(Trouble.UNCOLLECTED, broken=OWN), None, Cause.DIES_PATCHED),
         (CHECK, red(), red("MemoryError: ", fault="memory"), None, Cause.WANTS_MORE),
         (CHECK, red(), red("no device", fault="device"), None, Cause.WANTS_MORE),
         # The check is broken.
@@ -80,8 +73,8 @@ def ended(trouble: Trouble, *, seconds: float = 1.0, broken: Broken | None = Non
         (CHECK, red(), ended(Trouble.EMPTY), None, Cause.BROKEN),
         (CHECK, red(), ended(Trouble.UNCOLLECTED), None, Cause.BROKEN),
         (CHECK, red(), ended(Trouble.UNCOLLECTED, broken=Broken.IMPORTS), None, Cause.BROKEN),
-        (CHECK, red(broken=Broken.OWN_IMPORT), green(), None, Cause.BROKEN),
-        (CHECK, ended(Trouble.UNCOLLECTED, broken=Broken.OWN_IMPORT), green(), None, Cause.BROKEN),
+        (CHECK, red(broken=OWN), green(), None, Cause.BROKEN),
+        (CHECK, ended(Trouble.UNCOLLECTED, broken=OWN), green(), None, Cause.BROKEN),
         (SAME, green(), red(broken=Broken.NETWORK), None, Cause.BROKEN),
         (CHECK, red(), ended(Trouble.STOPPED), None, Cause.BROKEN),
         (CHECK, red(), green(status=3), None, Cause.BROKEN),
@@ -115,10 +108,10 @@ def test_a_check(
 
 def test_what_a_cause_stands_for() -> None:
     outcomes = {cause: Judgement(cause).outcome for cause in Cause}
-    assert {one for one, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
+    assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.PASSED} == {
         Cause.RED_TO_GREEN, Cause.GREEN_ON_BOTH
     }  # fmt: skip
-    assert {one for one, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
+    assert {cause for cause, outcome in outcomes.items() if outcome is Outcome.FAILED} == {
         Cause.FAILS_PATCHED, Cause.DIES_PATCHED, Cause.WANTS_MORE, Cause.FAILS_BASE,
         Cause.PASSES_BASE, Cause.OTHER_REASON,
     }  # fmt: skip
@@ -143,12 +136,27 @@ def test_what_a_cause_stands_for() -> None:
         ),
         (red(), red("E: " + 400 * "x"), f"fails on the patched tree: {ONE}: E: {297 * 'x'}…"),
         (red(), red(), f"fails on the patched tree: {ONE}: {REASON}"),
+        (
+            red(),
+            red("E: ", fault="memory"),
+            f"on the patched tree, this machine ran out of memory: {ONE}: E: ; the base did not",
+        ),
         (red(), ended(Trouble.CRASHED), "on the patched tree: crashed"),
         (ended(Trouble.CRASHED), green(), "the check did not end well on the base: crashed"),
     ],
 )
 def test_what_is_said_of_it(base: CheckRun, patched: CheckRun, said: str) -> None:
     assert sentence(judge_check(CHECK, base, patched)) == said
+
+
+def reported(folder: Path, output: bytes, *events: dict[str, object], code: int = 1) -> CheckRun:
+    """Return what becomes of a report in a folder, and of what was written."""
+    report = folder / "report.jsonl"
+    report.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    done = process.Supervised(
+        code, timed_out=False, flooded=False, starved=False, stuck=False, output=output, seconds=1
+    )
+    return read_report(report, done, {}, limit=60, scrub=Scrub(folder, folder))
 
 
 TEST = {"test": "t.py::one"}
@@ -172,6 +180,7 @@ FAILED = {"event": "phase", **TEST, "outcome": "failed", "message": "fixture 'x'
         ([{"event": "uncollected", **TEST, "message": "ImportError: no x\nno y"}], 2,
          Trouble.UNCOLLECTED, "could not be collected: ImportError: no x"),
         ([PASSED], 3, Trouble.ENDED_EARLY, "ended early with exit status 3"),
+        ([PASSED, {"event": "no such"}], 0, Trouble.ENDED_EARLY, "ended early with exit status 0"),
         ([{**FAILED, "when": "call"}], 1, None, ""),
     ],
 )  # fmt: skip
@@ -180,6 +189,51 @@ def test_a_report(
 ) -> None:
     run = reported(tmp_path, b"", *events, {"event": "end", "status": status}, code=status)
     assert (run.trouble, run.told) == (trouble, told)
+
+
+def test_a_report_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    report.touch()
+    os.truncate(report, 65 << 20)
+    done = process.Supervised(
+        0, timed_out=False, flooded=False, starved=False, stuck=False, output=b"", seconds=1
+    )
+    run = read_report(report, done, {}, limit=60, scrub=Scrub(tmp_path, tmp_path))
+    assert (run.trouble, run.told) == (Trouble.UNREADABLE, "reported too much")
+
+
+FULL = b"OSError: [Errno 28] No space left on device"
+
+
+def test_a_disk_is_full_where_writing_fails_or_the_check_did(tmp_path: Path) -> None:
+    end: dict[str, object] = {"event": "end", "status": 1}
+    other: dict[str, object] = {**FAILED, "when": "call", "message": "AssertionError: 5"}
+    # A check may print such words and mean nothing by it.
+    assert reported(tmp_path, FULL, other, end).told == ""
+    # What the test was ended by, or what ended before it could say so.
+    for events in (({**other, "message": FULL.decode()}, end), (other,), ()):
+        assert reported(tmp_path, FULL, *events).told == "the disk is full"
+    with small_disk(tmp_path / "disk", "size=1m") as folder:
+        assert reported(folder, FULL, other, end).told == "the disk is full"
+        assert reported(folder, b"", other, end).told == ""
+
+
+def test_a_run_is_judged_by_its_record_as_by_itself() -> None:
+    run = red("E: " + 400 * "x", Broken.CHECK, "memory")
+    run.failed *= 30
+    run.status = None
+    run.trouble, run.told, run.missing = Trouble.STOPPED, "its session was stopped", ("a", "b")
+    again = CheckRun.recorded(json.loads(json.dumps(run.summary("x{250}"))), run.limit)
+    assert again == run
+    again = CheckRun.recorded(run.summary("^E"), run.limit)
+    assert [len(failure.message) for failure in again.failed] == [403] * 20 + [200] * 10
+    odd: tuple[tuple[str, JsonValue], ...] = (
+        ("executed", {}), ("seconds", -1), ("kind", "no such"), ("passed", [1]),
+        ("failed", [{"test": ONE, "when": "call", "message": "", "more": ""}]),
+    )  # fmt: skip
+    for name, value in odd:
+        with pytest.raises(ValidationError):
+            CheckRun.recorded({**run.summary(""), name: value}, 1)
 
 
 def test_a_test_of_which_a_part_is_skipped_is_told_apart(tmp_path: Path) -> None:
@@ -233,8 +287,8 @@ def test_statements_that_a_patch_adds_and_that_do_something(
         if tag in {"insert", "replace"}
         for number in range(first, last)
     ]
-    found = new_statements(before.encode(), after.encode(), added)
-    assert [one.lines.start for one in found] == lines
+    statements = new_statements(before.encode(), after.encode(), added)
+    assert [statement.lines.start for statement in statements] == lines
 
 
 IN_CHECKS = "/run/checks/test_red.py"

@@ -28,12 +28,12 @@ def test_amd_targets_are_read_from_the_driver(tmp_path: Path) -> None:
         node(tmp_path, number, version, f"gpu{number}")
     node(tmp_path, 10, 90402, "tenth")
 
-    found = amd_gpus(tmp_path)
+    gpus = amd_gpus(tmp_path)
 
-    assert [gpu.target for gpu in found] == [
+    assert [gpu.target for gpu in gpus] == [
         "gfx942", "gfx90a", "gfx950", "gfx1030", "gfx1100", "gfx1201", "gfx942",
     ]  # fmt: skip
-    assert found[-1].name == "tenth"
+    assert gpus[-1].name == "tenth"
     assert amd_gpus(tmp_path / "none") == ()
 
 
@@ -55,9 +55,9 @@ def test_the_environment_of_programs_is_built_not_inherited(
     with monkeypatch.context() as patched:
         patched.setenv("GITHUB_TOKEN", "secret")
         patched.setenv("HIP_VISIBLE_DEVICES", "1")
-        found = process.clean_environment({"EXTRA": "x"})
-    assert "GITHUB_TOKEN" not in found
-    assert (found["HIP_VISIBLE_DEVICES"], found["EXTRA"]) == ("1", "x")
+        gpus = process.clean_environment({"EXTRA": "x"})
+    assert "GITHUB_TOKEN" not in gpus
+    assert (gpus["HIP_VISIBLE_DEVICES"], gpus["EXTRA"]) == ("1", "x")
 
 
 def test_run_says_how_a_program_failed() -> None:
@@ -88,9 +88,7 @@ def test_feed_reports_what_the_program_said(tmp_path: Path) -> None:
 def test_supervise_ends_a_program_that_closes_its_output_and_stays(tmp_path: Path) -> None:
     ended = process.supervise(
         ["sh", "-c", "exec >&- 2>&-; sleep 9"],
-        cwd=tmp_path,
-        env=process.clean_environment(),
-        timeout=0.5,
-    )
+        cwd=tmp_path, env=process.clean_environment(), timeout=0.5,
+    )  # fmt: skip
     assert ended.timed_out
     assert ended.seconds < 5

@@ -27,13 +27,13 @@ def drawing(cell: Cell, device: str) -> Draw:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_both_processors_see_the_same_input_in_the_same_layout(layout: str) -> None:
     for cell in Grid({"dtype": [torch.float16, torch.float8_e4m3fn, torch.float32]}).cells:
-        here, there = (
+        here, on_gpu = (
             drawing(cell, device).normal(4, 6, 8, layout=layout) for device in ("cpu", "cuda")
         )
-        assert there.device.type == "cuda"
-        assert here.stride() == there.stride()
-        assert here.storage_offset() == there.storage_offset()
-        assert compare_exact(there, here, device=GPU).complaint == ""
+        assert on_gpu.device.type == "cuda"
+        assert here.stride() == on_gpu.stride()
+        assert here.storage_offset() == on_gpu.storage_offset()
+        assert compare_exact(on_gpu, here, device=GPU).complaint == ""
     assert lay_out(torch.ones(8, dtype=torch.float16, device=GPU), "misaligned").data_ptr() % 16
 
 
@@ -44,10 +44,10 @@ def test_references_may_lie_on_either_and_the_result_may_not(where: str) -> None
     usual = torch.softmax(x.to(where), -1)
     actual = torch.softmax(x.to(GPU), -1)
 
-    seen = compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
-    assert seen.complaint == ""
-    assert seen.ratio is not None
-    assert seen.ratio > 0
+    record = compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
+    assert record.complaint == ""
+    assert record.ratio is not None
+    assert record.ratio > 0
 
     left = compare(actual.cpu(), reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
     assert left.complaint == "lies on cpu, not on cuda"
@@ -70,8 +70,8 @@ def test_eight_bit_floats_on_the_gpu() -> None:
     assert compare_exact(actual, usual, device=GPU).complaint == ""
     actual.view(torch.uint8)[9] ^= 1
     assert compare_exact(actual, usual, device=GPU).place == (9,)
-    seen = compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
-    assert seen.elements == 64
+    record = compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
+    assert record.elements == 64
 
 
 def test_judging_a_huge_tensor_takes_little_memory_there() -> None:
@@ -80,6 +80,6 @@ def test_judging_a_huge_tensor_takes_little_memory_there() -> None:
     exact = torch.ones(1, 1, dtype=torch.float64, device=GPU).expand(16384, 16384)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    seen = compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
-    assert (seen.complaint, seen.elements) == ("", 2**28)
+    record = compare(actual, reference=exact, same_precision=usual, limits=LIMITS, device=GPU)
+    assert (record.complaint, record.elements) == ("", 2**28)
     assert torch.cuda.max_memory_allocated() - before < 400 * 2**20

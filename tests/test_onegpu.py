@@ -12,7 +12,7 @@ from contribbot.verify.check import Way, check_unit, run_one
 from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
 from contribbot.verify.stages.bench import BenchStage
 from tests.conftest import dig
-from tests.gputoy import TARGET, gpu_job, machine
+from tests.gputoy import TARGET, folders, gpu_job, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 #: It counts them as HIP does: within what the variable leaves.
 CARDS = """\
 import os, sys
-sys.path = [one for one in sys.path if one not in ("", os.getcwd())]
+sys.path = [path for path in sys.path if path not in ("", os.getcwd())]
 del sys.modules["torch"]
 import torch
 
 cards = {cards}
 given = os.environ.get("HIP_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES")
 if given:
-    cards = [cards[int(one)] for one in given.split(",")]
+    cards = [cards[int(index)] for index in given.split(",")]
 
 
 class Properties:
@@ -157,12 +157,8 @@ def test_a_check_sees_the_gpu_of_its_target_alone(
 
 @pytest.mark.slow
 def test_after_a_fault_the_same_gpu_is_asked_and_no_other(tmp_path: Path) -> None:
-    def folder() -> Path:
-        made = tmp_path / str(len(list(tmp_path.iterdir())))
-        made.mkdir()
-        return made
-
     cards, suspect = Cards(TARGET, TARGET), fault("hip-error", "HIP error: x")
+    folder = folders(tmp_path)
     cards.before(TARGET, machine(), folder)
     cards.after(suspect, TARGET, machine(), folder)
     # The first has fallen off the bus in all but name; the other would still do.

@@ -8,7 +8,7 @@ import pytest
 
 from contribbot.hardware.machine import this_machine
 from contribbot.verify.runner_fault import Preflight, Preflights, RunnerFaultError, fault, fly
-from tests.gputoy import FAULT, TARGET, Counted, machine
+from tests.gputoy import FAULT, TARGET, Counted, folders, machine
 from tests.test_bench_gpu import torch_sees_a_gpu
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_torch_that_cannot_be_imported_in_time_is_no_hung_gpu(tmp_path: Path) 
 
 
 def test_it_runs_once_a_target_until_something_goes_wrong(tmp_path: Path) -> None:
-    preflights, folder = Counted(fit=2), _folders(tmp_path)
+    preflights, folder = Counted(fit=2), folders(tmp_path)
     for _ in range(2):
         assert preflights.before(TARGET, machine(), folder)["passed"] is True
     assert preflights.flights == 1
@@ -104,7 +104,7 @@ def test_memory_that_somebody_else_has_taken_is_the_runners_fault(tmp_path: Path
             del target, machine, folder
             return Preflight(None, {"memory_free": self.free.pop(0)})
 
-    preflights, folder = Told(), _folders(tmp_path)
+    preflights, folder = Told(), folders(tmp_path)
     suspect = fault("out-of-memory", "HIP out of memory")
     preflights.before(TARGET, machine(), folder)
     preflights.after(suspect, TARGET, machine(), folder)
@@ -120,12 +120,3 @@ def test_a_real_gpu_passes(tmp_path: Path) -> None:
     assert found.details["driver"]
     assert found.details["arch"]
     assert found.free > 0
-
-
-def _folders(root: Path) -> Callable[[], Path]:
-    def fresh() -> Path:
-        folder = root / str(len(list(root.iterdir())))
-        folder.mkdir()
-        return folder
-
-    return fresh

@@ -2,28 +2,84 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from contribbot import process
-from contribbot.verify import check
 from tests.conftest import dig
+from tests.test_verify import PATH, put
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, git, one_check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Program
     from tests.toy import Toy
 
-PATH = "src/toy/area.py"
 SAME = '[[checks]]\nname = "same"\nfile = "test_same.py"\nexpect = "pass-to-pass"\n'
+NEVER = AREA + "\n\ndef never():{excuse}\n    return 1\n"
+EXISTS = "import toy.area\n\n\ndef test_it():\n    assert hasattr(toy.area, 'never'), 'lacks'\n"
+READS = (
+    "import os, pathlib\n\n\ndef test_it():\n"
+    "    text = pathlib.Path(os.environ['CONTRIBBOT_TREE'], 'README').read_text()\n"
+    "    assert text == 'better\\n', 'lacks'\n"
+)
+TWICE = "import inspect\nfrom toy.more import twice\n\n\ndef test_it():\n    assert {}\n"
+OLD = {
+    "head": "def twice(value, times=1):\n    return value * times\n",
+    "more": "def twice(value):\n    value += 1\n    return value * 2\n",
+}
+NEW = {
+    "head": "def twice(value, times=2):\n    return value * times\n",
+    "more": "def twice(value):\n    return value * 2\n",
+}
 
 
-def put(toy: Toy, text: str, *, more: str = "") -> None:
-    toy.put_patch(checks=one_check(more=more), check_files={"test_red.py": text})
-    toy.put_queue(["area"])
+@pytest.mark.parametrize(
+    ("change", "text", "verdict", "witnessed"),
+    [
+        pytest.param({PATH: FIXED, "src/toy/more.py": "import os\n\n\ndef f():\n    return os\n"},
+                     FAIL_TO_PASS, "proved", "2 of 3 added statements ran", id="some"),
+        pytest.param({PATH: NEVER.format(excuse="")}, EXISTS, "incomplete",
+                     "0 of 1 added statements ran", id="imported and not run"),
+        pytest.param({PATH: NEVER.format(excuse="  # pragma: no cover")}, EXISTS, "incomplete",
+                     "0 of 1 added statements ran", id="excused by a comment"),
+        pytest.param({"README": "better\n"}, READS, "incomplete",
+                     "the patch adds no Python statement", id="read as text"),
+        pytest.param({"src/toy/head.py": NEW["head"]},
+                     TWICE.replace("more", "head").format("twice(3) == 6, 'lacks'"),
+                     "proved", "1 of 1 added statements ran", id="a head alone changes"),
+        pytest.param({"src/toy/more.py": NEW["more"]}, TWICE.format("twice(3) == 6, 'lacks'"),
+                     "proved", "1 of 1 deleted statements ran", id="deleted and run"),
+        pytest.param({"src/toy/more.py": NEW["more"]},
+                     TWICE.format("'+= 1' not in inspect.getsource(twice), 'lacks'"),
+                     "incomplete", "0 of 1 deleted statements ran", id="deleted and read"),
+    ],
+)  # fmt: skip
+def test_a_proof_runs_what_the_patch_changes(
+    toy: Toy, program: Program, change: dict[str, str | bytes], text: str, *,
+    verdict: str, witnessed: str,
+) -> None:  # fmt: skip
+    upstream(toy, {f"src/toy/{name}.py": text for name, text in OLD.items()})
+    put(toy, text, reason="lacks|assert 5 == ", change=change)
+
+    ran = program("verify", "area", "--json")
+
+    assert ran.report().verdict == verdict, ran.out
+    assert ran.stages()["reproduce red"].outcome == "passed"
+    witness = ran.stages()["witness"]
+    assert witness.reason.startswith(witnessed)
+    assert witness.outcome == ("passed" if verdict == "proved" else "skipped")
+
+
+def upstream(toy: Toy, files: dict[str, str | bytes]) -> None:
+    """Have the release hold other files, too."""
+    for path, content in files.items():
+        toy.write(path, content)
+    git(toy.upstream, "add", "-A")
+    git(toy.upstream, "commit", "-q", "--allow-empty", "-m", "More")
+    git(toy.upstream, "tag", "-f", "v1.0")
+    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
 
 
 @pytest.mark.usefixtures("unsandboxed")
@@ -172,26 +228,6 @@ def test_what_tests_nothing_refutes_nothing(toy: Toy, program: Program, side: st
         assert ("the base" if name in {"async", "fixture"} else f"the {side}") in red.reason, name
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "said"),
-    [
-        ("import no_such_anywhere", 3, "the patched tree imports what is not installed here: "),
-        ("from toy import no_such", 1, "on the patched tree: could not be collected: ImportError"),
-    ],
-)
-def test_what_the_patch_imports_in_vain_is_its_own(
-    toy: Toy, program: Program, line: str, code: int, said: str
-) -> None:
-    text = FIXED.replace("\n\n\ndef square", f"\n\n{line}\n\n\ndef square")
-    toy.put_patch(patch=toy.format_patch({PATH: text}))
-    toy.put_queue(["area"])
-    ran = program("verify", "area", "--json")
-    assert (ran.code, ran.stages()["reproduce red"].outcome) == (
-        code, "failed" if code == 1 else "unavailable"
-    )  # fmt: skip
-    assert ran.stages()["reproduce red"].reason.startswith(f"red: {said}")
-
-
 NOT_GREEN = {
     "skipped on one side": (
         "def test_it(subtests):\n"
@@ -217,60 +253,35 @@ def test_what_looks_green_and_is_not(toy: Toy, program: Program, cause: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("path", "content", "said"),
     [
-        (
-            {"src/sitecustomize.py": "pass\n"},
-            "hides the sitecustomize.py of what judges it",
-        ),
-        (
-            {"src/coverage/__init__.py": ""},
-            "hides the coverage of what judges it",
-        ),
-        (
-            {"src/json.py": "def loads(text):\n    return {}\n"},
-            "hides the json.py of what judges it",
-        ),
-        ({"src/torch.py": ""}, "hides the torch.py of what judges it"),
-        ({"src/toy/area.pyc": b"\0"}, "compiled Python, which nobody can read"),
+        ("src/sitecustomize.py", "pass\n", "hides the sitecustomize.py of what judges it"),
+        ("src/coverage/__init__.py", "", "hides the coverage of what judges it"),
+        ("src/json.py", "def loads(text):\n    return {}\n", "hides the json.py of what judges"),
+        ("src/torch.py", "", "hides the torch.py of what judges it"),
+        ("src/toy/area.pyc", b"\0", "compiled Python, which nobody can read"),
+        ("src/away", Path("../../elsewhere"), "a link out of the tree, to ../../elsewhere"),
+        ("src/away", Path("toy/../.."), "a link out of the tree, to toy/../.."),
+        # A folder without Python hides nothing.
+        ("src/profile/README.md", "How to profile.\n", ""),
     ],
 )
 def test_what_could_take_over_the_judge_is_refused(
-    toy: Toy, program: Program, change: dict[str, str | bytes], said: str
+    toy: Toy, program: Program, path: str, content: str | bytes | Path, said: str
 ) -> None:
-    (path,) = change
-    toy.put_patch(
-        patch=toy.format_patch({PATH: FIXED, **change}), files=(PATH, path), checks=one_check()
-    )
+    change: dict[str, str | bytes] = {PATH: FIXED, "README": f"{content!r}\n"}
+    if isinstance(content, Path):
+        (toy.upstream / path).symlink_to(content)
+    else:
+        change[path] = content
+    toy.put_patch(patch=toy.format_patch(change), files=(PATH, "README", path), checks=one_check())
     toy.put_queue(["area"])
 
-    ran = program("verify", "area")
+    ran = program("verify", "area", "--json")
 
-    assert ran.code == 1
-    assert f"{path}: {said}" in ran.out
-
-
-@pytest.mark.parametrize("target", ["../../elsewhere", "toy/../.."])
-def test_a_link_out_of_the_tree_is_refused(toy: Toy, program: Program, target: str) -> None:
-    (toy.upstream / "src/away").symlink_to(target)
-    toy.put_patch(
-        patch=toy.format_patch({PATH: FIXED, "src/toy/more.py": f"# {target}\n"}),
-        files=(PATH, "src/away", "src/toy/more.py"),
-        checks=one_check(),
-    )
-    toy.put_queue(["area"])
-
-    ran = program("verify", "area")
-
-    assert ran.code == 1
-    assert f"src/away: a link out of the tree, to {target}" in ran.out
-
-
-def test_a_folder_without_python_hides_nothing(toy: Toy, program: Program) -> None:
-    change: dict[str, str | bytes] = {PATH: FIXED, "src/profile/README.md": "How to profile.\n"}
-    toy.put_patch(patch=toy.format_patch(change), files=tuple(change), checks=one_check())
-    toy.put_queue(["area"])
-    assert program("verify", "area", "--json").stages()["style"].outcome == "passed"
+    style = ran.stages()["style"]
+    assert (ran.code, style.outcome) == ((1, "failed") if said else (0, "passed"))
+    assert (f"{path}: {said}" if said else "") in style.reason
 
 
 def test_an_assertion_in_a_thread_fails_the_test(toy: Toy, program: Program) -> None:
@@ -282,51 +293,6 @@ def test_an_assertion_in_a_thread_fails_the_test(toy: Toy, program: Program) -> 
     ))  # fmt: skip
     ran = program("verify", "area", "--json")
     assert (ran.code, ran.report().verdict) == (1, "refuted")
-
-
-def test_the_body_counts_where_a_head_alone_changes(toy: Toy, program: Program) -> None:
-    toy.write("src/toy/more.py", "def twice(value, times=1):\n    return value * times\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-qm", "More")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    fixed: dict[str, str | bytes] = {
-        "src/toy/more.py": "def twice(value, times=2):\n    return value * times\n"
-    }
-    toy.put_patch(
-        patch=toy.format_patch(fixed), files=tuple(fixed), checks=one_check(reason="assert 3 == 6"),
-        check_files={"test_red.py": "from toy.more import twice\n\n\ndef test_it():\n"
-                     "    assert twice(3) == 6\n"},
-    )  # fmt: skip
-    toy.put_queue(["area"], commit=commit)
-    ran = program("verify", "area", "--json")
-    assert ran.report().verdict == "proved", ran.out
-
-
-@pytest.mark.parametrize(("runs", "verdict"), [(True, "proved"), (False, "incomplete")])
-def test_what_is_deleted_counts_where_nothing_is_added(
-    toy: Toy, program: Program, verdict: str, *, runs: bool
-) -> None:
-    toy.write("src/toy/more.py", "def twice(value):\n    value += 1\n    return value * 2\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-qm", "More")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    fixed = {"src/toy/more.py": "def twice(value):\n    return value * 2\n"}
-    text = (
-        "    assert twice(3) == 6\n" if runs
-        else "    assert 'value += 1' not in inspect.getsource(twice)\n"
-    )  # fmt: skip
-    toy.put_patch(
-        patch=toy.format_patch({**fixed}), files=tuple(fixed), checks=one_check(reason="assert"),
-        check_files={"test_red.py": "import inspect\nfrom toy.more import twice\n\n\n"
-                     f"def test_it():\n{text}"},
-    )  # fmt: skip
-    toy.put_queue(["area"])
-    ran = program("verify", "area", "--json")
-    assert ran.report().verdict == verdict, ran.out
-    share = ran.stages()["witness"].reason
-    assert share.startswith(f"{int(runs)} of 1 deleted statements ran")
 
 
 def test_a_socket_fits_into_a_runs_folder(toy: Toy, program: Program) -> None:
@@ -353,25 +319,12 @@ def test_a_file_with_crlf_keeps_it(
     def crlf(text: str) -> bytes:
         return text.replace("\n", "\r\n").encode()
 
-    toy.write(PATH, crlf(AREA) if before else AREA)
-    git(toy.upstream, "commit", "-q", "-a", "--allow-empty", "-m", "Other lines")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.put_patch(patch=toy.format_patch({PATH: crlf(FIXED)}), checks=one_check())
-    toy.put_queue(["area"])
+    upstream(toy, {PATH: crlf(AREA) if before else AREA})
+    put(toy, FAIL_TO_PASS, change={PATH: crlf(FIXED)})
 
     ran = program("verify", "area", "--json")
 
     assert ran.stages()["style"].outcome == outcome, ran.stages()["style"].reason
-
-
-def test_what_is_installed_is_part_of_what_an_outcome_depends_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = check.installed_digest.__wrapped__()
-    (tmp_path / "new-1.0.dist-info").mkdir()
-    assert check.installed_digest.__wrapped__() != before
 
 
 @pytest.mark.usefixtures("unsandboxed")
@@ -412,12 +365,8 @@ def test_it():
 
 
 def test_all_modules_that_a_check_lacks_are_named_at_once(toy: Toy, program: Program) -> None:
-    toy.write("src/toy/more.py", "import no_such_c\n")
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-qm", "More")
-    git(toy.upstream, "tag", "-f", "v1.0")
+    upstream(toy, {"src/toy/more.py": "import no_such_c\n"})
     put(toy, LACKS_FOUR)
-    toy.put_queue(["area"], commit=git(toy.upstream, "rev-parse", "HEAD").decode().strip())
 
     ran = program("verify", "area", "--json")
 

@@ -17,6 +17,7 @@ from contribbot.queue.range_diff import range_diff
 from contribbot.queue.worktree import open_tree
 from tests.conftest import REAL_CACHE, Program, dig
 from tests.hostile import hostile_home, person
+from tests.lifetoy import snapshot
 from tests.toy import AREA, FIXED, Toy, git, one_check
 
 if TYPE_CHECKING:
@@ -37,15 +38,6 @@ def queue(toy: Toy) -> Path:
     toy.put_patch()
     toy.put_queue(["area"])
     return toy.queue
-
-
-def snapshot(queue: Path) -> dict[str, bytes]:
-    """Return all that is in a queue, but for its local state."""
-    return {
-        str(path.relative_to(queue)): path.read_bytes()
-        for path in sorted(queue.rglob("*"))
-        if path.is_file() and ".contribbot" not in path.parts
-    }
 
 
 def opened(program: Program, name: str = "area") -> Path:
@@ -83,6 +75,13 @@ def put_series(toy: Toy, files: list[bytes], paths: tuple[str, ...] = (AREA_FILE
     return folder
 
 
+def amend(tree: Path, changes: dict[str, str], *, words: str = "") -> None:
+    """Change files of a tree, and put that into its last commit."""
+    for path, content in changes.items():
+        (tree / path).write_text(content)
+    git(tree, "commit", "-qa", "--amend", *(("-m", words) if words else ("--no-edit",)))
+
+
 def applied_tree(toy: Toy, queue: Path, *names: str) -> str:
     """Return the tree that `git am` makes of patches."""
     git(toy.upstream, "switch", "-q", "--detach", toy.commit)
@@ -98,21 +97,20 @@ def tree_of(tree: Path) -> str:
     return git(tree, "rev-parse", "HEAD^{tree}").decode().strip()
 
 
-def test_an_untouched_patch_is_not_changed_at_all(program: Program, queue: Path) -> None:
-    opened(program)
-    before = snapshot(queue)
-
-    ran = program("refresh", "area")
-
-    assert (ran.code, ran.out) == (0, "area: nothing has changed\n")
-    assert snapshot(queue) == before
-
-
 def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) -> None:
     tree = opened(program)
+    before = snapshot(queue)
+    (tree / "forgotten.py").write_text("x = 1\n")
+    (tree / "__pycache__").mkdir()
+    (tree / "__pycache__/x.pyc").write_bytes(b"")
+    ran = program("refresh", "area")
+    assert (ran.code, ran.out) == (
+        0, "area: forgotten.py is in no commit\narea: nothing has changed\n",
+    )  # fmt: skip
+    assert snapshot(queue) == before
+    (tree / "forgotten.py").unlink()
     old = (queue / "patches/area/0001-change.patch").read_bytes()
-    (tree / AREA_FILE).write_text(FIXED + CUBE)
-    git(tree, "commit", "-qa", "--amend", "-m", "Multiply, and add cubes")
+    amend(tree, {AREA_FILE: FIXED + CUBE}, words="Multiply, and add cubes")
 
     said = refreshed(program)
 
@@ -127,7 +125,7 @@ def test_a_changed_commit_is_a_version(program: Program, toy: Toy, queue: Path) 
     assert program("edit", "--abort", "area").code == 0
 
 
-def test_a_commit_that_is_as_it_was_keeps_its_bytes(program: Program, toy: Toy) -> None:
+def test_a_commit_that_is_as_it_was_keeps_its_bytes(program: Program, toy: Toy, home: Path) -> None:
     # As no git writes it any more: another abbreviation, a signature, a header more.
     first, second = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: FIXED + CUBE})
     first = first.replace(b"Subject: ", b"X-Mailer: pine\nSubject: ", 1)
@@ -143,27 +141,15 @@ def test_a_commit_that_is_as_it_was_keeps_its_bytes(program: Program, toy: Toy) 
     assert [(folder / name).read_bytes() for name in names[:2]] == [first, second]
     assert said["files_added"] == ["README"]
     # Once more, now that the tree's own commits stand for the files.
-    (tree / "README").write_text("more still\n")
-    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    amend(tree, {"README": "more still\n"})
     assert refreshed(program)["version"] == 3
     assert [(folder / name).read_bytes() for name in names[:2]] == [first, second]
-
-
-def test_a_reworded_commit_leaves_those_above_it_alone(
-    program: Program, toy: Toy, home: Path
-) -> None:
-    first, second = series(toy, {AREA_FILE: FIXED}, {AREA_FILE: FIXED + CUBE})
-    second = second.replace(b"Subject: ", b"X-Mailer: pine\nSubject: ", 1)
-    folder = put_series(toy, [first, second])
-    tree = opened(program)
-    person(tree, "checkout", "-q", "HEAD~1", home=home)
+    # One that is reworded leaves those above it alone.
+    person(tree, "checkout", "-q", "HEAD~2", home=home)
     person(tree, "commit", "-q", "--amend", "-m", "Other words", home=home)
-    person(tree, "cherry-pick", "contribbot/area", home=home)
-
-    said = refreshed(program)
-
-    assert said["patch_files"] == ["0001-Other-words.patch", "0002-change.patch"]
-    assert (folder / "0002-change.patch").read_bytes() == second
+    person(tree, "cherry-pick", "contribbot/area~2..contribbot/area", home=home)
+    assert refreshed(program)["patch_files"] == ["0001-Other-words.patch", *names[1:]]
+    assert (folder / names[1]).read_bytes() == second
 
 
 def test_files_of_patch_toml_follow(program: Program, queue: Path) -> None:
@@ -245,9 +231,10 @@ def test_a_mail_in_latin_1_keeps_its_bytes(program: Program, toy: Toy) -> None:
     assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
 
 
-def test_a_commit_in_latin_1_is_taken_as_utf_8(program: Program, queue: Path) -> None:
+def test_a_commit_in_latin_1_or_of_another_branch_is_taken(program: Program, queue: Path) -> None:
     tree = opened(program)
     (tree / "README").write_text("more\n")
+    git(tree, "switch", "-qc", "try")
     git(tree, "-c", "i18n.commitEncoding=ISO-8859-1", "commit", "-qaF", "-", stdin=b"Caf\xe9\n")
 
     refreshed(program)
@@ -370,20 +357,6 @@ def test_an_unfinished_operation_is_named(
     assert snapshot(queue) == before
 
 
-def test_what_git_does_not_follow_is_said(program: Program, queue: Path) -> None:
-    tree = opened(program)
-    (tree / "forgotten.py").write_text("x = 1\n")
-    (tree / "__pycache__").mkdir()
-    (tree / "__pycache__/x.pyc").write_bytes(b"")
-    before = snapshot(queue)
-
-    ran = program("refresh", "area")
-
-    assert ran.code == 0
-    assert ran.out == "area: forgotten.py is in no commit\narea: nothing has changed\n"
-    assert snapshot(queue) == before
-
-
 @pytest.mark.parametrize("style", ["diff3", "merge"])
 def test_marks_that_git_left_in_a_conflict_are_refused(
     program: Program, queue: Path, home: Path, style: str
@@ -404,8 +377,7 @@ def test_marks_that_git_left_in_a_conflict_are_refused(
     assert " Pick adds the marks of a conflict, as git leaves them" in ran.out
     # Somebody may want just that; from then on the marks are the patch's own.
     assert program("refresh", "--force", "area").code == 0
-    (tree / "README").write_text("more\n")
-    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    amend(tree, {"README": "more\n"})
     assert refreshed(program)["changed"] is True
 
 
@@ -472,22 +444,21 @@ def test_patches_above_that_conflict_wait_for_a_person(program: Program, toy: To
     assert range_diff(load_queue(toy.queue), "cube", 1, 2).range_diff
 
 
-def test_force_leaves_patches_above_broken(program: Program, toy: Toy) -> None:
-    put_stack(toy)
-    tree = halve(program)
-    forced = program("refresh", "--force", "area")
-    assert forced.code == 0
-    assert "cube: no longer applies" in forced.out
-    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
-
-
-def test_a_conflict_above_that_is_given_up_is_opened_anew(program: Program, toy: Toy) -> None:
+def test_a_conflict_above_may_be_given_up_or_ignored(program: Program, toy: Toy) -> None:
     put_stack(toy)
     tree = halve(program)
     assert program("refresh", cwd=tree).code == 1
     assert program("edit", "cube").code == 2
+    for _ in range(2):
+        assert program("edit", "--abort", "--force", "cube").code == 0
+        assert program("refresh", cwd=tree).code == 1
+        # It is opened anew.
+        assert (toy.queue / ".contribbot/edit/cube").is_dir()
     assert program("edit", "--abort", "--force", "cube").code == 0
-    assert program("refresh", cwd=tree).code == 1
+    forced = program("refresh", "--force", "area")
+    assert forced.code == 0
+    assert "cube: no longer applies" in forced.out
+    assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
 
 
 def test_patches_above_are_merged_onto_what_is_below(program: Program, toy: Toy) -> None:
@@ -546,28 +517,21 @@ def test_notes_below_the_message_stay(program: Program, toy: Toy, queue: Path) -
     assert after.read_bytes().count(b"Sent twice") == 1
 
 
-def test_patches_above_that_still_apply_are_left_alone(program: Program, toy: Toy) -> None:
+def test_patches_above_that_still_apply_or_never_did_are_left_alone(
+    program: Program, toy: Toy
+) -> None:
     put_stack(toy)
     tree = opened(program, "cube")
     above = snapshot(toy.queue / "patches/square")
-    (tree / "README").write_text("cubes\n")
-    git(tree, "commit", "-qa", "--amend", "--no-edit")
-
+    amend(tree, {"README": "cubes\n"})
     said = refreshed(program, "cube")
-
     assert (said["changed"], said["broken"]) == (True, [])
     assert snapshot(toy.queue / "patches/square") == above
     assert applied_tree(toy, toy.queue, "area", "cube") == tree_of(tree)
-
-
-def test_a_patch_above_that_was_broken_before_is_no_obstacle(program: Program, toy: Toy) -> None:
-    put_stack(toy)
     broken = toy.queue / "patches/square/0001-change.patch"
     broken.write_bytes(broken.read_bytes().replace(b"-    return side * side", b"-    return 1"))
-    tree = opened(program)
-    git(tree, "commit", "-q", "--amend", "-m", "Other words")
-
-    assert refreshed(program)["broken"] == []
+    amend(tree, {}, words="Other words")
+    assert refreshed(program, "cube")["broken"] == []
 
 
 def test_what_the_queue_got_meanwhile_is_not_overwritten(
@@ -594,15 +558,21 @@ def test_a_tree_below_which_a_dependency_changed_is_taken_only_by_force(
 ) -> None:
     put_stack(toy)
     tree = opened(program, "cube")
-    (tree / "README").write_text("cubes\n")
-    git(tree, "commit", "-qa", "--amend", "--no-edit")
+    amend(tree, {"README": "cubes\n"})
     toy.put_patch(patch=toy.format_patch({AREA_FILE: FIXED}, subject="Other words"))
-
     ran = program("refresh", "cube")
-
     assert (ran.code, "what cube stands on" in ran.out) == (1, True)
     assert program("refresh", "--force", "cube").code == 0
     assert applied_tree(toy, toy.queue, "area", "cube") == tree_of(tree)
+    # Neither where its commits do not fit any more.
+    amend(tree, {}, words="Other words")
+    toy.put_patch(patch=toy.format_patch({AREA_FILE: HALF.replace("square", "quadrat")}))
+    before = snapshot(toy.queue)
+    for args in (("refresh", "cube"), ("refresh", "--force", "cube")):
+        ran = program(*args)
+        assert (ran.code, "git am -3" in ran.err) == (2, True)
+        assert "do not fit the queue as it is now: 0001-Other-words.patch: hunk 1" in ran.err
+        assert snapshot(toy.queue) == before
 
 
 def test_killed_before_the_queue_was_written_it_is_done_again(
@@ -639,42 +609,10 @@ def test_the_cache_may_be_emptied_between(
     program: Program, toy: Toy, queue: Path, tmp_path: Path
 ) -> None:
     tree = opened(program)
-    git(tree, "commit", "-q", "--amend", "-m", "Other words")
+    amend(tree, {}, words="Other words")
     shutil.rmtree(tmp_path / "cache")
-
     assert refreshed(program)["changed"] is True
-
     assert applied_tree(toy, queue, "area") == tree_of(tree)
-
-
-def test_another_branch_of_the_tree_is_taken_when_it_is_checked_out(
-    program: Program, toy: Toy, queue: Path
-) -> None:
-    tree = opened(program)
-    git(tree, "switch", "-qc", "try")
-    git(tree, "commit", "-q", "--amend", "-m", "Try")
-
-    assert refreshed(program)["patch_files"] == ["0001-Try.patch"]
-
-    assert applied_tree(toy, queue, "area") == tree_of(tree)
-
-
-def test_a_tree_that_does_not_fit_the_queue_any_more_says_how_to_go_on(
-    program: Program, toy: Toy
-) -> None:
-    put_stack(toy)
-    tree = opened(program, "cube")
-    git(tree, "commit", "-q", "--amend", "-m", "Other words")
-    other = FIXED.replace("base * height / 2", "base * height * 0.5")
-    toy.put_patch(patch=toy.format_patch({AREA_FILE: other}))
-    before = snapshot(toy.queue)
-
-    for args in (("refresh", "cube"), ("refresh", "--force", "cube")):
-        ran = program(*args)
-        assert ran.code == 2
-        assert "do not fit the queue as it is now: 0001-Other-words.patch: hunk 1" in ran.err
-        assert "git am -3" in ran.err
-        assert snapshot(toy.queue) == before
 
 
 def test_a_patch_begins_in_a_tree(program: Program, toy: Toy, queue: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from contribbot.model.evidence import Machine
-    from contribbot.verify.job import Finding
     from tests.conftest import Program
 
 #: As a check of a real fault does: the kernel runs in a process of its own, which dies.
@@ -92,30 +92,100 @@ def test_ordinary_failures_point_to_nothing() -> None:
     assert sign_in(["AssertionError: assert 5 == 6\nout of range", "ValueError: no device"]) is None
 
 
-def outcome_of(toy: Toy, text: str, preflights: Counted, more: str = "") -> Finding:
-    with gpu_job(toy, text, preflights, more) as job:
-        return check_unit(job, job.patch.spec.checks[0], Way()).work()
+PRETENDS = HEAD + (
+    "def test_red():\n    if {side}:\n        raise RuntimeError({said!r})\n"
+    "    assert rectangle(2, 3) == 6\n"
+)
+NO_GPU = "HIP error: no ROCm-capable device is detected"
+NO_MEMORY = "HIP out of memory. Tried to allocate 2.00 GiB"
+NOT_RUN = "no known-good kernel could be run: torch is not installed"
+DIED = "on the patched tree: crashed in test_red.py::test_red: SIGABRT"
 
 
-def test_a_memory_fault_that_a_patch_mends_is_the_stated_red(toy: Toy) -> None:
-    preflights = Counted()
-    found = outcome_of(toy, FAULT_ON_BASE, preflights)
-    assert (found.outcome, found.lasting) == (Outcome.PASSED, True)
-    assert "runner_fault" not in found.details
-    assert FAULT in str(dig(found.details, "base", "failed", 0, "message"))
+def pretends(side: str, said: str = NO_GPU) -> str:
+    return PRETENDS.format(side=side, said=said)
+
+
+class NoTorch(Counted):
+    def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
+        del target, machine, folder
+        self.flights += 1
+        return Preflight(None, {"not_run": "torch is not installed"})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A check that goes wrong, and whose fault that is."""
+
+    text: str
+    outcome: str
+    said: str = ""  # a part of the reason
+    kind: str = ""  # of the runner's fault, where it is that
+    fit: int = 1000  # how often the known-good kernel passes; -1: there is no torch for it
+    flights: int = 0  # how often it was run; 0: that is not asked
+    more: str = ""
+    reason: str = "assert 5 == 6"
+
+
+FAULTS = {
     # Before the base, after it and after its second run; the patched run gave no reason to ask.
-    assert preflights.flights == 3
-    assert dig(found.details, "preflight", "passed") is True
+    "the patch mends it": Fault(FAULT_ON_BASE, "passed", flights=3),
+    "nothing works after it": Fault(
+        FAULT_ON_BASE, "unavailable", "then a known-good kernel: torch ", "memory-fault", fit=1
+    ),
+    "the patch causes it": Fault(ABORTS_WHEN_PATCHED, "failed", DIED),
+    "the patch breaks the GPU": Fault(
+        ABORTS_WHEN_PATCHED, "unavailable",
+        "(memory-fault): on the patched tree: Memory access fault", "memory-fault", fit=1,
+    ),
+    # To refute, the base must be done in a tenth of the limit, also on a machine that is busy.
+    "a hang": Fault(HANGS_WHEN_PATCHED, "failed", "hung in", more="timeout = 60"),
+    "a hang of the GPU": Fault(
+        HANGS_WHEN_PATCHED, "unavailable", "hung in", "gpu-hung", fit=1, more="timeout = 8"
+    ),
+    "words on the patched tree": Fault(pretends("not ON_BASE"), "failed", NO_GPU),
+    "words on the base": Fault(pretends("ON_BASE"), "failed", NO_GPU),
+    "a variable hides the GPU": Fault(
+        "import os\n" + pretends("'HIP_VISIBLE_DEVICES' in os.environ"), "failed",
+        more='env = {HIP_VISIBLE_DEVICES = "-1"}',
+    ),
+    # That the base wants more memory than there is, is what the patch states to mend.
+    "memory as stated": Fault(pretends("ON_BASE", NO_MEMORY), "passed", reason="out of memory"),
+    "memory on the base": Fault(
+        pretends("ON_BASE", NO_MEMORY), "unavailable", kind="out-of-memory"
+    ),
+    "memory on the patched tree": Fault(pretends("not ON_BASE", NO_MEMORY), "failed"),
+    "a GPU that is too small": Fault(
+        pretends("True", NO_MEMORY), "unavailable", kind="out-of-memory", reason="out of memory"
+    ),
+    "no torch to tell": Fault(ABORTS_WHEN_PATCHED, "unavailable", NOT_RUN, "memory-fault", fit=-1),
+    # What goes wrong without such words counts as it does anywhere, and asks nobody.
+    "no torch, an ordinary failure": Fault(WRONG_WHEN_PATCHED, "failed", fit=-1),
+    "an ordinary failure": Fault(WRONG_WHEN_PATCHED, "failed", flights=1),
+}  # fmt: skip
 
 
-def test_a_memory_fault_after_which_nothing_works_is_the_runners(toy: Toy) -> None:
-    preflights = Counted(fit=1)
-    found = outcome_of(toy, FAULT_ON_BASE, preflights)
-    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
-    assert dig(found.details, "runner_fault", "kind") == "memory-fault"
-    assert found.reason.startswith("runner fault (memory-fault): ")
-    assert "then a known-good kernel: torch " in found.reason
-    assert dig(found.details, "preflight", "passed") is False
+@pytest.mark.parametrize("name", FAULTS)
+def test_whose_fault_it_is(toy: Toy, name: str) -> None:
+    case = FAULTS[name]
+    preflights = NoTorch() if case.fit < 0 else Counted(case.fit)
+    with gpu_job(toy, case.text, preflights, case.more) as job:
+        check = job.patch.spec.checks[0].model_copy(update={"reason": case.reason})
+        finding = check_unit(job, check, Way()).work()
+    details = finding.details
+    assert (finding.outcome, case.said in finding.reason) == (case.outcome, True), finding.reason
+    fault = details.get("runner_fault")
+    assert (dig(fault, "kind") if fault else "") == case.kind
+    assert case.flights in {0, preflights.flights}
+    assert not (finding.lasting and finding.outcome is Outcome.UNAVAILABLE)
+    # What the runtime wrote before it aborted is there to read.
+    if name == "the patch causes it":
+        assert FAULT in str(dig(details, "patched", "suspected", "said"))
+    if name == "the patch mends it":
+        assert finding.lasting
+        assert FAULT in str(dig(details, "base", "failed", 0, "message"))
+    if case.fit > 1 and NO_GPU not in case.text:
+        assert dig(details, "preflight", "passed") is True
 
 
 def test_nothing_more_is_tried_on_a_target_that_is_not_fit(toy: Toy) -> None:
@@ -123,105 +193,12 @@ def test_nothing_more_is_tried_on_a_target_that_is_not_fit(toy: Toy) -> None:
     marker = toy.root / "ran"
     with gpu_job(toy, f"open({str(marker)!r}, 'w')\n{FAULT_ON_BASE}", preflights) as job:
         unit = check_unit(job, job.patch.spec.checks[0], Way())
-        found = [unit.work() for _ in range(2)]
-    assert {one.outcome for one in found} == {Outcome.UNAVAILABLE}
-    assert {dig(one.details, "runner_fault", "kind") for one in found} == {"gpu-not-visible"}
+        findings = [unit.work() for _ in range(2)]
+    assert {finding.outcome for finding in findings} == {Outcome.UNAVAILABLE}
+    kinds = {dig(finding.details, "runner_fault", "kind") for finding in findings}
+    assert kinds == {"gpu-not-visible"}
     assert preflights.flights == 1
     assert not marker.exists()
-
-
-def test_a_memory_fault_that_a_patch_causes_refutes_it(toy: Toy) -> None:
-    found = outcome_of(toy, ABORTS_WHEN_PATCHED, Counted())
-    assert found.outcome is Outcome.FAILED
-    assert "on the patched tree: crashed in test_red.py::test_red: SIGABRT" in found.reason
-    # What the runtime wrote before it aborted is there to read.
-    assert FAULT in str(dig(found.details, "patched", "suspected", "said"))
-
-
-# To refute, the base must be done in a tenth of the limit, also on a machine that is busy.
-@pytest.mark.parametrize(
-    ("fit", "outcome", "limit"), [(9, "failed", 60), (1, "unavailable", 8)]
-)  # fmt: skip
-def test_a_hang_is_the_runners_where_a_known_good_kernel_does_not_run_either(
-    toy: Toy, fit: int, outcome: str, limit: int
-) -> None:
-    found = outcome_of(toy, HANGS_WHEN_PATCHED, Counted(fit), f"timeout = {limit}")
-    assert found.outcome == outcome
-    told = found.details.get("runner_fault")
-    assert told is None if fit > 1 else dig(told, "kind") == "gpu-hung"
-
-
-PRETENDS = HEAD + (
-    "def test_red():\n"
-    "    if {side}:\n        raise RuntimeError({said!r})\n"
-    "    assert rectangle(2, 3) == 6\n"
-)
-NO_GPU = "HIP error: no ROCm-capable device is detected"
-NO_MEMORY = "HIP out of memory. Tried to allocate 2.00 GiB"
-
-
-@pytest.mark.parametrize("side", ["not ON_BASE", "ON_BASE"])
-def test_words_do_not_excuse_a_patch_where_a_known_good_kernel_runs_after_them(
-    toy: Toy, side: str
-) -> None:
-    found = outcome_of(toy, PRETENDS.format(side=side, said=NO_GPU), Counted())
-    assert found.outcome is Outcome.FAILED
-    assert "runner_fault" not in found.details
-    assert NO_GPU in found.reason
-
-
-def test_a_variable_that_hides_the_gpu_from_a_check_is_not_the_runners_fault(toy: Toy) -> None:
-    text = "import os\n" + PRETENDS.format(side="'HIP_VISIBLE_DEVICES' in os.environ", said=NO_GPU)
-    found = outcome_of(toy, text, Counted(), 'env = {HIP_VISIBLE_DEVICES = "-1"}')
-    assert found.outcome is Outcome.FAILED
-    assert "runner_fault" not in found.details
-
-
-@pytest.mark.parametrize(
-    ("side", "reason", "outcome"),
-    [
-        # That the base wants more memory than there is, is what the patch states to mend.
-        ("ON_BASE", "out of memory", "passed"),
-        ("ON_BASE", "assert 5 == 6", "unavailable"),
-        ("not ON_BASE", "assert 5 == 6", "failed"),
-        # The GPU is too small for either.
-        ("True", "out of memory", "unavailable"),
-    ],
-)
-def test_out_of_memory_on_a_gpu_is_told_by_the_side_that_it_lacks_on(
-    toy: Toy, side: str, reason: str, outcome: str
-) -> None:
-    text = PRETENDS.format(side=side, said=NO_MEMORY)
-    with gpu_job(toy, text, Counted()) as job:
-        check = job.patch.spec.checks[0].model_copy(update={"reason": reason})
-        found = check_unit(job, check, Way()).work()
-    assert (found.outcome, found.lasting) == (outcome, False)
-    assert ("runner_fault" in found.details) == (outcome == "unavailable")
-
-
-def test_a_fault_that_breaks_the_gpu_names_the_side(toy: Toy) -> None:
-    found = outcome_of(toy, ABORTS_WHEN_PATCHED, Counted(fit=1))
-    assert found.outcome is Outcome.UNAVAILABLE
-    assert "(memory-fault): on the patched tree: Memory access fault" in found.reason
-
-
-def test_a_fault_after_which_no_known_good_kernel_can_run_decides_nothing(toy: Toy) -> None:
-    class NoTorch(Counted):
-        def _fly(self, target: str, machine: Machine, folder: Callable[[], Path]) -> Preflight:
-            del target, machine, folder
-            return Preflight(None, {"not_run": "torch is not installed"})
-
-    found = outcome_of(toy, ABORTS_WHEN_PATCHED, NoTorch())
-    assert (found.outcome, found.lasting) == (Outcome.UNAVAILABLE, False)
-    assert "no known-good kernel could be run: torch is not installed" in found.reason
-    # What went wrong without such words counts as it does anywhere.
-    assert outcome_of(toy, WRONG_WHEN_PATCHED, NoTorch()).outcome is Outcome.FAILED
-
-
-def test_an_ordinary_failure_asks_nobody(toy: Toy) -> None:
-    preflights = Counted()
-    assert outcome_of(toy, WRONG_WHEN_PATCHED, preflights).outcome is Outcome.FAILED
-    assert preflights.flights == 1
 
 
 def test_what_a_bench_says_points_to_the_runner_only_where_it_could_be() -> None:

@@ -7,14 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.files import Kept, cache_folder, run_folder, used
+from contribbot.files import Kept, cache_folder, run_folder
 from contribbot.hardware import build_cache
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.machine import this_machine
@@ -169,17 +168,6 @@ def test_an_entry_is_kept_for_30_days_after_its_last_use() -> None:
     assert put_product("b") == goes[0], "what was let go can be made again"
 
 
-def test_asking_for_an_entry_is_using_it() -> None:
-    marker, compiled = put_product("a") / "product.json", put_compile("a")
-    age(29, marker, compiled)
-
-    assert build_cache.find(build_cache.build_key("a")) is not None
-    assert build_cache.recall(compiled.stem) is not None
-
-    assert fresh(marker)
-    assert fresh(compiled)
-
-
 def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: Path) -> None:
     outcomes, logs = tmp_path / "outcomes", tmp_path / "logs"
     cache = OutcomeCache(outcomes, this_machine(), logs=logs)
@@ -203,23 +191,6 @@ def test_the_log_of_a_remembered_outcome_stays_as_long_as_the_outcome(tmp_path: 
     assert not stray.exists()
 
 
-def test_what_killed_processes_left_goes_too() -> None:
-    builds, compiled = cache_folder() / "builds", put_compile("a")
-    half, lock, new = builds / ("1" * 64), builds / f"{'2' * 64}.lock", builds / ("3" * 64)
-    part = compiled.with_name(f".{compiled.name}.x.partial")
-    for folder in (half / "tree", new):
-        folder.mkdir(parents=True)
-    for file in (lock, part):
-        file.touch()
-    age(31, half, lock, part)
-
-    a_run()
-
-    assert not any(path.exists() for path in (half, lock, part))
-    assert new.is_dir()
-    assert compiled.is_file()
-
-
 def test_links_are_let_go_and_not_followed(tmp_path: Path) -> None:
     elsewhere, builds = tmp_path / "elsewhere", cache_folder() / "builds"
     builds.mkdir(parents=True)
@@ -237,22 +208,6 @@ def test_links_are_let_go_and_not_followed(tmp_path: Path) -> None:
     assert (elsewhere / "mine").is_file()
 
 
-def test_products_on_another_disk_are_let_go_too(tmp_path: Path) -> None:
-    memory = Path("/dev/shm")  # noqa: S108  a folder of its own is made there
-    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second disk on this machine")
-    cache_folder().mkdir()
-    with tempfile.TemporaryDirectory(dir=memory) as other:
-        (cache_folder() / "builds").symlink_to(other)
-        product, stays = put_product("a"), put_product("stays")
-        age(31, product / "product.json")
-
-        a_run()
-
-        assert not product.exists()
-        assert stays.is_dir()
-
-
 @pytest.mark.parametrize(("days", "gone"), [(0.9, False), (1.1, True), (-5, True)])
 def test_it_is_done_once_a_day(days: float, gone: bool) -> None:
     stray = put_compile("stray")
@@ -266,18 +221,6 @@ def test_it_is_done_once_a_day(days: float, gone: bool) -> None:
 
     assert stray.exists() != gone
     assert fresh(stamp) == gone
-
-
-def test_a_folder_that_is_not_there_is_not_made() -> None:
-    a_run()
-
-    assert sorted(path.name for path in cache_folder().iterdir()) == ["runs", "runs.lock"]
-
-
-def test_that_an_entry_is_gone_is_no_error(tmp_path: Path) -> None:
-    used(tmp_path / "gone")
-
-    assert not (tmp_path / "gone").exists()
 
 
 def test_nothing_is_let_go_while_another_process_may_use_it(

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.queue.history import journal_file, read, versions
+from contribbot.queue.history import journal_file, versions
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.range_diff import range_diff, read_range
 from tests.conftest import Program
@@ -33,6 +32,8 @@ def changed(toy: Toy) -> Toy:
 
 
 def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> None:
+    queue = load_queue(changed.queue)
+    assert record(queue, queue.patch("area"), queue.patch("area"), why="refresh") is None
     first, second = versions(changed.queue, "area")
     assert [one.event.why for one in (first, second)] == ["before refresh", "refresh"]
     assert second.event.summary == "v2: 1 commit on toy v1.0, refresh"
@@ -43,34 +44,6 @@ def test_the_first_change_records_what_was_there_before_too(changed: Toy) -> Non
     git(changed.upstream, "checkout", "-q", "-B", "try", "v1.0")
     git(changed.upstream, "am", "-q", str(first.mbox))
     assert (changed.upstream / "src/toy/area.py").read_text() == FIXED
-
-
-def test_what_is_the_last_version_already_is_none(changed: Toy) -> None:
-    queue = load_queue(changed.queue)
-    patch = queue.patch("area")
-    assert record(queue, patch, patch, why="refresh") is None
-    assert len(versions(changed.queue, "area")) == 2
-
-
-def test_a_new_patch_starts_with_v1(toy: Toy) -> None:
-    toy.put_patch()
-    queue = reloaded(toy)
-    assert record(queue, queue.patch("area"), why="import") == 1
-    (event,) = read(toy.queue, "area")
-    assert event.summary == "v1: 1 commit on toy v1.0, import"
-
-
-def test_the_same_files_on_another_pin_are_a_version(changed: Toy) -> None:
-    git(changed.upstream, "tag", "v1.1")
-    queue_file = changed.queue / "patches/queue.toml"
-    spec_file = changed.queue / "patches/area/patch.toml"
-    before = load_queue(changed.queue).patch("area")
-    for path in (queue_file, spec_file):
-        path.write_text(path.read_text().replace('"v1.0"', '"v1.1"'))
-    queue = load_queue(changed.queue)
-    assert record(queue, before, queue.patch("area"), why="rebase") == 3
-    compared = range_diff(queue, "area", 2, 3)
-    assert re.fullmatch(r"1:  [0-9a-f]+ = 1:  [0-9a-f]+ Multiply .*\n", compared.range_diff)
 
 
 def test_a_kill_before_the_record_is_made_good_by_the_next(changed: Toy) -> None:

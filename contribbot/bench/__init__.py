@@ -80,11 +80,11 @@ def byte_count(*tensors: object) -> int:
         tensors: Tensors, or lists and tuples of them; anything else counts nothing.
     """
     total = 0
-    for one in tensors:
-        if isinstance(one, list | tuple):
-            total += byte_count(*one)
+    for tensor in tensors:
+        if isinstance(tensor, list | tuple):
+            total += byte_count(*tensor)
         else:
-            elements, size = (getattr(one, name, None) for name in ("numel", "element_size"))
+            elements, size = (getattr(tensor, name, None) for name in ("numel", "element_size"))
             if callable(elements) and callable(size):
                 total += elements() * size()
     return total
@@ -135,10 +135,10 @@ class Case:
         Raises:
             TypeError: It is no tuple: the rows of a lone tensor would pass for arguments.
         """
-        made = self.prepare()
-        if not isinstance(made, tuple):
-            raise TypeError(f"prepare() gave a {type(made).__name__}, not a tuple")
-        return made
+        inputs = self.prepare()
+        if not isinstance(inputs, tuple):
+            raise TypeError(f"prepare() gave a {type(inputs).__name__}, not a tuple")
+        return inputs
 
 
 __all__ = ["Case", "Device", "MatmulDtype", "byte_count", "device"]

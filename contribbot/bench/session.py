@@ -269,7 +269,8 @@ def measure(
 
     Children that are not measured load side by side, as many as there are cores.
     """
-    session = _Session(file, claim, sides, deadline=time.monotonic() + timeout, cores=cores)
+    # Two processes a pair.
+    session = _Session(file, claim, sides, time.monotonic() + timeout, max(1, cores // 2))
     result = BenchResult()
     try:
         session.compare(result, cases)
@@ -355,32 +356,23 @@ class _Pair:
         self.release()
 
 
+@dataclass(frozen=True)
 class _Session:
-    def __init__(
-        self,
-        file: str,
-        claim: Claim,
-        sides: tuple[BenchSide, BenchSide],
-        *,
-        deadline: float,
-        cores: int,
-    ) -> None:
-        self._file = file
-        self._claim = claim
-        self._sides = sides
-        self._deadline = deadline
-        # Two processes a pair.
-        self._abreast = max(1, cores // 2)
+    file: str
+    claim: Claim
+    sides: tuple[BenchSide, BenchSide]
+    deadline: float
+    abreast: int  # pairs that are loaded at the same time
 
     @contextlib.contextmanager
     def _pair(self, number: int) -> Iterator[_Pair]:
         """Start the children of a pair; who is started first changes from pair to pair."""
         with contextlib.ExitStack() as stack:
-            order = self._sides if number % 2 == 0 else self._sides[::-1]
-            started = (
-                _worker(side, self._file, pair=number, deadline=self._deadline) for side in order
+            order = self.sides if number % 2 == 0 else self.sides[::-1]
+            children = (
+                _worker(side, self.file, pair=number, deadline=self.deadline) for side in order
             )
-            workers = [stack.enter_context(child) for child in started]
+            workers = [stack.enter_context(child) for child in children]
             for child in workers:
                 child.tell("load")
             base, patched = workers if number % 2 == 0 else workers[::-1]
@@ -394,7 +386,7 @@ class _Session:
             for case in result.cases:
                 if not case.info.not_compared:
                     with pair.turn(case):
-                        _compare(pair, case, self._sides[1].log.with_name("results"))
+                        _compare(pair, case, self.sides[1].log.with_name("results"))
             result.ceilings = _ceilings(pair.base, cases)
 
     def time(self, result: BenchResult) -> None:
@@ -402,10 +394,10 @@ class _Session:
         measured, spent = 0, 0.0
         while result.of(CaseVerdict.UNDECIDED) and measured < LOOKS[-1]:
             started = time.monotonic()
-            if self._deadline - started <= spent:
+            if self.deadline - started <= spent:
                 break
             look = next(pairs for pairs in LOOKS if pairs > measured)
-            numbers = range(measured + 1, min(measured + self._abreast, look) + 1)
+            numbers = range(measured + 1, min(measured + self.abreast, look) + 1)
             with contextlib.ExitStack() as stack:
                 pairs = [stack.enter_context(self._pair(number)) for number in numbers]
                 for pair in pairs:
@@ -418,7 +410,7 @@ class _Session:
             measured, spent = numbers[-1], time.monotonic() - started
             if measured == look:
                 for case in result.of(CaseVerdict.UNDECIDED):
-                    judge_case(case, self._claim)
+                    judge_case(case, self.claim)
 
     def _rounds(self, pair: _Pair, case: CaseResult) -> None:
         """Measure in turns; who goes first changes from round to round and from pair to pair."""
@@ -427,7 +419,7 @@ class _Session:
             return
         seconds: tuple[list[float], list[float]] = ([], [])
         sides = [(pair.base, case.base, seconds[0]), (pair.patched, case.patched, seconds[1])]
-        for turn in range(pair.number, pair.number + self._claim.rounds_a_pair):
+        for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):
             # The first pair has the number 1, and begins with the base.
             for child, side, rounds in sides if turn % 2 else sides[::-1]:
                 measured = child.ask(MeasuredRound, "measure")

@@ -56,12 +56,12 @@ class _Commands(Mapping[str, "Command"]):
 
     def __getitem__(self, name: str) -> Command:
         module, _, attribute = COMMANDS[name][0].partition(":")
-        found = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
+        command = getattr(importlib.import_module(f"contribbot.cli.{module}"), attribute)
         app = typer.Typer(rich_markup_mode=None)
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(command)
         return typer.main.get_group(app).commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -78,14 +78,12 @@ class LazyGroup(TyperGroup):
         super().__init__(name=name, **settings)
         self.commands = _Commands()  # type: ignore[assignment]  # nobody adds a command to it
 
-    def list_commands(self, ctx: Context) -> list[str]:
+    def list_commands(self, _ctx: Context) -> list[str]:
         """Return the names of all commands."""
-        del ctx
         return [*COMMANDS]
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def format_commands(self, _ctx: Context, formatter: HelpFormatter) -> None:
         """Write each command's name and short help."""
-        del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
@@ -112,20 +110,16 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  typer passes it by po
 @app.callback()
 def settings(
     context: typer.Context,
-    queue: Annotated[
-        Path | None,
-        typer.Option("--queue", metavar="DIR", help="The folder that holds patches/queue.toml."),
-    ] = None,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show each command that is run, and tracebacks.")
-    ] = False,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version and end."
-        ),
-    ] = False,
-) -> None:
+    queue: Annotated[Path | None, typer.Option(
+        "--queue", metavar="DIR", help="The folder that holds patches/queue.toml."
+    )] = None,
+    debug: Annotated[bool, typer.Option(
+        "--debug", help="Show each command that is run, and tracebacks."
+    )] = False,
+    version: Annotated[bool, typer.Option(
+        "--version", callback=_print_version, is_eager=True, help="Show the version and end."
+    )] = False,
+) -> None:  # fmt: skip
     """Keep what all commands share."""
     del version  # the callback has answered
     context.obj = Settings(queue=queue, debug=debug)

@@ -83,12 +83,12 @@ def _from_other(error: BaseException) -> ContribbotError:
             hint="this is a fault of contribbot; run it again with --debug and report what it says",
         )
     place = f"{error.filename}: " if error.filename else ""
-    said = error.strerror or str(error)
+    message = f"{place}{error.strerror or error}"
     if error.errno == errno.ENOSPC:
         from contribbot.process import no_space  # noqa: PLC0415  only where a disk is full
 
-        return no_space(f"{place}{said}")
-    return MachineError(f"{place}{said}", hint="check that the folder is yours and can be written")
+        return no_space(message)
+    return MachineError(message, hint="check that the folder is yours and can be written")
 
 
 def settings_of(context: typer.Context) -> Settings:

@@ -32,12 +32,12 @@ from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.lifecycle import rebase as rebasing
 from contribbot.lifecycle.bisect import Range
 from contribbot.lifecycle.bisect import bisect as search
-from contribbot.lifecycle.stack import upstream_meant
 from contribbot.lifecycle.status import status as local_status
 from contribbot.lifecycle.status import status_against
 from contribbot.model.evidence import VerifyReport
 from contribbot.model.lifecycle import Question
 from contribbot.queue.load import select
+from contribbot.queue.stack import upstream_meant
 from contribbot.verify.pipeline import Options
 from contribbot.verify.run import exit_code, targets, verify_and_record
 

@@ -141,9 +141,15 @@ class _Outcome:
     base: _Commit
     #: Of each commit the patch file, and the new commit; None where nothing was left of it.
     picks: list[tuple[str, _Commit | None]] = field(default_factory=list)
-    commits: tuple[str, ...] = ()
+    #: The commits of what a person has resolved.
+    resolved: tuple[str, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     why: str = ""
+
+    @property
+    def commits(self) -> list[_Commit]:
+        """The new commits."""
+        return [commit for _, commit in self.picks if commit is not None]
 
 
 def move(
@@ -161,11 +167,11 @@ def move(
     Nothing outside the store is changed, and there only objects are added. Call
     it inside `store.exclusive()`.
     """
-    moved = _Move(store, patches, old=old, new=new, pin=pin, scratch=scratch).run()
-    kept = [one for one in moved if one.commits and one.fate in {Fate.CLEAN, Fate.MERGED}]
-    chains = format_chains(store, [one.commits for one in kept]) if files else [()] * len(kept)
-    written = {one.name: chain for one, chain in zip(kept, chains, strict=True)}
-    return [replace(one, files=written.get(one.name, ())) for one in moved]
+    moved = _Move(store, patches, old, new, pin=pin, scratch=scratch).run()
+    kept = [result for result in moved if result.commits and result.fate not in _STUCK]
+    chains = format_chains(store, [result.commits for result in kept]) if files else []
+    written = dict(zip([result.name for result in kept], chains, strict=False))
+    return [replace(result, files=written.get(result.name, ())) for result in moved]
 
 
 class _Move:
@@ -175,9 +181,9 @@ class _Move:
         self,
         store: Store,
         patches: Sequence[Moving],
-        *,
         old: str,
         new: str,
+        *,
         pin: str,
         scratch: Path,
     ) -> None:
@@ -187,16 +193,17 @@ class _Move:
         self._pin = pin
         self._start = _Commit(store.tree_of(new), id=new)
         self._done: dict[str, _Outcome] = {}
+        #: The commits between the old base and each patch.
         self._lower: dict[str, list[str]] = {}
         for patch in patches:
             self._lower[patch.name] = self._chain_below(patch, old)
-        commits = [one.commit for patch in patches for one in patch.series.applied]
+        commits = [applied.commit for patch in patches for applied in patch.series.applied]
         commits += [commit for chain in self._lower.values() for commit in chain]
         #: What each commit changes: path and mode afterwards.
         self._touched: dict[str, dict[str, str]] = {}
         for commit, row, path in raw_changes(store, list(dict.fromkeys(commits))):
             self._touched.setdefault(commit, {})[path] = row.split(" ")[1]
-        self._released = {one.path: one.mode for one in changes(store, old, new)}
+        self._released = {change.path: change.mode for change in changes(store, old, new)}
         self._merger = _Merger(store, pin, scratch, self._touched)
         self._held = self._find_held()
 
@@ -208,23 +215,21 @@ class _Move:
             if not ready:
                 raise ValueError(f"these depend on what is not moved: {', '.join(waiting)}")
             for name in ready:
-                self._done[name] = self._one(self._patches[name])
+                self._done[name] = self._outcome(self._patches[name])
             waiting = [name for name in waiting if name not in self._done]
         self._merger.write()
-        picks = [one for done in self._done.values() for _, one in done.picks if one is not None]
-        diffs = _read_diffs(
-            self._store, [*(one.origin for one in picks), *(one.id for one in picks)]
-        )
+        picks = [commit for done in self._done.values() for commit in done.commits]
+        ids = [commit.id for commit in picks]
+        diffs = _read_diffs(self._store, [*(commit.origin for commit in picks), *ids])
         return [self._moved(name, self._done[name], diffs) for name in self._patches]
 
     def _moved(self, name: str, done: _Outcome, diffs: Mapping[str, _Diff]) -> Moved:
         """Say what became of a patch: whether each commit is the same text as before."""
         fate, notes = done.fate, [done.why] if done.why else []
-        adjustments: list[Adjustment] = []
-        commits = [one for _, one in done.picks if one is not None]
         if fate in _STUCK or not done.picks:
-            ids = done.commits or tuple(one.id for one in commits)
+            ids = done.resolved or tuple(commit.id for commit in done.commits)
             return Moved(name, fate, done.base.id, ids, conflicts=done.conflicts, why=done.why)
+        adjustments: list[Adjustment] = []
         for file, commit in done.picks:
             if commit is None:
                 notes.append(f"{self._pin} has all of {name}/{file} already")
@@ -235,17 +240,14 @@ class _Move:
                 path: text for path, (text, _) in new.items()
             }:
                 fate = Fate.MERGED
-            followed = sorted(new.keys() - old.keys())
-            if followed:
+            if followed := sorted(new.keys() - old.keys()):
                 notes.append(f"renames followed: {', '.join(followed)}")
-            left = sorted(
-                path for path in old.keys() - new.keys() if self._released.get(path) != GONE
-            )
-            if left:
+            gone = sorted(old.keys() - new.keys())
+            if left := [path for path in gone if self._released.get(path) != GONE]:
                 notes.append(f"{self._pin} has what {name}/{file} does to {', '.join(left)}")
         return Moved(
-            name, fate, done.base.id, tuple(one.id for one in commits),
-            commits[-1].row(),
+            name, fate, done.base.id, tuple(commit.id for commit in done.commits),
+            done.commits[-1].row(),
             adjustments=tuple(adjustments) if fate is Fate.CLEAN else (), why="; ".join(notes),
         )  # fmt: skip
 
@@ -261,9 +263,9 @@ class _Move:
             # A stack in a row: known without asking, where the order is that of the queue.
             known = self._lower.get(last.name)
             if known is not None:
-                return [*known, *(one.commit for one in last.series.applied)]
-        said = self._store.git("rev-list", "--reverse", f"{old}..{patch.series.base}", "--")
-        chain = said.stdout.decode().split()
+                return [*known, *(applied.commit for applied in last.series.applied)]
+        listed = self._store.git("rev-list", "--reverse", f"{old}..{patch.series.base}", "--")
+        chain = listed.stdout.decode().split()
         if len(chain) != sum(len(lower.series.applied) for lower in lowers):
             raise ValueError(f"{patch.name}: below it are not the commits of {patch.below}")
         return chain
@@ -276,17 +278,17 @@ class _Move:
         """
         asked: list[Moving] = []
         for patch in self._patches.values():
-            touched = [self._touched.get(one.commit, {}) for one in patch.series.applied]
-            paths = {path for paths in touched for path in paths}
-            deletes = any(GONE in paths.values() for paths in touched)
+            touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]
+            paths = {path for modes in touched for path in modes}
+            deletes = any(GONE in modes.values() for modes in touched)
             if not (patch.resolved or patch.gone or deletes) and paths & self._released.keys():
                 asked.append(patch)
         if not asked:
             return set()
         # A commit followed by its parents: what it changes from that one.
         rows = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
-        said = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
-        texts = _by_commit(said, {patch.series.commit for patch in asked})
+        diffs = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
+        texts = _by_commit(diffs, {patch.series.commit for patch in asked})
         index = Index(self._store, self._start.id, self._scratch / "release-index")
 
         def held(patch: Moving) -> bool:
@@ -302,7 +304,7 @@ class _Move:
             answers = list(pool.map(held, asked))
         return {patch.name for patch, answer in zip(asked, answers, strict=True) if answer}
 
-    def _one(self, patch: Moving) -> _Outcome:
+    def _outcome(self, patch: Moving) -> _Outcome:
         """Move one patch."""
         if patch.gone:
             return _Outcome(Fate.UPSTREAM, self._start, why="it is left out")
@@ -322,12 +324,12 @@ class _Move:
             done.why = "it has no commits yet"
             return done
         if patch.name not in self._held:
-            for one in patch.series.applied:
-                merged = self._merger.merge(one.commit, tip, patch.name, one.file)
+            for applied in patch.series.applied:
+                merged = self._merger.merge(applied.commit, tip, patch.name, applied.file)
                 if not isinstance(merged, _Commit):
                     done.fate, done.conflicts, done.why = Fate.CONFLICT, merged, merged[0].headline
                     return done
-                done.picks.append((one.file, None if merged is tip else merged))
+                done.picks.append((applied.file, None if merged is tip else merged))
                 tip = merged
         if tip.tree == start.tree:
             return _Outcome(Fate.UPSTREAM, start, why=f"{self._pin} has all of it")
@@ -348,8 +350,8 @@ class _Move:
                 continue
             if self._done[name].fate is Fate.UPSTREAM:
                 continue
-            for one, commit in zip(lower.series.applied, commits, strict=True):
-                merged = self._merger.merge(commit, tip, name, one.file)
+            for applied, commit in zip(lower.series.applied, commits, strict=True):
+                merged = self._merger.merge(commit, tip, name, applied.file)
                 if not isinstance(merged, _Commit):
                     return tip, f"{name}, on which it depends, {merged[0].why}"
                 tip = merged
@@ -367,11 +369,11 @@ class _Move:
         if series.conflicts:
             why = series.conflicts[0].headline
             return _Outcome(Fate.CONFLICT, start, conflicts=series.conflicts, why=why)
-        commits = tuple(one.commit for one in series.applied)
+        commits = tuple(applied.commit for applied in series.applied)
         why, before = "resolved by a person", len(patch.series.applied)
         if len(commits) != before:
             why += f" (commits: {before} before, {len(commits)} now)"
-        return _Outcome(Fate.MERGED, start, commits=commits, why=why)
+        return _Outcome(Fate.MERGED, start, resolved=commits, why=why)
 
 
 class _Merger:
@@ -403,25 +405,25 @@ class _Merger:
             elif tree == parent.tree:
                 self._known[key] = parent
             else:
-                made = _Commit(tree, parent, commit, patch, file)
-                self._unwritten.append(made)
-                self._known[key] = made
+                self._known[key] = merged = _Commit(tree, parent, commit, patch, file)
+                self._unwritten.append(merged)
         return self._known[key]
 
     def write(self) -> None:
         """Write the commits."""
-        numbers = {one: number for number, one in enumerate(self._unwritten)}
-        commits = []
-        for one in self._unwritten:
-            origin = self._origins[one.origin]
-            parent = one.parent
-            assert parent is not None  # noqa: S101  only the start has none
-            commits.append(
-                replace(origin, parent=parent.id, after=numbers.get(parent, 0), tree=one.tree)
+        numbers = {commit: number for number, commit in enumerate(self._unwritten)}
+        commits = [
+            replace(
+                self._origins[commit.origin],
+                parent=commit.parent.id if commit.parent else "",
+                after=numbers.get(commit.parent, 0) if commit.parent else 0,
+                tree=commit.tree,
             )
-        ids = write_commits(self._store, commits, dates="raw-permissive")
-        for one, (commit, _) in zip(self._unwritten, ids, strict=True):
-            one.id = commit
+            for commit in self._unwritten
+        ]
+        written = write_commits(self._store, commits, dates="raw-permissive")
+        for commit, (object_id, _) in zip(self._unwritten, written, strict=True):
+            commit.id = object_id
         self._unwritten.clear()
 
     def _tree(self, commit: str, onto: str, file: str) -> str | tuple[Conflict, ...]:
@@ -429,8 +431,8 @@ class _Merger:
         below = self._origins[commit].parent
         if (below, onto) not in self._ours:
             # A commit whose only common ancestor with the other is what that one changes.
-            said = self._store.git("commit-tree", onto, "-p", below, stdin=b"ours\n", env=_IDENTITY)
-            self._ours[below, onto] = said.stdout.decode().strip()
+            ours = self._store.git("commit-tree", onto, "-p", below, stdin=b"ours\n", env=_IDENTITY)
+            self._ours[below, onto] = ours.stdout.decode().strip()
         done = self._store.git(
             "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",
             "-c", f"core.attributesFile={self._attributes}",
@@ -440,24 +442,24 @@ class _Merger:
         tree, _, rest = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
         return tuple(self._conflicts(commit, tree, file, rest)) if done.returncode else tree
 
-    def _conflicts(self, commit: str, tree: str, file: str, said: str) -> list[Conflict]:
+    def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[Conflict]:
         """Read what `git merge-tree` could not merge."""
-        listed, _, rest = f"\0{said}".partition("\0\0")
+        listed, _, rest = f"\0{report}".partition("\0\0")
         messages = list(_messages(rest))
-        found: dict[str, Conflict] = {}
+        conflicts: dict[str, Conflict] = {}
         named: set[str] = set()
         touched = self._touched.get(commit, {})
         for kind, paths in messages:
             if kind not in _STRUCTURE:
                 continue
-            path = next((one for one in paths if one in touched), paths[0])
+            path = next((path for path in paths if path in touched), paths[0])
             why = _STRUCTURE[kind]
             if kind == "CONFLICT (rename/delete)":
                 # Of the two paths, the old one is deleted by the patch in either case.
-                path = next((one for one in paths if touched.get(one) == GONE), path)
-                if any(touched.get(one, GONE) != GONE for one in paths):
+                path = next((path for path in paths if touched.get(path) == GONE), path)
+                if any(touched.get(path, GONE) != GONE for path in paths):
                     why = _MOVED_AWAY
-            found.setdefault(path, Conflict(file, path, self._pin, 0, why))
+            conflicts.setdefault(path, Conflict(file, path, self._pin, 0, why))
             named.update(paths)
         stages: dict[str, dict[str, str]] = {}
         for row in filter(None, listed.split("\0")):
@@ -470,10 +472,10 @@ class _Merger:
             if path not in named
             for conflict in self._in_file(tree, file, path, modes)
         ]
-        if not found and not by_text:
+        if not conflicts and not by_text:
             kind, paths = next(iter(messages), ("git could not merge it", ["the tree"]))
             return [Conflict(file, paths[0], self._pin, 0, kind)]
-        return [*found.values(), *by_text]
+        return [*conflicts.values(), *by_text]
 
     def _in_file(
         self, tree: str, file: str, path: str, modes: Mapping[str, str]
@@ -502,9 +504,9 @@ class _Merger:
         yield Conflict(file, path, self._pin, 0, why)
 
 
-def _messages(said: str) -> Iterator[tuple[str, list[str]]]:
+def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
     """Read the messages of `git merge-tree -z`: what kind each conflict is of, and its paths."""
-    fields = iter(said.split("\0"))
+    fields = iter(report.split("\0"))
     for count in fields:
         if not count.strip():
             return
@@ -531,10 +533,10 @@ def _read_diffs(store: Store, commits: Sequence[str]) -> dict[str, _Diff]:
     """Read what commits change, with one process."""
     if not commits:
         return {}
-    said = store.git(*_DIFFS, stdin="".join(f"{commit}\n" for commit in commits).encode()).stdout
-    found: dict[str, _Diff] = {}
-    for commit, text in _by_commit(said, set(commits)).items():
-        diff = found.setdefault(commit, {})
+    rows = "".join(f"{commit}\n" for commit in commits)
+    texts = _by_commit(store.git(*_DIFFS, stdin=rows.encode()).stdout, set(commits))
+    diffs: dict[str, _Diff] = {commit: {} for commit in texts}
+    for commit, text in texts.items():
         for part in re.split(rb"^diff --git ", text, flags=re.MULTILINE)[1:]:
             names, _, rest = part.partition(b"\n")
             # The same name twice, with a prefix of two characters each.
@@ -542,21 +544,21 @@ def _read_diffs(store: Store, commits: Sequence[str]) -> dict[str, _Diff]:
             if b"\nGIT binary patch\n" not in part:
                 rest = re.sub(rb"^index .*\n", b"", rest, count=1, flags=re.MULTILINE)
             goes = [int(hunk[1]) for hunk in _HUNK.finditer(rest)]
-            diff[path] = (_HUNK.sub(b"@@", rest), goes)
-    return found
+            diffs[commit][path] = (_HUNK.sub(b"@@", rest), goes)
+    return diffs
 
 
-def _by_commit(said: bytes, commits: set[str]) -> dict[str, bytes]:
+def _by_commit(diffs: bytes, commits: set[str]) -> dict[str, bytes]:
     """Cut the output of `git diff-tree --stdin` into what belongs to each commit."""
-    found: dict[str, list[bytes]] = {}
+    texts: dict[str, list[bytes]] = {}
     rows: list[bytes] = []
-    for row in said.removesuffix(b"\n").split(b"\n"):
+    for row in diffs.removesuffix(b"\n").split(b"\n"):
         # No line of a diff is a bare id: each starts with its sign, or with a word.
         if len(row) == _ID and row.decode("latin-1") in commits:
-            rows = found.setdefault(row.decode(), [])
+            rows = texts.setdefault(row.decode(), [])
         else:
             rows.append(row)
-    return {commit: b"\n".join([*rows, b""]) for commit, rows in found.items()}
+    return {commit: b"\n".join([*rows, b""]) for commit, rows in texts.items()}
 
 
 def _shifts(old: _Diff, new: _Diff) -> Iterator[Adjustment]:

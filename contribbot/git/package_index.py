@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from contribbot import process
@@ -370,8 +370,8 @@ def _read_folder(distribution: str, link: str, place: str) -> list[DistributionP
         raise SourceError(f"{place}: no such folder")
     packages = []
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-        found = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
-        package = pypi_simple.DistributionPackage.from_link(found, distribution)
+        link_to = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
+        package = pypi_simple.DistributionPackage.from_link(link_to, distribution)
         package.size = file.stat().st_size
         packages.append(package)
     return packages
@@ -464,9 +464,8 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
     Several processes may ask at once: one downloads, the others wait.
     """
     with _download_folder(spec.sha256, f"{spec.distribution} {spec.version}") as folder:
-        cached = _cached(folder, spec.sha256)
-        if cached is not None:
-            return _of_release(spec, cached)
+        if cached := _cached(folder, spec.sha256):
+            return cached
         config = read_pip_config()
         with connect(config) as connection:
             file = _find(spec, config, connection)
@@ -511,19 +510,6 @@ def _download_folder(name: str, what: str) -> Iterator[Path]:
             f"{error.filename or folder}: {error.strerror or error}",
             hint="see that the cache folder (CONTRIBBOT_CACHE) can be written",
         ) from error
-
-
-def _of_release(spec: ReleaseSource, path: Path) -> Path:
-    """Return a file of the cache, which goes by digests, if it is of the pin's release."""
-    parse = parse_wheel_filename if path.suffix == ".whl" else parse_sdist_filename
-    name, version, *_ = parse(path.name)
-    if name != canonicalize_name(spec.distribution) or version != Version(spec.version):
-        raise IntegrityError(
-            f"{path.name} has the digest that the pin names, and is not"
-            f" {spec.distribution} {spec.version}",
-            hint="correct `version` or `sha256` in queue.toml",
-        )
-    return path
 
 
 def _cached(folder: Path, sha256: str) -> Path | None:

@@ -225,22 +225,10 @@ def parse(name: str, content: bytes) -> PatchSet:
         raise QueueError(f"{name}: not a well-formed diff: {error}", hint=AGAIN) from error
 
 
-#: Whatever a repository's own configuration says. The user's is never read.
-_OPTIONS: Final = (
-    "--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M", "-U3",
-    "--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--diff-algorithm=myers",
-    "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none",
-    "--no-attach", "--no-thread", "--no-cover-letter", "--no-notes", "--no-base", "--no-to",
-    "--no-cc", "--no-add-header", "--no-from", "--no-force-in-body-from", "--indent-heuristic",
-    "--subject-prefix=PATCH", "--suffix=.patch", "--filename-max-length=64",
-    "--quiet", "-O/dev/null",
-)  # fmt: skip
-_SETTINGS: Final = (
-    "-c", "format.signOff=false", "-c", "format.encodeEmailHeaders=true",
-    "-c", "i18n.logOutputEncoding=UTF-8", "-c", "diff.noprefix=false",
-    "-c", "diff.interHunkContext=0", "-c", "diff.suppressBlankEmpty=false",
-    "-c", "diff.mnemonicPrefix=false", "-c", "core.quotePath=true", "-c", "diff.renameLimit=1000",
-    "-c", "log.showSignature=false", "-c", "format.mboxrd=false", "-c", "core.abbrev=12",
+#: A store has its own configuration and none of the user's: all else is git's default.
+_FORMAT_PATCH: Final = (
+    "-c", "core.quotePath=true", "-c", "diff.renameLimit=1000",
+    "format-patch", "--quiet", "--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M",
 )  # fmt: skip
 _SUBMODULE: Final = "160000"
 
@@ -297,7 +285,7 @@ def format_chains(store: Store, chains: Sequence[Sequence[str]]) -> list[tuple[P
 def _write(store: Store, *what: str) -> list[PatchFile]:
     """Let git write files, and return them in its order."""
     with tempfile.TemporaryDirectory(prefix="contribbot-") as name:
-        store.git(*_SETTINGS, "format-patch", *_OPTIONS, "-o", name, *what, "--", timeout=600.0)
+        store.git(*_FORMAT_PATCH, "-o", name, *what, "--", timeout=600.0)
         written = [PatchFile(path.name, path.read_bytes()) for path in Path(name).iterdir()]
     return sorted(written, key=lambda file: int(file.name.partition("-")[0]))
 

@@ -108,7 +108,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None
     with connect(config) as connection:
         listing = read_listing(recipe.distribution, config, connection)
         known = _in_order(recipe, listing.files)
-        final = [one for one in known if not (one.order.is_prerelease or one.yanked)]
+        final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
         # By its name also a release that was withdrawn.
         named = [release for release in known if release.tag == tag]
         for release in final[-1:] if tag == _NEWEST else named:

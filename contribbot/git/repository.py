@@ -36,7 +36,7 @@ _CONFIG: Final = """\
 [maintenance]
 \tauto = false
 """
-#: What an import that was killed may leave in a store.
+#: What an import that was killed or failed may leave in a store.
 _LEFTOVERS: Final = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_*",
                      "objects/??/tmp_obj_*", "fast_import_crash_*")  # fmt: skip
 
@@ -116,15 +116,19 @@ class Store:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the store for an import; other processes and threads wait.
-
-        What a killed import left behind is removed first.
-        """
+        """Hold the store to write; other processes and threads wait."""
         with lock(self.path.with_name(self.path.name + ".lock"), f"the store {self.path.name}"):
-            for pattern in _LEFTOVERS:
-                for leftover in self.path.glob(pattern):
-                    leftover.unlink(missing_ok=True)
-            yield
+            self._sweep()
+            try:
+                yield
+            except BaseException:
+                self._sweep()
+                raise
+
+    def _sweep(self) -> None:
+        for pattern in _LEFTOVERS:
+            for leftover in self.path.glob(pattern):
+                leftover.unlink(missing_ok=True)
 
 
 def open_store(stores: Path, upstream: str) -> Store:
@@ -151,10 +155,10 @@ def require_git() -> str:
     """Return git's version, for example `2.39.5`."""
     hint = "install git 2.39 or newer"
     try:
-        said = process.run(["git", "version"], env=git_environment()).stdout.decode()
+        words = process.run(["git", "version"], env=git_environment()).stdout.decode().split()
     except CommandError as error:
         raise MachineError("git does not run", hint=hint) from error
-    version = said.split()[2]
+    version = words[2]
     numbers = tuple(int(part) for part in version.split(".")[:2])
     if numbers < (2, 39):
         raise MachineError(f"git {version} is too old", hint=hint)
@@ -199,8 +203,6 @@ def content_of(repo: Repo, object_id: str) -> bytes:
     return content
 
 
-#: The mode of a folder, as git lists it.
-FOLDER: Final = "040000"
 #: The mode that git writes for a path that is not there.
 GONE: Final = "000000"
 #: The id that git writes for an object that is not there.
@@ -244,29 +246,30 @@ def write_commits(
     if not commits:
         return []
     pieces: list[bytes] = []
-    for number, one in enumerate(commits):
-        parent = one.parent or f":{one.after + 1}"
+    for number, commit in enumerate(commits):
+        parent = commit.parent or f":{commit.after + 1}"
         pieces.append(
             b"commit %s\nmark :%d\nauthor %s\ncommitter %s\ndata %d\n%s\nfrom %s\n"
-            % (_UNWRITTEN, number + 1, one.author, one.committer, len(one.message), one.message,
-               parent.encode())
+            % (_UNWRITTEN, number + 1, commit.author, commit.committer, len(commit.message),
+               commit.message, parent.encode())
         )  # fmt: skip
-        if one.tree:
-            pieces.append(b'M 040000 %s ""\n' % one.tree.encode())
+        if commit.tree:
+            pieces.append(b'M 040000 %s ""\n' % commit.tree.encode())
         # What goes comes first: a folder may stand where a file was.
-        for path, (mode, blob) in sorted(one.entries.items(), key=lambda item: item[1][0] != GONE):
+        entries = sorted(commit.entries.items(), key=lambda item: item[1][0] != GONE)
+        for path, (mode, blob) in entries:
             change = "D" if mode == GONE else f"M {mode} {blob}"
             pieces.append(b"%s %s\n" % (change.encode(), quoted(path)))
         pieces.append(b'\nget-mark :%d\nls :%d ""\n' % (number + 1, number + 1))
     # Forgets the branch, so that no ref is written.
     pieces.append(b"reset %s\n\ndone\n" % _UNWRITTEN)
-    said = store.git(
+    words = store.git(
         # Small objects that are thrown away soon: speed before size.
         "-c", "core.compression=1", "fast-import", "--done", "--quiet", "--depth=0",
         f"--date-format={dates}", stdin=b"".join(pieces), timeout=600.0,
     ).stdout.decode().split()  # fmt: skip
     # Of each commit: its id, then mode, type and id of its tree.
-    return list(zip(said[0::4], said[3::4], strict=True))
+    return list(zip(words[0::4], words[3::4], strict=True))
 
 
 _IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
@@ -329,36 +332,15 @@ def import_tree(
     inside `store.exclusive()`.
     """
     text = message.encode()
-    try:
-        with process.feed(
-            ["git", f"--git-dir={store.path}", *_ARGV],
-            cwd=store.path,
-            env=git_environment(),
-            timeout=timeout,
-        ) as stream:
-            _widen(stream)
-            stream.write(
-                b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
-                % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
-            )
-            yield TreeWriter(stream)
-            stream.write(b"\ndone\n")
-    except CommandError as error:
-        _sweep(store)
-        # fast-import has words of its own for a full disk.
-        if "Out of diskspace" in error.stderr:
-            raise process.no_space(str(store.path)) from error
-        raise
-    except BaseException:
-        _sweep(store)
-        raise
-
-
-def _sweep(store: Store) -> None:
-    """Remove what a failed import leaves beside the packs, and git's report of the crash."""
-    for pattern in ("objects/pack/tmp_*", "fast_import_crash_*"):
-        for leftover in store.path.glob(pattern):
-            leftover.unlink(missing_ok=True)
+    command = ["git", f"--git-dir={store.path}", *_ARGV]
+    with process.feed(command, cwd=store.path, env=git_environment(), timeout=timeout) as stream:
+        _widen(stream)
+        stream.write(
+            b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
+            % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
+        )
+        yield TreeWriter(stream)
+        stream.write(b"\ndone\n")
 
 
 def quoted(path: str) -> bytes:

@@ -5,7 +5,6 @@ One that nobody has asked for in 30 days is let go (`kept`).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -14,7 +13,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -30,7 +29,6 @@ from contribbot.model.base import Model
 #: empty: another folder or another comment is no other content.
 _MARKER = re.compile(rb"^(?:# ?(?:\d+|line) .*)?[ \t]*\n", re.MULTILINE)
 _guards: dict[str, threading.Lock] = {}
-_guards_lock = threading.Lock()
 
 
 class Compiled(Model):
@@ -73,8 +71,7 @@ def readers() -> list[Path]:
 def key_of(preprocessed: bytes, command: Sequence[str], identity: str) -> str:
     """Return the name under which a result is remembered."""
     content = hashlib.sha256(_MARKER.sub(b"", preprocessed)).hexdigest()
-    told = json.dumps([content, *command, identity, _own_digest()])
-    return hashlib.sha256(told.encode()).hexdigest()
+    return build_key([content, *command, identity, _own_digest()])
 
 
 def _path(key: str) -> Path:
@@ -86,13 +83,9 @@ def kept() -> Kept:
     return Kept(cache_folder() / "compiles", "*/*")
 
 
-@contextlib.contextmanager
-def alone(key: str) -> Iterator[None]:
-    """Keep two compiles of the same apart: the second finds the result of the first."""
-    with _guards_lock:
-        guard = _guards.setdefault(key, threading.Lock())
-    with guard:
-        yield
+def alone(key: str) -> threading.Lock:
+    """Return what keeps two compiles of the same apart: the second finds the first's result."""
+    return _guards.setdefault(key, threading.Lock())
 
 
 def recall(key: str) -> Compiled | None:
@@ -185,15 +178,15 @@ def find(key: str) -> Product | None:
 def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
     """Build a product unless it is there; of several who want it, one builds."""
     with lock(_place(key).with_suffix(".lock"), "a build"):
-        if product := find(key):
-            return product
+        if known := find(key):
+            return known
         folder = _place(key)
         process.remove_tree(folder)
         folder.mkdir()
         try:
-            made = build(folder)
-            if made is not None:
-                _seal(folder, made)
+            product = build(folder)
+            if product is not None:
+                _seal(folder, product)
         finally:
             if not (folder / _SHELF_MARKER).is_file():
                 process.remove_tree(folder)
@@ -204,21 +197,21 @@ def _place(key: str) -> Path:
     return cache_folder() / "builds" / key
 
 
-def _seal(folder: Path, made: Made) -> None:
+def _seal(folder: Path, product: Made) -> None:
     """Note what is there, and that it is all there."""
     counted, digest = [], ""
-    if made.extension:
-        counted = [folder / made.extension]
+    if product.extension:
+        counted = [folder / product.extension]
         digest = hashlib.sha256(counted[0].read_bytes()).hexdigest()
-    for root in made.python:
+    for root in product.python:
         for parent, _folders, names in os.walk(folder / root):
             counted += [Path(parent, name) for name in names]
     marker = Marker(
-        extension=made.extension,
-        python=made.python,
+        extension=product.extension,
+        python=product.python,
         sha256=digest,
-        seconds=round(made.seconds, 3),
-        log=made.log,
+        seconds=round(product.seconds, 3),
+        log=product.log,
         files={path.relative_to(folder).as_posix(): _stamp(path) for path in counted},
     )
     write_atomically(folder / _SHELF_MARKER, marker.model_dump_json().encode())

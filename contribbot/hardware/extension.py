@@ -83,11 +83,11 @@ def lay_out(store: Store, tree: str, build: Build, folder: Path, *, scratch: Pat
     return Layout(build.sources, build.include)
 
 
-def lay_over(layout: Layout, folder: Path, made: Path, outputs: Mapping[str, Path]) -> Layout:
+def lay_over(layout: Layout, folder: Path, hipified: Path, outputs: Mapping[str, Path]) -> Layout:
     """Put what a hipify step wrote over the sources that were laid out."""
-    shutil.copytree(made, folder, symlinks=True, dirs_exist_ok=True)
+    shutil.copytree(hipified, folder, symlinks=True, dirs_exist_ok=True)
     sources = tuple(
-        outputs[source].relative_to(made).as_posix() if source in outputs else source
+        outputs[source].relative_to(hipified).as_posix() if source in outputs else source
         for source in layout.sources
     )
     return Layout(sources, layout.include)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
+import shlex
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +14,40 @@ from typing import Final
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError, alone, key_of, recall, remember
-from contribbot.hardware.compiler import Compiler
+from contribbot.hardware.listing import read_listing, without_facts
 from contribbot.hardware.toolchain import Lacking, Toolchain, find_toolchain
 
 #: Headers that stand in for what a plain clang does not find; see README.md there.
 HEADERS: Final = Path(__file__).parent / "headers"
+STARVED: Final = "killed, or out of memory"
+_FULL_DISK: Final = re.compile(r"No space left on device", re.IGNORECASE)
+#: What clang's driver says of a compiler that was killed, and those that got no memory.
+_NO_MEMORY: Final = re.compile(
+    r"unable to execute command: Killed|LLVM ERROR: out of memory|std::bad_alloc"
+    r"|[Cc]annot allocate memory|^MemoryError\b",
+    re.MULTILINE,
+)
+_ERROR: Final = re.compile(r"^(?P<place>[^\n]*?):? ?\b(?:fatal )?error: .*$", re.MULTILINE)
+#: What the driver says when the compiler proper did not end by itself.
+_CRASH: Final = re.compile(
+    r"fatal error: error in backend: (?P<back>.+)|clang frontend command failed|"
+    r"PLEASE submit a bug report|unable to execute command: (?P<how>.+)"
+)
+#: What a program ends with that was not there (POSIX shells, and os.spawnvp).
+_NOT_STARTED: Final = 127
+#: Prefixes of variables by which clang finds ROCm; it is told on its command line.
+_STEERING: Final = ("HIP_", "ROCM_")
+#: Headers that come with ROCm, or with a ROCm build of torch, and have no stand-in.
+_TORCH_HEADER: Final = re.compile(
+    r"fatal error: '(torch/(?:csrc|headeronly)/[^']+)' file not found"
+)
+_ROCM_HEADER: Final = re.compile(
+    r"fatal error: '((?:hip|hipblas|hipblaslt|hipcub|hipdnn|hipfft|hiprand|hipsolver|hipsparse"
+    r"|rccl|rocblas|rocfft|rocprim|rocrand|rocsolver|rocthrust|rocwmma|thrust|ck|ck_tile"
+    r"|ATen/hip|c10/hip)/[^']+)' file not found"
+)
+#: How the driver calls its assembler.
+_ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -121,3 +153,128 @@ def _arguments(source: Source, target: str, using: Toolchain, torch: Path | None
         *(f"-ffile-prefix-map={folder}=." for folder in source.folders),
         "-w", "-ferror-limit=1", "-fno-color-diagnostics", "-fno-caret-diagnostics",
     ]  # fmt: skip
+
+
+@dataclass
+class Compiler:
+    """A toolchain that works on one source in a folder of its own."""
+
+    using: Toolchain
+    target: str
+    folder: Path
+    timeout: float
+    scrub: Callable[[str], str]
+    command: str  # what is told of how it was called
+    seconds: float = 0.0  # that its programs have run
+
+    @property
+    def output(self) -> Path:
+        """Where it writes."""
+        return self.folder / "output"
+
+    def run(self, argv: Sequence[str | Path]) -> bytes:
+        """Return what a program writes to `output`."""
+        self._supervised(argv)
+        try:
+            written = self.output.read_bytes()
+            # Preprocessed, a source is large, and nobody needs it any more.
+            self.output.unlink()
+        except FileNotFoundError:
+            raise self.failure(crashed=f"{self.using.name} wrote nothing") from None
+        return written
+
+    def read(self, listing: bytes) -> Compiled:
+        """Assemble a listing, and read what became of it."""
+        text = listing.decode("utf-8", "replace")
+        try:
+            assemble = self._assembler(without_facts(text))
+            content = self.run(assemble)
+            encodings = self.run([*assemble, "-filetype", "asm", "-show-encoding"])
+            kernels = read_listing(text, encodings.decode("utf-8", "replace"), content, self.target)
+        except CompileError as failure:
+            if not failure.result.error:
+                raise
+            unread = failure.result.error
+        except (ValueError, LookupError, struct.error) as error:
+            unread = str(error)
+        else:
+            return Compiled(listing=kernels, command=self.command, seconds=self.seconds)
+        raise self.failure(missing=f"{self.using.name} cannot read the code back: {unread}")
+
+    def _assembler(self, text: str) -> list[str]:
+        """Return how the driver calls its assembler for a text."""
+        path = self.folder / "listing.s"
+        path.write_text(text, encoding="utf-8")
+        # Not every release of clang passes on what its assembler alone understands.
+        done = self._supervised(
+            [*self.using.argv, "-###", "-x", "assembler", "--target=amdgcn-amd-amdhsa",
+             f"-mcpu={self.target}", "-c", "-o", self.output, path]
+        )  # fmt: skip
+        called = _ASSEMBLER.search(done.output.decode("utf-8", "replace"))
+        if not called:
+            raise self.failure(missing=f"{self.using.name} does not say how it assembles")
+        return shlex.split(called[1])
+
+    def _supervised(self, argv: Sequence[str | Path]) -> process.Supervised:
+        # No variable may find it other headers or libraries.
+        clean = process.clean_environment({"HOME": str(self.folder), "TMPDIR": str(self.folder)})
+        env = {name: value for name, value in clean.items() if not name.startswith(_STEERING)}
+        done = process.supervise(
+            argv, cwd=self.folder, timeout=self.timeout, env=env, tethered=True
+        )
+        self.seconds += done.seconds
+        if done.returncode != 0:
+            raise self._trouble(done)
+        return done
+
+    def failure(
+        self, *, error: str = "", missing: str = "", crashed: str = "", starved: bool = False
+    ) -> CompileError:
+        """Return what ends a compile."""
+        return CompileError(
+            Compiled(
+                error=error, missing=missing, crashed=crashed, starved=starved,
+                command=self.command, seconds=self.seconds,
+            )
+        )  # fmt: skip
+
+    def _trouble(self, done: process.Supervised) -> CompileError:
+        """Say how a compiler failed."""
+        name, text = self.using.name, self.scrub(done.output.decode("utf-8", "replace"))
+        if lacked := lacking(done, text, self.timeout):
+            return self.failure(missing=f"{name}: {lacked}", starved=lacked == STARVED)
+        if crash := _crash(done, text):
+            return self.failure(crashed=f"{name}: {crash}")
+        first = _ERROR.search(text)
+        lines = text.strip().splitlines() or [f"exit status {done.returncode}, and not a word"]
+        error = first[0] if first else lines[-1]
+        missing = ""
+        if header := _TORCH_HEADER.search(error):
+            what = f"needs <{header[1]}>, which the torch here has not"
+            missing = f"{what}: install the torch it is for"
+        elif self.using.kind != "rocm" and (header := _ROCM_HEADER.search(error)):
+            what = f"needs <{header[1]}>, for which contribbot has no stand-in"
+            missing = f"{what}: install ROCm"
+        return self.failure(error=error, missing=missing)
+
+
+def _crash(done: process.Supervised, text: str) -> str:
+    """Say how a compiler ended other than by itself, or nothing."""
+    if done.flooded:
+        return "it never stopped writing, and was ended"
+    if done.returncode < 0:
+        return f"killed by signal {-done.returncode}"
+    if done.returncode == _NOT_STARTED:
+        return "it could not be started"
+    crash = _CRASH.search(text)
+    return f"crashed: {(crash['how'] or crash['back'] or crash[0]).strip()}" if crash else ""
+
+
+def lacking(done: process.Supervised, text: str, timeout: float) -> str:
+    """Say what this machine lacked for a compiler that failed, or nothing."""
+    if _FULL_DISK.search(text):
+        raise process.no_space("what a compiler writes")
+    if done.timed_out:
+        return f"not finished after {timeout:g} s"
+    # Killed by whom counts: a kernel's file runs under Triton, and can end its own process.
+    return STARVED if done.starved or _NO_MEMORY.search(text) else ""

@@ -334,9 +334,8 @@ def _look(candidate: Toolchain, facts: str) -> Toolchain | Lacking:
         targets = frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", listed, re.MULTILINE))
         if not targets:
             return candidate.lacking(f"{program} was built without the AMDGPU back end")
-        _compile_sample(candidate)
-    except _SampleError as error:
-        return candidate.lacking(f"{program} does not compile a small HIP kernel: {error}")
+        if why := _sample_error(candidate):
+            return candidate.lacking(f"{program} does not compile a small HIP kernel: {why}")
     except MachineError as error:
         # Records name no folder of this machine.
         why = _short(error).replace(candidate.argv[0], "it")
@@ -345,11 +344,8 @@ def _look(candidate: Toolchain, facts: str) -> Toolchain | Lacking:
     return replace(candidate, version=version[1], targets=targets, identity=identity)
 
 
-class _SampleError(Exception):
-    """The sample does not compile; says why."""
-
-
-def _compile_sample(candidate: Toolchain) -> None:
+def _sample_error(candidate: Toolchain) -> str | None:
+    """Compile the sample, and say why that fails."""
     with tempfile.TemporaryDirectory(prefix="contribbot-") as folder:
         source = Path(folder) / "sample.hip"
         source.write_text(_SAMPLE, encoding="utf-8")
@@ -362,7 +358,8 @@ def _compile_sample(candidate: Toolchain) -> None:
             process.run(argv, cwd=Path(folder), timeout=_SECONDS)
         except CommandError as error:
             first = re.search(r"\berror: (.+)", error.stderr)
-            raise _SampleError(first[1] if first else _short(error)) from error
+            return first[1] if first else _short(error)
+    return None
 
 
 def _short(error: MachineError) -> str:

@@ -15,7 +15,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from contribbot import process
 from contribbot.hardware.build_cache import Compiled, CompileError
-from contribbot.hardware.compiler import STARVED, Compiler, lacking
+from contribbot.hardware.hip import STARVED, Compiler, lacking
 from contribbot.hardware.targets import wavefront_of
 from contribbot.hardware.toolchain import Toolchain, triton_version
 

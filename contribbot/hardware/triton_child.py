@@ -40,20 +40,25 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
-@contextlib.contextmanager
-def _heard(said: list[str]) -> Iterator[None]:
-    """Collect what native code writes to standard error, where it says what is wrong."""
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(before, 2)
-            os.close(before)
-            file.seek(0)
-            said.append(file.read().decode("utf-8", "replace"))
+class _Stderr:
+    """What native code writes to standard error, where it says what is wrong."""
+
+    text = ""
+
+    @contextlib.contextmanager
+    def collected(self) -> Iterator[None]:
+        """Collect it."""
+        before = os.dup(2)
+        with tempfile.TemporaryFile() as file:
+            os.dup2(file.fileno(), 2)
+            try:
+                yield
+            finally:
+                sys.stderr.flush()
+                os.dup2(before, 2)
+                os.close(before)
+                file.seek(0)
+                self.text = file.read().decode("utf-8", "replace")
 
 
 def _compile(request: dict[str, object], module: ModuleType) -> str:
@@ -86,36 +91,32 @@ def _compile(request: dict[str, object], module: ModuleType) -> str:
     return str(compiled.asm["amdgcn"])
 
 
-def _told(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """Say in one line what is wrong: triton wraps an error once for each function around it."""
     chain = [error]
     while (cause := chain[-1].__cause__) is not None and len(chain) < _DEEPEST:
         chain.append(cause)
-    return " <- ".join(
-        " ".join(f"{type(cause).__name__}: {cause}".split()) for cause in reversed(chain)
-    )
+    lines = (" ".join(f"{type(link).__name__}: {link}".split()) for link in reversed(chain))
+    return " <- ".join(lines)
 
 
 def _answer(request: dict[str, object]) -> dict[str, object]:
-    said: list[str] = []
-    stage = "import"
+    stderr, module = _Stderr(), None
     try:
-        with _heard(said):
+        with stderr.collected():
             module = _load(Path(str(request["file"])))
-            stage = "compile"
             listing = _compile(request, module)
     except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
-        text = _told(error)
-        heard = said[0] if said else ""
-        unknown = bool(_UNKNOWN.search(heard) or _UNKNOWN.search(text))
-        first = _FIRST_ERROR.search(heard)
+        text = _one_line(error)
+        unknown = bool(_UNKNOWN.search(stderr.text) or _UNKNOWN.search(text))
+        first = _FIRST_ERROR.search(stderr.text)
         # A failed pass says so and no more; why stands on standard error.
         if isinstance(error, RuntimeError) and first:
             text = f"{text}: {first[1]}"
         broken = isinstance(error, ImportError) or (
-            stage == "import" and isinstance(error, FileNotFoundError)
+            module is None and isinstance(error, FileNotFoundError)
         )
-        sys.stderr.write(heard)
+        sys.stderr.write(stderr.text)
         return {"error": text[:_LONGEST], "broken": broken, "unknown_target": unknown}
     return {"listing": listing}
 
@@ -126,8 +127,8 @@ def main() -> None:
     if lifeline:
         guard_group(int(lifeline))
     request, answer = map(Path, sys.argv[1:])
-    told = _answer(json.loads(request.read_text(encoding="utf-8")))
-    answer.write_text(json.dumps(told), encoding="utf-8")
+    document = _answer(json.loads(request.read_text(encoding="utf-8")))
+    answer.write_text(json.dumps(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -37,16 +37,15 @@ def leave_one_out(
     whole = [done.report for done in verify(queue, names, options=options, watcher=watcher)]
     shares: list[Share] = []
     untold: dict[str, str] = {}
-    refuted = [one.patch for one in whole if one.verdict is Verdict.REFUTED]
     for top, report in zip(names, whole, strict=True):
-        why = _untellable(report)
-        if why:
+        if why := _untellable(report):
             untold[top] = why
             continue
         for member in queue.below(top):
             rest = verify(without(queue, member), [top], options=options, watcher=watcher)
             shares.append(share(top, member, report, rest[0].report))
-    return StackReport(shares=tuple(shares), untold=untold, refuted=tuple(refuted))
+    refuted = tuple(report.patch for report in whole if report.verdict is Verdict.REFUTED)
+    return StackReport(shares=tuple(shares), untold=untold, refuted=refuted)
 
 
 def without(queue: Queue, member: str) -> Queue:
@@ -56,41 +55,39 @@ def without(queue: Queue, member: str) -> Queue:
     """
     specs = {}
     for name, spec in queue.specs.items():
-        if name == member:
-            continue
         below: list[str] = []
         for lower in spec.depends_on:
             below += queue.specs[member].depends_on if lower == member else (lower,)
         update = {"depends_on": tuple(dict.fromkeys(below)), "bench": ()}
-        specs[name] = spec.model_copy(update=update)
+        if name != member:
+            specs[name] = spec.model_copy(update=update)
     return replace(queue, specs=specs)
 
 
 def share(top: str, member: str, whole: PatchReport, rest: PatchReport) -> Share:
     """Say what passes with a member and not without it."""
-    apply = next(one for one in rest.stages if one.stage == "apply")
-    after = {_key(one): one for one in rest.stages}
-    before = [one for one in whole.stages if one.stage not in _WAY and one.stage != "bench"]
-    passed = [one for one in before if one.outcome is Outcome.PASSED]
+    apply = next(result for result in rest.stages if result.stage == "apply")
     applies = apply.outcome is Outcome.PASSED
-    losses = [Loss(what="apply", reason=apply.reason)] if not applies else [
-        Loss(what=_title(one), reason=_said(then))
-        for one in passed
-        if (then := after.get(_key(one))) is not None and then.outcome is not Outcome.PASSED
-    ]  # fmt: skip
+    after = {_key(result): result for result in rest.stages}
+    before = [result for result in whole.stages if result.stage not in {*_WAY, "bench"}]
+    # What has no outcome without the member (its stage was skipped) neither passes nor fails.
+    pairs = [
+        (result, after[_key(result)])
+        for result in before
+        if result.outcome is Outcome.PASSED and _key(result) in after
+    ]
+    losses = [
+        Loss(what=_title(result), reason=_reason(then))
+        for result, then in pairs
+        if then.outcome is not Outcome.PASSED
+    ]
     return Share(
         top=top,
         without=member,
         applies=applies,
-        losses=tuple(losses),
-        # What has no outcome without the member (its stage was skipped) neither passes nor fails.
-        kept=sum(
-            (then := after.get(_key(one))) is not None and then.outcome is Outcome.PASSED
-            for one in passed
-        )
-        if applies
-        else 0,
-        open=sum(one.outcome is Outcome.UNAVAILABLE for one in before),
+        losses=tuple(losses) if applies else (Loss(what="apply", reason=apply.reason),),
+        kept=len(pairs) - len(losses) if applies else 0,
+        open=sum(result.outcome is Outcome.UNAVAILABLE for result in before),
     )
 
 
@@ -107,11 +104,11 @@ def exit_code(report: StackReport) -> ExitCode:
 def _untellable(report: PatchReport) -> str:
     """Say why nothing can be said of a stack's members, or nothing."""
     if report.verdict is Verdict.REFUTED:
-        failed = next(one for one in report.stages if one.outcome is Outcome.FAILED)
-        return f"the whole stack is refuted by {_title(failed)}: {_said(failed)}"
-    for one in report.stages:
-        if one.stage in _WAY and one.outcome is not Outcome.PASSED:
-            return f"{one.stage}: {one.reason}"
+        failed = next(result for result in report.stages if result.outcome is Outcome.FAILED)
+        return f"the whole stack is refuted by {_title(failed)}: {_reason(failed)}"
+    for result in report.stages:
+        if result.stage in _WAY and result.outcome is not Outcome.PASSED:
+            return f"{result.stage}: {result.reason}"
     return ""
 
 
@@ -119,7 +116,7 @@ def _key(result: StageResult) -> tuple[str, str, str]:
     return result.stage, result.target, str(result.details.get("check", ""))
 
 
-def _said(result: StageResult) -> str:
+def _reason(result: StageResult) -> str:
     """Return why it ended so, without the name that the title has already."""
     return result.reason.removeprefix(f"{result.details.get('check', '')}: ")
 

@@ -185,6 +185,9 @@ class TargetState(Model):
     evidence: str
 
 
+TargetStates = Annotated[tuple[TargetState, ...], Field(strict=False)]
+
+
 class Due(Model):
     """A condition of `expires_when`."""
 
@@ -203,7 +206,7 @@ class PatchStatus(Model):
     text: Annotated[Text, Field(strict=False)]
     text_why: str
     behaviour: Behaviour | None
-    evidence: Annotated[tuple[TargetState, ...], Field(strict=False)]
+    evidence: TargetStates
     contribution: str
     due: Annotated[tuple[Due, ...], Field(strict=False)]
     versions: int

@@ -12,10 +12,9 @@ from typing import Protocol, cast
 import pytest
 import torch
 
-from contribbot.numerics.draw import Cell, Draw, Findings
+from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
 from contribbot.numerics.limits import Limits
 from contribbot.numerics.tensors import dtype_name
-from contribbot.numerics.treewatch import TreeWatch
 from contribbot.numerics.words import plain
 
 

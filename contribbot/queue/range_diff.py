@@ -49,12 +49,12 @@ def read_range(text: str | None) -> tuple[int | None, int | None]:
     """Read `v1..v2`, `v1`, or nothing, as versions."""
     if text is None:
         return None, None
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    ends = _RANGE.fullmatch(text)
+    if ends is None:
         raise UsageError(
             f"{text}: not versions of a patch", hint="write v1..v2, or v1 to compare with now"
         )
-    return int(found["old"]), int(found["new"]) if found["new"] else None
+    return int(ends["old"]), int(ends["new"]) if ends["new"] else None
 
 
 def range_diff(
@@ -66,53 +66,46 @@ def range_diff(
     progress: Progress | None = None,
 ) -> VersionDiff:
     """Compare two versions of a patch with git range-diff, on commits made again in the store."""
-    if old is None:
-        known = versions(queue.folder, name)
-        if not known:
-            raise UsageError(
-                f"{name}: no version is recorded yet",
-                hint="the first change by contribbot records what was there before, as v1",
-            )
-        first = known[-1]
-    else:
-        first = version(queue.folder, name, old)
-    left = _recorded(queue, first)
-    right = (
-        _present(queue, name) if new is None else _recorded(queue, version(queue.folder, name, new))
-    )
-    same = (left.digest, left.base) == (right.digest, right.base)
-    with run_folder() as scratch:
-        ranges = [_commits(queue, side, scratch, progress or Silent()) for side in (left, right)]
-        said = (
-            open_store(stores_folder(), left.base.upstream)
-            .git("range-diff", "--no-color", f"--creation-factor={_CREATION_FACTOR}", *ranges)
-            .stdout
+    known = versions(queue.folder, name)
+    if old is None and not known:
+        raise UsageError(
+            f"{name}: no version is recorded yet",
+            hint="the first change by contribbot records what was there before, as v1",
         )
-    text = said.decode("utf-8", "replace")
-    return VersionDiff(patch=name, old=left.title, new=right.title, same=same, range_diff=text)
-
-
-def _present(queue: Queue, name: str) -> _DiffSide:
-    """Return what is in the queue now."""
-    if name not in queue.specs:
-        known = versions(queue.folder, name)
+    left = _recorded(queue, known[-1] if old is None else version(queue.folder, name, old))
+    if new is not None:
+        right = _recorded(queue, version(queue.folder, name, new))
+    elif name in queue.specs:
+        patch = queue.patch(name)
+        below = tuple(lower.files for lower in below_of(queue, name))
+        right = _DiffSide("files", patch.digest, patch.pin, below, patch.files)
+    else:
         raise UsageError(
             f"{name}: not in the queue any more, and without files to compare with",
-            hint=f"name two versions: v1..v{known[-1].number}" if known else "see contribbot log",
+            hint=f"name two versions: v1..v{known[-1].number}",
         )
-    patch = queue.patch(name)
-    below = tuple(lower.files for lower in below_of(queue, name))
-    return _DiffSide("files", patch.digest, patch.pin, below, patch.files)
-
-
-def _recorded(queue: Queue, one: Version) -> _DiffSide:
-    """Return a version, on what it stood on."""
-    event = one.event
-    title = f"v{one.number}"
-    below = tuple(
-        _lower(queue, f"{one.patch} {title}", name, digest) for name, digest in event.below.items()
+    with run_folder() as scratch:
+        ranges = [_commits(queue, side, scratch, progress or Silent()) for side in (left, right)]
+        store = open_store(stores_folder(), left.base.upstream)
+        factor = f"--creation-factor={_CREATION_FACTOR}"
+        output = store.git("range-diff", "--no-color", factor, *ranges).stdout
+    return VersionDiff(
+        patch=name,
+        old=left.title,
+        new=right.title,
+        same=(left.digest, left.base) == (right.digest, right.base),
+        range_diff=output.decode("utf-8", "replace"),
     )
-    return _DiffSide(title, event.digest, event.base, below, one.files())
+
+
+def _recorded(queue: Queue, recorded: Version) -> _DiffSide:
+    """Return a version, on what it stood on."""
+    event, title = recorded.event, f"v{recorded.number}"
+    below = tuple(
+        _lower(queue, f"{recorded.patch} {title}", name, digest)
+        for name, digest in event.below.items()
+    )
+    return _DiffSide(title, event.digest, event.base, below, recorded.files())
 
 
 def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile, ...]:
@@ -120,11 +113,11 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
     # A patch that got another name has its history, and its place in the queue, under that.
     kept = sorted(path.parent.name for path in queue.folder.glob("history/*/journal.jsonl"))
     for known in (name, *(other for other in kept if other != name)):
-        for one in versions(queue.folder, known):
-            if one.event.digest == digest:
-                return one.files()
-    for known in queue.specs:
-        if (patch := queue.patch(known)).digest == digest:
+        for recorded in versions(queue.folder, known):
+            if recorded.event.digest == digest:
+                return recorded.files()
+    for patch in map(queue.patch, queue.specs):
+        if patch.digest == digest:
             return patch.files
     raise QueueError(
         f"{whose} stood on {name} (sha256 {digest[:12]}), which is recorded nowhere",
@@ -134,8 +127,17 @@ def _lower(queue: Queue, whose: str, name: str, digest: str) -> tuple[PatchFile,
 
 def _commits(queue: Queue, side: _DiffSide, scratch: Path, progress: Progress) -> str:
     """Make the commits of a version in the store, and return their range."""
-    known = {**queue.upstreams, side.base.upstream: _upstream(queue, side.base)}
-    landed = land(replace(queue, upstreams=known), side.base, progress=progress)
+    name, known = side.base.upstream, upstreams.files(queue.folder)
+    # The queue may have no pin of it any more.
+    if name not in queue.upstreams:
+        if name not in known:
+            raise QueueError(
+                f"nothing is known of the upstream {name} any more",
+                hint=f"describe it in {queue.folder / 'upstreams' / (name + '.toml')}",
+            )
+        described = {**queue.upstreams, name: read_model(known[name], Upstream)}
+        queue = replace(queue, upstreams=described)
+    landed = land(queue, side.base, progress=progress)
     tips = [landed.commit]
     with landed.store.exclusive():
         stack = PatchStack(queue, landed, scratch)
@@ -148,16 +150,3 @@ def _commits(queue: Queue, side: _DiffSide, scratch: Path, progress: Progress) -
                 )
             tips.append(series.commit)
     return f"{tips[-2]}..{tips[-1]}"
-
-
-def _upstream(queue: Queue, pin: Pin) -> Upstream:
-    """Return what is known of a pin's upstream, of which the queue may have no pin any more."""
-    if pin.upstream in queue.upstreams:
-        return queue.upstreams[pin.upstream]
-    known = upstreams.files(queue.folder)
-    if pin.upstream not in known:
-        raise QueueError(
-            f"nothing is known of the upstream {pin.upstream} any more",
-            hint=f"describe it in {queue.folder / 'upstreams' / (pin.upstream + '.toml')}",
-        )
-    return read_model(known[pin.upstream], Upstream)

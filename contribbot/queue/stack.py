@@ -1,4 +1,4 @@
-"""Patches applied to the pin that they stand on, each on what it depends on; all in memory."""
+"""Patches applied to the pin that they stand on, or carried over to another; all in memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import stores_folder
+from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moved, Moving, move
+from contribbot.git.releases import pin_from_git, release_tags, releases, resolve
 from contribbot.git.repository import Store, open_store
 from contribbot.git.source import Progress
 from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile, digest_of
-from contribbot.model.pin import Pin
+from contribbot.model.pin import GitSource, Pin
 from contribbot.queue.load import Queue
 
 
@@ -31,8 +32,8 @@ class Landed:
 def land(queue: Queue, pin: Pin, *, progress: Progress) -> Landed:
     """Bring a pin's tree into its upstream's store."""
     store = open_store(stores_folder(), pin.upstream)
-    got = provide(pin, queue.upstreams[pin.upstream], store, progress=progress)
-    return Landed(pin, got.commit, store)
+    provided = provide(pin, queue.upstreams[pin.upstream], store, progress=progress)
+    return Landed(pin, provided.commit, store)
 
 
 def own_pin(queue: Queue, name: str) -> Pin:
@@ -69,7 +70,7 @@ class AppliedPatch:
     @property
     def commits(self) -> tuple[str, ...]:
         """Its own commits, one a patch file."""
-        return tuple(one.commit for one in self.series.applied)
+        return tuple(applied.commit for applied in self.series.applied)
 
 
 class PatchStack:
@@ -98,26 +99,23 @@ class PatchStack:
     def apply(self, name: str) -> AppliedPatch:
         """Put a patch on what it stands on."""
         below = self.chain(self.landed.commit, self.queue.below(name))
-        if below.why:
-            return below
-        try:
-            series = self.series(below.tip, self.files_of(name))
-        except QueueError as error:
-            return AppliedPatch(Series(below.tip, (), ()), error.message)
-        return AppliedPatch(series, series.conflicts[0].headline if series.conflicts else "")
+        return below if below.why else self._on(below.tip, name)
 
     def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
         """Put patches on each other, as `verify` stacks dependencies; return the top."""
         for name in names:
-            try:
-                series = self.series(base, self.files_of(name))
-            except QueueError as error:
-                return AppliedPatch(Series(base, (), ()), f"the dependency {name}: {error.message}")
-            if series.conflicts:
-                why = f"the dependency {name}: {series.conflicts[0].headline}"
-                return AppliedPatch(Series(base, (), ()), why)
-            base = series.commit
+            applied = self._on(base, name)
+            if applied.why:
+                return AppliedPatch(Series(base, (), ()), f"the dependency {name}: {applied.why}")
+            base = applied.tip
         return AppliedPatch(Series(base, (), ()))
+
+    def _on(self, base: str, name: str) -> AppliedPatch:
+        try:
+            series = self.series(base, self.files_of(name))
+        except QueueError as error:
+            return AppliedPatch(Series(base, (), ()), error.message)
+        return AppliedPatch(series, series.conflicts[0].headline if series.conflicts else "")
 
     def files_of(self, name: str) -> tuple[PatchFile, ...]:
         """Return the files of a patch."""
@@ -156,10 +154,10 @@ def carry(
 ) -> list[Moved]:
     """Carry patches of one pin over to another one; nothing is written but objects."""
     series = series_of(queue, names, old, scratch=scratch)
-    for name, one in series.items():
-        if one.conflicts:
+    for name in names:
+        if conflicts := series[name].conflicts:
             raise UsageError(
-                f"{name} does not apply to its own pin: {one.conflicts[0].headline}",
+                f"{name} does not apply to its own pin: {conflicts[0].headline}",
                 hint=f"mend it first: contribbot verify {name}",
             )
     files = resolved or {}
@@ -171,3 +169,68 @@ def carry(
         return move(
             new.store, moving, old=old.commit, new=new.commit, pin=new.pin.title, scratch=scratch
         )
+
+
+def pin_at(queue: Queue, upstream: str, tag: str) -> Pin:
+    """Return the pin of an upstream at a tag: the queue's own, or one made from its like."""
+    if known := queue.pin(upstream, tag):
+        return known
+    like = like_of(queue, upstream)
+    described, source = queue.upstreams[upstream], git_source(like)
+    if described.release is None and source is not None:
+        pin = pin_from_git(like, described, source, tag)
+    else:
+        pin = resolve(like, described, tag)
+    return queue.pin(upstream, pin.tag) or pin
+
+
+def tags_of(queue: Queue, upstream: str, *, also: Collection[str] = ()) -> list[str]:
+    """Return the tags of an upstream's final releases, oldest first."""
+    like = like_of(queue, upstream)
+    described, source = queue.upstreams[upstream], git_source(like)
+    if described.release is None and source is not None:
+        return release_tags(described, source, also=also)
+    return [release.tag for release in releases(like, described, also=also)]
+
+
+def like_of(queue: Queue, upstream: str) -> Pin:
+    """Return the pin of an upstream that others are made like: its last one."""
+    return [pin for pin in queue.spec.pins if pin.upstream == upstream][-1]
+
+
+def git_source(pin: Pin) -> GitSource | None:
+    """Return the first git repository that a pin can come from."""
+    return next((source for source in pin.sources if isinstance(source, GitSource)), None)
+
+
+def upstream_meant(queue: Queue, names: Sequence[str], wanted: str) -> str:
+    """Return the upstream that a command about a tag is about."""
+    theirs = dict.fromkeys(queue.specs[name].upstream for name in names)
+    if not theirs:
+        raise UsageError(
+            f"{queue.folder}: the queue has no patches, and nothing to move",
+            hint="change the pins in queue.toml by hand, or add a patch",
+        )
+    if wanted:
+        if wanted not in theirs:
+            raise UsageError(
+                f"--upstream {wanted}: none of these patches is for it",
+                hint=f"name one of {', '.join(theirs)}",
+            )
+        return wanted
+    if len(theirs) != 1:
+        raise UsageError(
+            f"a tag belongs to one upstream, and these patches are for {', '.join(theirs)}",
+            hint="name it with --upstream",
+        )
+    return next(iter(theirs))
+
+
+def carried_over(
+    queue: Queue, names: Sequence[str], new: Landed, *, progress: Progress
+) -> dict[str, Moved]:
+    """Carry patches, and what they depend on, from their own pin over to another one."""
+    old = land(queue, own_pin(queue, names[0]), progress=progress)
+    every = with_dependencies(queue, names)
+    with run_folder() as scratch:
+        return {moved.name: moved for moved in carry(queue, every, old, new, scratch=scratch)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -216,14 +217,8 @@ def _put(staged: Path, place: Path) -> None:
     if not staged.exists():
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        staged.replace(place)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        # The patch is a link to another file system.
-        write_atomically(place, staged.read_bytes())
-        place.chmod(stat.S_IMODE(staged.stat().st_mode))
+    # Also where the patch is a link to another file system.
+    shutil.move(staged, place)
 
 
 def _unchanged(error: OSError, folder: Path) -> ContribbotError:

@@ -360,7 +360,7 @@ def take(tree: WorkTree, store: Store, before: Sequence[PatchFile]) -> TakenComm
         )
     commits = tree.own()
     if not commits:
-        again = "contribbot rebase --to TAG --resolve carries it again"
+        again = "carry it again: contribbot rebase --to TAG --resolve"
         raise UsageError(
             f"{tree.path}: no commit is left of the patch",
             hint=f"{again if carried else '`git reflog` shows where they were'}; a patch that is "

@@ -28,13 +28,11 @@ def contributing(queue: Path) -> dict[str, Path]:
 
 def templates(upstream: str) -> dict[str, Path]:
     """Return our templates of an upstream's pull requests, by version."""
-    found = sorted((TEMPLATES / upstream).glob("*.md.j2"))
-    return {path.name.removesuffix(".md.j2"): path for path in found}
+    paths = sorted((TEMPLATES / upstream).glob("*.md.j2"))
+    return {path.name.removesuffix(".md.j2"): path for path in paths}
 
 
 def _both(queue: Path, folder: str) -> dict[str, Path]:
     """Return our files in a folder with the queue's over them, by name."""
-    found: dict[str, Path] = {}
-    for place in (_HERE / folder, queue / "upstreams" / folder):
-        found.update({path.stem: path for path in sorted(place.glob("*.toml"))})
-    return found
+    places = (_HERE / folder, queue / "upstreams" / folder)
+    return {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}

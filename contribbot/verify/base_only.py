@@ -33,9 +33,8 @@ from contribbot.verify.builds import Plan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
 from contribbot.verify.job import Finding, Job, Memo, Unit
-from contribbot.verify.overlay import OverlayError, release_of
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
-from contribbot.verify.placement import overlay_note, unplaceable
+from contribbot.verify.placement import OverlayError, overlay_note, release_of, unplaceable
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import series_on, with_tests

@@ -13,7 +13,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,12 +22,19 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.hardware.machine import is_full
-from contribbot.model.checks import Check, Needy
-from contribbot.model.evidence import HOST_TARGETS, Outcome, StageResult
+from contribbot.model.checks import Bench, Check, Needy
+from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.verify import builds
 from contribbot.verify.job import Finding, Job, Unit
-from contribbot.verify.overlay import OverlayError, owners, releases
-from contribbot.verify.placement import Runnable, overlay_details, overlay_note, place, unplaceable
+from contribbot.verify.placement import (
+    OverlayError,
+    overlay_details,
+    overlay_note,
+    owners,
+    place,
+    releases,
+    unplaceable,
+)
 from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.verdict import (
@@ -46,93 +52,23 @@ _MOST: Final = 40
 _NOT_IMPORTED: Final = frozenset({"__pycache__", "node_modules"})
 #: Characters of a name in a reason.
 _SHORT: Final = 120
-
-
-def kernel_details(check: Check, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
-    """Return what the record keeps of the kernels of a check; nothing where none are stated."""
-    if not check.kernels:
-        return {}
-    ran = patched.kernels
-    never: list[JsonValue] = [
-        one for one in check.kernels if not any(re.search(one, name) for name in ran.seen)
-    ]
-    return {
-        "kernels": {
-            "stated": [*check.kernels],
-            "never_ran": never,
-            "base": {**_kept(check, base.kernels.seen)},
-            "patched": {**_kept(check, ran.seen)},
-            "names": len(ran.seen),
-            "blind": ran.blind,
-        }
-    }
-
-
-def _kept(check: Check, seen: Mapping[str, int]) -> dict[str, int]:
-    def rank(item: tuple[str, int]) -> tuple[bool, int, str]:
-        name, count = item
-        return not any(re.search(one, name) for one in check.kernels), -count, name
-
-    return dict(sorted(seen.items(), key=rank)[:_MOST])
-
-
-def kernel_units(job: Job) -> list[Unit]:
-    """Return a unit for each check that passed and states kernels."""
-    return [
-        _unit(result, seen)
-        for stage in ("reproduce", "numerics")
-        for result in job.results.get(stage, ())
-        if result.outcome is Outcome.PASSED
-        and isinstance(seen := result.details.get("kernels"), dict)
-    ]
-
-
-def _unit(result: StageResult, seen: dict[str, JsonValue]) -> Unit:
-    return Unit(
-        result.target,
-        {"kernels": seen},
-        lambda: judge_kernels(seen),
-        label=f"kernels of {result.stage}/{result.details['check']}",
-    )
-
-
-def judge_kernels(seen: Mapping[str, JsonValue]) -> Finding:
-    """Say what it means that these kernels ran."""
-    details: dict[str, JsonValue] = {"kernels": {**seen}}
-    ran = seen["patched"]
-    names = list(ran) if isinstance(ran, dict) else []
-    never = seen["never_ran"]
-    if isinstance(never, list) and never:
-        if seen["blind"]:
-            what = f"no kernel {never[0]!r}" if names else "no kernel"
-            said = f"torch's profiler sees {what} here: {seen['blind']}"
-            return Finding(Outcome.UNAVAILABLE, said, details, lasting=False)
-        others = f"{seen['names']} others did, such as {names[0][:_SHORT]}" if names else "none did"
-        reason = f"the patched kernel never ran: no name holds {never[0]!r}; {others}"
-        return Finding(Outcome.FAILED, reason, details)
-    return Finding(Outcome.PASSED, f"ran as stated: {names[0][:_SHORT]}", details)
-
-
-_ACCELERATOR: Final = threading.Lock()
 _WITH_TESTS: Final = "with the patch's own tests laid over it"
-
-Judge = Callable[[Check, CheckRun, CheckRun], Judgement]
-More = Callable[[CheckRun, CheckRun], dict[str, JsonValue]]
+_ACCELERATOR: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Way:
     """How a stage runs its checks."""
 
-    judge: Judge = judge_check  # says what two runs, on the base and on the patched tree, come to
+    #: Says what two runs, on the base and on the patched tree, come to.
+    judge: Callable[[Check, CheckRun, CheckRun], Judgement] = judge_check
     env: Mapping[str, str] = field(default_factory=dict)  # variables for the check, beside its own
     #: What the record keeps beside what it keeps of every check.
-    details: More = lambda _base, _patched: {}
+    details: Callable[[CheckRun, CheckRun], dict[str, JsonValue]] = lambda _base, _patched: {}
 
 
 def check_unit(job: Job, check: Check, way: Way) -> Unit:
     """Return the unit of work for a check."""
-    missing = missing_here(job, check) or unplaceable(job, check)
     inputs: dict[str, JsonValue] = {
         "check": check.model_dump_json(),
         "checks": job.patch.checks_digest,
@@ -143,13 +79,13 @@ def check_unit(job: Job, check: Check, way: Way) -> Unit:
     return Unit(
         target=check.target,
         inputs=inputs,
-        work=lambda: _run(job, check, way),
+        work=lambda: _judged(job, check, way),
         label=check.name,
-        missing=missing,
+        missing=missing_here(job, check) or unplaceable(job, check),
     )
 
 
-def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
+def place_inputs(job: Job, what: Check | Bench) -> dict[str, JsonValue]:
     """Return what everything that runs on the two trees depends on."""
     return {
         "build": [*builds.identity(job, what.build, what.target)] if what.build else [],
@@ -161,6 +97,30 @@ def place_inputs(job: Job, what: Runnable) -> dict[str, JsonValue]:
         "threads": job.threads,
         "environment": {**process.clean_environment()},
         "installed": installed_digest(),
+    }
+
+
+def missing_here(job: Job, what: Needy) -> str:
+    """Say what this machine lacks for something, or nothing."""
+    if what.target not in job.machine.targets:
+        return f"no {what.target} on this machine"
+    absent = absent_modules(what)
+    return f"Python modules that are not installed: {', '.join(absent)}" if absent else ""
+
+
+def absent_modules(what: Needy) -> list[str]:
+    """Return the modules that something needs and that are not installed."""
+    return [
+        name for name in what.modules if importlib.util.find_spec(name.partition(".")[0]) is None
+    ]
+
+
+def versions(modules: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of the distributions that provide some modules."""
+    return {
+        owner: importlib.metadata.version(owner)
+        for module in modules
+        for owner in owners().get(module.partition(".")[0], ())
     }
 
 
@@ -189,9 +149,9 @@ def installed_digest() -> str:
 def _editable_root(info: Path) -> Path | None:
     """Return the folder that a distribution was installed from as it lies there (PEP 610)."""
     try:
-        told = json.loads((info / "direct_url.json").read_bytes())
-        editable = told["dir_info"]["editable"] is True
-        return Path(unquote(urlsplit(told["url"]).path)) if editable else None
+        origin = json.loads((info / "direct_url.json").read_bytes())
+        editable = origin["dir_info"]["editable"] is True
+        return Path(unquote(urlsplit(origin["url"]).path)) if editable else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -201,33 +161,19 @@ def _add_sources(total: hashlib._Hash, root: Path) -> None:
     if root in Path(__file__).parents:
         return  # contribbot's own source is in the key of every outcome
     for folder, names, files in os.walk(root):
-        names[:] = sorted(one for one in names if one[0] != "." and one not in _NOT_IMPORTED)
+        names[:] = sorted(n for n in names if n[0] != "." and n not in _NOT_IMPORTED)
         for name in sorted(files):
             if name.endswith((".py", ".so", ".pth")):
                 path = os.path.join(folder, name)  # noqa: PTH118  twice as fast on thousands
                 with contextlib.suppress(OSError):
-                    found = os.stat(path)  # noqa: PTH116  as above
-                    total.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+                    stat = os.stat(path)  # noqa: PTH116  as above
+                    total.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
 
 
-def missing_here(job: Job, what: Needy) -> str:
-    """Say what this machine lacks for something, or nothing."""
-    if what.target not in job.machine.targets:
-        return f"no {what.target} on this machine"
-    absent = absent_modules(what)
-    if not absent:
-        return ""
-    return f"Python modules that are not installed: {', '.join(absent)}"
-
-
-def absent_modules(what: Needy) -> list[str]:
-    """Return the modules that something needs and that are not installed."""
-    return [one for one in what.modules if importlib.util.find_spec(one.partition(".")[0]) is None]
-
-
-def _run(job: Job, check: Check, way: Way) -> Finding:
+def _judged(job: Job, check: Check, way: Way) -> Finding:
+    """Run a check on the base and on the patched tree, and again on the one that decides."""
     try:
-        judgement, runs, preflight = _judged(job, check, way)
+        preflight, judgement, runs = _runs(job, check, way)
     except OverlayError as error:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     except RunnerFaultError as error:
@@ -237,7 +183,6 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     fault = blamed(base, patched) if outcome is Outcome.UNAVAILABLE else None
     over = overlay_details(job)
     note = overlay_note(str(over.get("over", "")), job.patch.pin)
-    reason = reason_of(judgement, runs, laid=bool(laid), over=note)
     details: dict[str, JsonValue] = {
         "file": check.file,
         "expect": check.expect,
@@ -261,80 +206,49 @@ def _run(job: Job, check: Check, way: Way) -> Finding:
     }
     return Finding(
         outcome,
-        reason,
+        reason_of(judgement, runs, laid=bool(laid), over=note),
         details,
         lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in runs),
         seconds=sum(run.seconds for run in runs),
     )
 
 
-def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
-    """Return the line that says what the runs of a check came to."""
-    reason = sentence(judgement)
-    missing = max((run.missing[1:] for run in runs), key=len)
-    if judgement.cause is Cause.BROKEN and missing:
-        reason += f"; missing, too: {', '.join(missing)}"
-    told = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
-    note = "; ".join(filter(None, (over, told)))
-    return f"{reason} ({note})" if note else reason
-
-
-def _witness(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
-    """Return the lines that ran, and of them the patch's own statements that are not of tests."""
-    side, own = job.witnesses()
-    run = patched if side == job.trees.patched else base
-    ran = {path: set(lines) for path, lines in run.executed.items()}
-    starts = {
-        path: [one.lines.start for one in own[path] if not lines.isdisjoint(one.lines)]
-        for path, lines in ran.items()
-        if path in own
-    }
-    return {
-        "executed": {path: list(lines) for path, lines in run.executed.items()},
-        "witness": {path: [*lines] for path, lines in starts.items() if lines},
-    }
-
-
-def _judged(
+def _runs(
     job: Job, check: Check, way: Way
-) -> tuple[Judgement, list[CheckRun], dict[str, JsonValue]]:
-    """Run a check on the base and on the patched tree, and again on the one that decides.
+) -> tuple[dict[str, JsonValue], Judgement, list[CheckRun]]:
+    """Return the pre-flight's details, what the runs come to, and these.
 
-    All are witnessed, so that tracing cannot make the difference. On an
-    accelerator they run one after the other and alone: a fault on one side must
-    not reach the other, nor another check. Return the pre-flight's details too.
+    All are witnessed, so that tracing cannot make the difference. On an accelerator they run
+    one after the other and alone: a fault on one side must not reach the other, nor another
+    check.
     """
-    trees, preflight = job.trees, {}
+    trees = (job.trees.base, job.trees.patched)
     on_host = check.target in HOST_TARGETS
+    run = _run if on_host else _accelerated
+    preflight: dict[str, JsonValue] = {}
     with contextlib.nullcontext() if on_host else _ACCELERATOR:
         if on_host:
-            runs = _side_by_side(job, check, way)
+            both = [job.children.submit(_run_in, job, check, way, tree) for tree in trees]
+            base, patched = (future.result() for future in both)
+            if patched.starved and not base.starved:
+                # They ran side by side: what the base had taken is free now.
+                patched = _run(job, check, way, trees[1])
+            runs = [base, patched]
         else:
             preflight = job.preflights.before(check.target, job.machine, job.fresh_folder)
-            runs = [_accelerated(job, check, way, tree) for tree in (trees.base, trees.patched)]
+            runs = [_accelerated(job, check, way, tree) for tree in trees]
         judgement = way.judge(check, *runs)
         if side := side_to_repeat(judgement):
-            one = _alone if on_host else _accelerated
             number = 0 if side == "base" else 1
-            runs.append(one(job, check, way, (trees.base, trees.patched)[number]))
+            runs.append(run(job, check, way, trees[number]))
             judgement = confirmed(check, judgement, runs[number], runs[-1])
-    return judgement, runs, preflight
-
-
-def _side_by_side(job: Job, check: Check, way: Way) -> list[CheckRun]:
-    trees = job.trees
-    both = [_start(job, check, way, tree) for tree in (trees.base, trees.patched)]
-    base, patched = (one.result() for one in both)
-    if patched.starved and not base.starved:
-        # They ran side by side: what the base had taken is free now.
-        patched = _alone(job, check, way, trees.patched)
-    return [base, patched]
+    return preflight, judgement, runs
 
 
 def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree, on an accelerator alone."""
     if check.target in HOST_TARGETS:
-        return _alone(job, check, way, tree)
+        return _run(job, check, way, tree)
     with _ACCELERATOR:
         job.preflights.before(check.target, job.machine, job.fresh_folder)
         return _accelerated(job, check, way, tree)
@@ -342,7 +256,7 @@ def run_one(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
 
 def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     """Run a check on one tree; after what could be the runner's fault, see whose it is."""
-    run = _alone(job, check, way, tree)
+    run = _run(job, check, way, tree)
     if run.suspicion is not None and not run.lacked:
         side = {job.trees.base: "base", job.trees.patched: "patched tree"}.get(tree, "release")
         seen = run.suspicion.model_copy(update={"said": f"on the {side}: {run.suspicion.said}"})
@@ -351,25 +265,17 @@ def _accelerated(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     return run
 
 
-def _alone(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
-    return _start(job, check, way, tree).result()
+def _run(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    return job.children.submit(_run_in, job, check, way, tree).result()
 
 
-def _start(job: Job, check: Check, way: Way, tree: str) -> Future[CheckRun]:
-    return job.children.submit(_on, job, check, way, tree)
-
-
-def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
+    """Run a check on one tree; for a thread of `children`."""
     with job.busy():
         run = run_check(
-            check,
-            job.patch.support,
-            place=place(job, check, tree),
-            env=way.env,
-            threads=job.threads,
-            folder=job.fresh_folder(),
-            logs=job.logs,
-        )
+            check, job.patch.support, place=place(job, check, tree), env=way.env,
+            threads=job.threads, folder=job.fresh_folder(), logs=job.logs,
+        )  # fmt: skip
     if run.lacked and tree == job.trees.patched and (run.starved or not is_full(job.scratch)):
         # What lacks on the patched tree alone is the patch's doing.
         run.suspicion = None
@@ -380,10 +286,84 @@ def _on(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     return run
 
 
-def versions(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of the distributions that provide some modules."""
-    return {
-        owner: importlib.metadata.version(owner)
-        for module in modules
-        for owner in owners().get(module.partition(".")[0], ())
+def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
+    """Return the line that says what the runs of a check came to."""
+    reason = sentence(judgement)
+    missing = max((run.missing[1:] for run in runs), key=len)
+    if judgement.cause is Cause.BROKEN and missing:
+        reason += f"; missing, too: {', '.join(missing)}"
+    with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
+    note = "; ".join(filter(None, (over, with_tests)))
+    return f"{reason} ({note})" if note else reason
+
+
+def _witness(job: Job, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+    """Return the lines that ran, and of them the patch's own statements that are not of tests."""
+    side, statements = job.witnesses()
+    ran = (patched if side == job.trees.patched else base).executed
+    witness = {
+        path: [part.lines.start for part in statements.get(path, ()) if {*lines} & {*part.lines}]
+        for path, lines in ran.items()
     }
+    return {
+        "executed": {path: [*lines] for path, lines in ran.items()},
+        "witness": {path: [*starts] for path, starts in witness.items() if starts},
+    }
+
+
+def kernel_details(check: Check, base: CheckRun, patched: CheckRun) -> dict[str, JsonValue]:
+    """Return what the record keeps of the kernels of a check; nothing where none are stated."""
+    if not check.kernels:
+        return {}
+
+    def stated(item: tuple[str, int]) -> tuple[bool, int, str]:
+        name, count = item
+        return not any(re.search(kernel, name) for kernel in check.kernels), -count, name
+
+    sides = [dict(sorted(run.kernels.seen.items(), key=stated)[:_MOST]) for run in (base, patched)]
+    ran = patched.kernels
+    return {
+        "kernels": {
+            "stated": [*check.kernels],
+            "never_ran": [
+                kernel for kernel in check.kernels
+                if not any(re.search(kernel, name) for name in ran.seen)
+            ],
+            "base": {**sides[0]},
+            "patched": {**sides[1]},
+            "names": len(ran.seen),
+            "blind": ran.blind,
+        }
+    }  # fmt: skip
+
+
+def kernel_units(job: Job) -> list[Unit]:
+    """Return a unit for each check that passed and states kernels."""
+    return [
+        Unit(
+            result.target,
+            {"kernels": kernels},
+            functools.partial(judge_kernels, kernels),
+            label=f"kernels of {result.stage}/{result.details['check']}",
+        )
+        for stage in ("reproduce", "numerics")
+        for result in job.results.get(stage, ())
+        if result.outcome is Outcome.PASSED
+        and isinstance(kernels := result.details.get("kernels"), dict)
+    ]
+
+
+def judge_kernels(seen: Mapping[str, JsonValue]) -> Finding:
+    """Say what it means that these kernels ran."""
+    details: dict[str, JsonValue] = {"kernels": {**seen}}
+    names = [*seen["patched"]] if isinstance(seen["patched"], dict) else []
+    never = seen["never_ran"]
+    if not isinstance(never, list) or not never:
+        return Finding(Outcome.PASSED, f"ran as stated: {names[0][:_SHORT]}", details)
+    if seen["blind"]:
+        what = f"no kernel {never[0]!r}" if names else "no kernel"
+        reason = f"torch's profiler sees {what} here: {seen['blind']}"
+        return Finding(Outcome.UNAVAILABLE, reason, details, lasting=False)
+    others = f"{seen['names']} others did, such as {names[0][:_SHORT]}" if names else "none did"
+    reason = f"the patched kernel never ran: no name holds {never[0]!r}; {others}"
+    return Finding(Outcome.FAILED, reason, details)

@@ -29,10 +29,9 @@ _ENTRIES = 16
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
-def say(**told: object) -> None:
+def say(**facts: object) -> None:
     """Write one line of the report."""
-    sys.stdout.write(json.dumps(told) + "\n")
-    sys.stdout.flush()
+    print(json.dumps(facts), flush=True)  # noqa: T201  the parent reads it
 
 
 def fail(kind: str, said: str) -> NoReturn:
@@ -41,28 +40,23 @@ def fail(kind: str, said: str) -> NoReturn:
     sys.exit(1)
 
 
-def unseen(version: str) -> str:
-    """Say why torch sees no GPU, as far as that can be seen from here."""
-    for name in _VISIBLE:
-        value = os.environ.get(name)
-        if value is not None and value.strip() in {"", "-1"}:
-            return f"torch {version} sees no GPU: {name} is {value.strip() or 'empty'}"
-    return f"torch {version} sees no GPU"
-
-
 def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
     """Return the first visible GPU that is the target, and what it is."""
     import torch  # noqa: PLC0415  takes seconds; that step is reported first
 
+    this = f"torch {torch.__version__}"
     if torch.version.cuda is None and torch.version.hip is None:
-        fail("gpu-not-visible", f"torch {torch.__version__} is a build for processors alone")
+        fail("gpu-not-visible", f"{this} is a build for processors alone")
     if not torch.cuda.is_available():
         # Says why in words of the driver, where is_available only says no.
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types there
         except (RuntimeError, AssertionError) as error:
             sys.stderr.write(f"{error}\n")
-        fail("gpu-not-visible", unseen(torch.__version__))
+        values = {name: os.environ.get(name, "0").strip() for name in _VISIBLE}
+        hidden = (f": {name} is {value or 'empty'}" for name, value in values.items()
+                  if value in {"", "-1"})  # fmt: skip
+        fail("gpu-not-visible", f"{this} sees no GPU{next(hidden, '')}")
     seen = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -71,12 +65,11 @@ def chosen(target: str) -> tuple[torch.device, dict[str, object]]:
             arch = f"sm_{properties.major}{properties.minor}"
         seen.append(arch)
         if target in {"cuda", arch}:
-            told: dict[str, object] = {
+            return torch.device("cuda", index), {
                 "device": properties.name, "arch": arch,
                 "index": index, "devices": torch.cuda.device_count(),
             }  # fmt: skip
-            return torch.device("cuda", index), told
-    fail("gpu-not-visible", f"torch {torch.__version__} sees {', '.join(seen)}, not {target}")
+    fail("gpu-not-visible", f"{this} sees {', '.join(seen)}, not {target}")
 
 
 def work(device: torch.device) -> None:
@@ -85,11 +78,11 @@ def work(device: torch.device) -> None:
 
     say(step="memory")
     numbers = torch.arange(_NUMBERS, dtype=torch.int32)
-    there = numbers.to(device)
-    if not torch.equal(there.clone().cpu(), numbers):
+    copied = numbers.to(device)
+    if not torch.equal(copied.clone().cpu(), numbers):
         fail("preflight-failed", "memory that was written to the device reads back otherwise")
     say(step="add")
-    if not torch.equal((there + there).cpu(), numbers + numbers):
+    if not torch.equal((copied + copied).cpu(), numbers + numbers):
         fail("preflight-failed", "a sum on the device is not the processor's")
     say(step="multiply")
     generator = torch.Generator().manual_seed(1)
@@ -108,10 +101,10 @@ def main(kind: str, target: str) -> None:
 
     runtime = f"HIP {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
     say(step="look", torch=torch.__version__, runtime=runtime if kind == "cuda" else "")
-    device, told = torch.device("cpu"), dict[str, object](device="cpu", arch="")
+    device, facts = torch.device("cpu"), dict[str, object](device="cpu", arch="")
     if kind == "cuda":
-        device, told = chosen(target)
-    say(**told)
+        device, facts = chosen(target)
+    say(**facts)
     work(device)
     if kind == "cuda":
         free, total = torch.cuda.mem_get_info(device)

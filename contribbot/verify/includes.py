@@ -6,9 +6,10 @@ speaks of other macros counts as met, each way, so that what it guards is looked
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,9 +26,11 @@ _SKIPPED: Final = re.compile(
 _DIRECTIVE: Final = re.compile(
     r"^[ \t]*#[ \t]*(?P<name>[a-z]+)(?P<rest>(?:\\\n|[^\n])*)$", re.MULTILINE
 )
-_INCLUDE: Final = re.compile(r'\s*(?:<(?P<angle>[^>\n]+)>|"(?P<quote>[^"\n]+)")')
+_INCLUDE: Final = re.compile(r'^\s*(?:<(?P<angle>[^>\n]+)>|"(?P<quote>[^"\n]+)")')
 _HAS_INCLUDE: Final = re.compile(r'__has_include\s*\(\s*[<"]([^>"]+)[>"]\s*\)')
-_TOKEN: Final = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|&&|\|\||[()!]|[^\s\w()!]+")
+#: Parts of a condition that Python writes in another way; `!=` is no `!`.
+_TOKEN: Final = re.compile(r"\bdefined\b|&&|\|\||!(?!=)|[?:]|(?<![\w.])\d[\w.']*")
+_AS_PYTHON: Final = {"defined": "", "&&": " and ", "||": " or ", "!": " not ", "?": ",", ":": ","}
 
 #: A condition may hold, may not, or depend on what is not known.
 Truth = bool | None
@@ -43,9 +46,7 @@ class Macros:
 
     def is_defined(self, name: str) -> Truth:
         """Say whether a macro is defined, where that is known."""
-        if name in self.defined:
-            return True
-        return False if name in self.undefined else None
+        return name in self.defined or (False if name in self.undefined else None)
 
     def is_absent(self, header: str) -> bool:
         """Say whether a header is one of those that are not there."""
@@ -61,127 +62,88 @@ class Include:
     quoted: bool  # whether the including file's folder is searched first
 
 
+@dataclass
+class _Branches:
+    """Which of the branches of one `#if` the compiler may see."""
+
+    seen: bool = False
+    settled: bool = False
+
+    def turn(self, condition: Truth) -> None:
+        """Enter the next branch."""
+        self.seen = not self.settled and condition is not False
+        self.settled = self.settled or condition is True
+
+
 def includes(text: str, macros: Macros) -> Iterator[Include]:
     """Yield what a file includes under the macros that are known."""
     blanked = _SKIPPED.sub(_blank, text)
     branches: list[_Branches] = []
-    for found in _DIRECTIVE.finditer(blanked):
-        name, rest = found["name"], found["rest"].replace("\\\n", " ")
+    for directive in _DIRECTIVE.finditer(blanked):
+        name, rest = directive["name"], directive["rest"].replace("\\\n", " ")
         if name in {"if", "ifdef", "ifndef"}:
-            branches.append(_Branches(_condition(name, rest, macros)))
+            branches.append(_Branches())
+            branches[-1].turn(_condition(name, rest, macros))
         elif name in {"elif", "elifdef", "elifndef", "else"} and branches:
-            branches[-1].turn(True if name == "else" else _condition(name[2:], rest, macros))
+            branches[-1].turn(name == "else" or _condition(name[2:], rest, macros))
         elif name == "endif" and branches:
             branches.pop()
-        elif name == "include" and all(one.seen for one in branches):
-            what = _INCLUDE.match(rest)
-            if what:
-                line = blanked.count("\n", 0, found.start()) + 1
-                yield Include(line, what["angle"] or what["quote"], bool(what["quote"]))
+        elif name == "include" and all(branch.seen for branch in branches):
+            line = blanked.count("\n", 0, directive.start()) + 1
+            for header in _INCLUDE.finditer(rest):
+                yield Include(line, header["angle"] or header["quote"], bool(header["quote"]))
 
 
-def _blank(found: re.Match[str]) -> str:
+def _blank(skipped: re.Match[str]) -> str:
     """Take a comment or a raw string out and keep the lines; other literals stay."""
-    text = found[0]
-    if text.startswith(('"', "'")):
-        return text
-    return " " + "\n" * text.count("\n")
-
-
-class _Branches:
-    """Which of the branches of one `#if` the compiler may see."""
-
-    def __init__(self, condition: Truth) -> None:
-        self.seen = condition is not False
-        self._settled = condition is True
-
-    def turn(self, condition: Truth) -> None:
-        """Enter the next branch."""
-        self.seen = not self._settled and condition is not False
-        self._settled = self._settled or condition is True
+    text = skipped[0]
+    return text if text.startswith(('"', "'")) else " " + "\n" * text.count("\n")
 
 
 def _condition(name: str, rest: str, macros: Macros) -> Truth:
     if name == "if":
-        known = _HAS_INCLUDE.sub(lambda one: "0" if macros.is_absent(one[1]) else "?", rest)
-        return _Expression(_TOKEN.findall(known), macros).value()
+        return _value(rest, macros)
     words = rest.split()
     truth = macros.is_defined(words[0]) if words else None
     return truth if name == "ifdef" else _not(truth)
 
 
-def _not(one: Truth) -> Truth:
-    return None if one is None else not one
+def _value(condition: str, macros: Macros) -> Truth:
+    """Return what `&&`, `||`, `!`, `defined` and parentheses come to; all else is not known."""
+
+    def as_python(token: re.Match[str]) -> str:
+        number = str(int(token[0])) if token[0].isdecimal() else "unknown()"
+        return _AS_PYTHON.get(token[0], number)
+
+    known = _HAS_INCLUDE.sub(
+        lambda header: "0" if macros.is_absent(header[1]) else "unknown()", condition
+    )
+    try:
+        return _truth(ast.parse(_TOKEN.sub(as_python, known).strip(), mode="eval").body, macros)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
-def _and(one: Truth, other: Truth) -> Truth:
-    if one is False or other is False:
-        return False
-    return None if one is None or other is None else True
+def _truth(node: ast.expr, macros: Macros) -> Truth:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number != 0
+        case ast.Name(id=name):
+            return macros.is_defined(name)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _not(_truth(operand, macros))
+        case ast.BoolOp(op=operator, values=values):
+            truths = {_truth(value, macros) for value in values}
+            decisive = isinstance(operator, ast.Or)
+            if decisive in truths:
+                return decisive
+            return None if None in truths else not decisive
+    # Compared, added, called: of that nothing is known.
+    return None
 
 
-class _Expression:
-    """A condition: `&&`, `||`, `!`, `defined` and parentheses; all else is not known."""
-
-    def __init__(self, tokens: Sequence[str], macros: Macros) -> None:
-        self._tokens = tokens
-        self._at = 0
-        self._macros = macros
-
-    def value(self) -> Truth:
-        try:
-            value = self._either()
-        except RecursionError:
-            return None
-        # What is left over was not understood, so nothing is.
-        return value if self._at == len(self._tokens) else None
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _take(self) -> str:
-        self._at += 1
-        return self._tokens[self._at - 1] if self._at <= len(self._tokens) else ""
-
-    def _either(self) -> Truth:
-        value = self._both()
-        while self._peek() == "||":
-            self._take()
-            value = _not(_and(_not(value), _not(self._both())))
-        return value
-
-    def _both(self) -> Truth:
-        value = self._operand()
-        while self._peek() == "&&":
-            self._take()
-            value = _and(value, self._operand())
-        return value
-
-    def _operand(self) -> Truth:
-        value = self._single()
-        depth = 0
-        while self._peek() and (depth or self._peek() not in {"&&", "||", ")"}):
-            # Compared, added, called: of that nothing is known.
-            depth += {"(": 1, ")": -1}.get(self._take(), 0)
-            value = None
-        return value
-
-    def _single(self) -> Truth:
-        token = self._take()
-        if token == "!":  # noqa: S105  an operator, no password
-            return _not(self._single())
-        if token == "(":  # noqa: S105  an operator, no password
-            value = self._either()
-            return value if self._take() == ")" else None
-        if token == "defined":  # noqa: S105  an operator, no password
-            if self._peek() != "(":
-                return self._macros.is_defined(self._take())
-            self._take()
-            value = self._macros.is_defined(self._take())
-            return value if self._take() == ")" else None
-        if token.isdecimal():
-            return int(token) != 0
-        return self._macros.is_defined(token)
+def _not(truth: Truth) -> Truth:
+    return None if truth is None else not truth
 
 
 @dataclass(frozen=True)
@@ -195,23 +157,21 @@ class Left:
 
 def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[Left]:
     """Return the includes of absent headers in a file and in all that it reaches."""
-    found: list[Left] = []
+    left: list[Left] = []
     waiting, known = [start.resolve()], {start.resolve()}
     while waiting:
         file = waiting.pop()
-        for one in includes(file.read_text(encoding="utf-8", errors="replace"), macros):
-            places = ((file.parent,) if one.quoted else ()) + (root,)
-            reached = next(
-                # As os.path tells: a name too long for a file is none.
-                (place / one.name for place in places if os.path.isfile(place / one.name)),  # noqa: PTH113  is_file() raises
-                None,
-            )
+        for include in includes(file.read_text(encoding="utf-8", errors="replace"), macros):
+            folders = ((file.parent,) if include.quoted else ()) + (root,)
+            # As os.path tells: a name too long for a file is none.
+            places = (folder / include.name for folder in folders)
+            reached = next((path for path in places if os.path.isfile(path)), None)  # noqa: PTH113  is_file() raises
             if reached is not None:
                 # A file of the project's own, whatever it is called.
                 target = reached.resolve()
                 if target not in known and target.is_relative_to(build):
                     known.add(target)
                     waiting.append(target)
-            elif macros.is_absent(one.name):
-                found.append(Left(os.path.relpath(file, build), one.line, one.name))
-    return sorted(found, key=lambda one: (one.file, one.line))
+            elif macros.is_absent(include.name):
+                left.append(Left(os.path.relpath(file, build), include.line, include.name))
+    return sorted(left, key=lambda row: (row.file, row.line))

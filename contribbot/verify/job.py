@@ -23,11 +23,11 @@ from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
 from contribbot.model.evidence import Machine, Outcome, StageResult
 from contribbot.model.patch import Patch
-from contribbot.verify.overlay import Overlay
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.witness import Statement, new_statements
 
 if TYPE_CHECKING:
+    from contribbot.verify.placement import Overlay
     from contribbot.verify.stages.hipify import Hipified
 
 

@@ -1,73 +1,77 @@
-"""Where the Python files of a tree lie when something runs on it."""
+"""Where Python finds the files of a tree when something runs on it: the tree, a build, an overlay.
+
+An overlay is for an upstream of which the tree holds the Python files alone (PyTorch, whose
+wheel is its only release): what is compiled comes from the installed package, what the patch
+touches from the tree. The package is not copied: a folder of links stands before it on Python's
+path, with real files where they differ.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import importlib.util
 import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 from pydantic import JsonValue
 
+from contribbot.git.patch_format import Change, changes
+from contribbot.git.repository import Store
+from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.overlay import Overlay, lay_over, missing_package
 from contribbot.verify.pytest_run import Place, Witnessed
 
-
-class Runnable(Protocol):
-    """What a check, a numerics entry and a bench have in common."""
-
-    @property
-    def target(self) -> str:
-        """The hardware."""
-
-    @property
-    def build(self) -> str:
-        """The `[[build]]` whose product it loads, or empty."""
+#: `git merge-file` says how many conflicts there are, up to this number.
+_CONFLICTS: Final = range(128)
 
 
-def _overlay(job: Job, tree: str) -> Overlay | None:
-    packages = job.patch.upstream.overlay
-    if not packages:
-        return None
-    trees = job.trees
-    return job.overlays.get(
-        tree,
-        lambda: lay_over(
-            job.store, packages, pin=trees.pin_commit, trees=(trees.base, trees.patched),
-            tree=tree, folder=job.fresh_folder(),
-        ),
-    )  # fmt: skip
+@dataclass(frozen=True)
+class Overlay:
+    """A folder for Python's path."""
+
+    folder: Path
+    release: str  # what lies below, such as `torch 2.13.0+cpu`
+    #: Files of the tree whose change was merged onto an installed file that is not the pin's.
+    merged: tuple[str, ...]
 
 
-def unplaceable(job: Job, what: Runnable) -> str:
+class OverlayError(Exception):
+    """The tree's files cannot be put over what is installed; says why."""
+
+
+def unplaceable(job: Job, what: Check | Bench) -> str:
     """Say why something cannot be put in place here, or nothing."""
-    missing = missing_package(job.patch.upstream.overlay)
-    if missing:
-        return missing
+    for package in job.patch.upstream.overlay:
+        if _installed(package) is None:
+            return f"the Python package {package} is not installed"
     return builds.obstacle(job, what.build, what.target) if what.build else ""
 
 
-def place(job: Job, what: Runnable, tree: str) -> Place:
+def place(job: Job, what: Check | Bench, tree: str) -> Place:
     """Put a tree in place for something to run on it."""
     folder = job.exported(tree)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
-    overlay = _overlay(job, tree)
     env = builds.product(job, what.build, what.target, tree) if what.build else {}
     built = tuple(map(Path, filter(None, env.get("PYTHONPATH", "").split(os.pathsep))))
     # An overlay stands for the tree: the tree itself lacks what is compiled.
-    python = roots if overlay is None else (overlay.folder,)
+    laid = job.patch.upstream.overlay
+    python = (job.overlays.get(tree, lambda: _lay_over(job, tree)).folder,) if laid else roots
     # One tree has none of them; it is watched all the same, as that could make a difference.
     added = job.added_lines() if tree == job.trees.patched else {}
-    by, statements = job.witnesses()
-    acting = statements if tree == by else {}
+    side, statements = job.witnesses()
+    acting = statements if tree == side else {}
     witnessed = {}
     for change in job.changes():
         if change.path.endswith(".py") and change.mode.startswith("100"):
             runs = _imported(folder, change.path, roots, (*built, *python))
             # Where a head alone changes, its body is not among what a diff adds.
-            wanted = {line for one in acting.get(change.path, ()) for line in one.lines}
+            wanted = {line for part in acting.get(change.path, ()) for line in part.lines}
             wanted.update(added.get(change.path, ()))
             witnessed[str(runs)] = Witnessed.of(
                 change.path, sorted(wanted), folder / change.path, runs
@@ -78,19 +82,19 @@ def place(job: Job, what: Runnable, tree: str) -> Place:
 
 def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:
     """Return where Python finds a file of the tree: in a build, an overlay or the tree."""
-    for root in roots:
-        if (folder / path).is_relative_to(root):
-            inside = (folder / path).relative_to(root)
-            found = next((one / inside for one in searched if (one / inside).is_file()), None)
-            if found is not None:
-                return found
-    return folder / path
+    file = folder / path
+    places = (
+        start / file.relative_to(root)
+        for root in roots if file.is_relative_to(root)
+        for start in searched
+    )  # fmt: skip
+    return next(filter(Path.is_file, places), file)
 
 
 def overlay_details(job: Job) -> dict[str, JsonValue]:
     """Return what the record says of the overlay that checks ran in; empty where none did."""
-    made = job.overlays.known(job.trees.patched)
-    return {"over": made.release, "merged": list(made.merged)} if made is not None else {}
+    overlay = job.overlays.known(job.trees.patched)
+    return {"over": overlay.release, "merged": list(overlay.merged)} if overlay else {}
 
 
 def overlay_note(over: str, pin: Pin) -> str:
@@ -101,3 +105,93 @@ def overlay_note(over: str, pin: Pin) -> str:
         # A local label names a build of the release: `+cpu`, `+rocm6.4`.
         if release.rpartition(" ")[2].partition("+")[0] != pin.tag.removeprefix("v")
     )
+
+
+def release_of(packages: Iterable[str]) -> str:
+    """Return the installed releases behind some packages as text."""
+    return ", ".join(f"{name} {version}" for name, version in releases(packages).items())
+
+
+def releases(packages: Iterable[str]) -> dict[str, str]:
+    """Return the installed release of the distribution behind each package."""
+    return {
+        package: importlib.metadata.version(owner)
+        for package in packages
+        for owner in owners().get(package, ())[:1]
+    }
+
+
+@functools.cache
+def owners() -> Mapping[str, list[str]]:
+    """Return the distributions behind each package; read once, as it reads every RECORD."""
+    return importlib.metadata.packages_distributions()
+
+
+def _lay_over(job: Job, tree: str) -> Overlay:
+    """Make the folder that puts one tree over the installed packages."""
+    packages, trees, folder = job.patch.upstream.overlay, job.trees, job.fresh_folder()
+    of_each = {
+        side: {change.path: change for change in changes(job.store, trees.pin_commit, side)}
+        for side in (trees.base, trees.patched, tree)
+    }
+    touched = {path for side in of_each.values() for path in side}
+    merged = []
+    for package in packages:
+        root = _installed(package)
+        assert root is not None  # noqa: S101  `unplaceable` was asked
+        inside = {path for path in touched if path.startswith(f"{package}/")}
+        _link(root, folder / package, package, inside)
+        for path in sorted(inside):
+            change, installed = of_each[tree].get(path), root.parent / path
+            if _write(job.store, installed, folder / path, f"{trees.pin_commit}:{path}", change):
+                merged.append(path)
+    return Overlay(folder, release_of(packages), tuple(merged))
+
+
+def _installed(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _link(installed: Path, folder: Path, prefix: str, touched: set[str]) -> None:
+    """Link a package's entries; folders on the way to a touched file are real ones."""
+    folder.mkdir(parents=True)
+    on_the_way = {path.removeprefix(f"{prefix}/").partition("/")[0] for path in touched}
+    for entry in installed.iterdir():
+        name = f"{prefix}/{entry.name}"
+        if entry.name not in on_the_way:
+            (folder / entry.name).symlink_to(entry)
+        elif entry.is_dir():
+            below = {path for path in touched if path.startswith(f"{name}/")}
+            _link(entry, folder / entry.name, name, below)
+
+
+def _write(store: Store, installed: Path, target: Path, pinned: str, change: Change | None) -> bool:
+    """Write one touched file as the tree has it, and say whether it had to be merged."""
+    original = store.file(pinned)
+    there = installed.read_bytes() if installed.is_file() else None
+    content = there if change is None else store.file(change.blob)
+    foreign = there != original and change is not None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if foreign:
+        content = _merge(store, target, pinned.partition(":")[2], (there, original, content))
+    if content is not None:
+        target.write_bytes(content)
+    return foreign and content is not None
+
+
+def _merge(store: Store, target: Path, path: str, contents: tuple[bytes | None, ...]) -> bytes:
+    """Carry the change from the pin's file over to the installed one (installed, pin, tree)."""
+    sides = [target.with_name(f"{target.name}.{number}") for number in range(3)]
+    for side, content in zip(sides, contents, strict=True):
+        if content is None:
+            raise OverlayError(f"{path}: the installed package and the pin do not both have it")
+        side.write_bytes(content)
+    done = store.git("merge-file", "-p", *map(str, sides), accept=(*_CONFLICTS, 255))
+    for side in sides:
+        side.unlink()
+    if done.returncode:
+        raise OverlayError(f"{path}: the installed file is not the pin's, and the change conflicts")
+    return done.stdout

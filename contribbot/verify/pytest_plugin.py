@@ -257,9 +257,10 @@ class KernelWatch:
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         """See what is started beside this process (PEP 578)."""
-        if event in {"os.fork", "os.forkpty"}:
+        module, _, name = event.partition(".")
+        if module == "os" and name in {"fork", "forkpty"}:
             self._away = "a fork"
-        elif event in {"os.posix_spawn", "os.system", "subprocess.Popen"}:
+        elif (module == "os" and name in {"posix_spawn", "system"}) or event == "subprocess.Popen":
             program = str(arguments[0]).partition(" ")[0]
             if os.path.basename(program) not in _TOOLS:  # noqa: PTH119  a word, which need be no path
                 self._away = program

@@ -147,6 +147,7 @@ class Broken(enum.StrEnum):
     READ_ONLY = "read-only"
 
 
+_STRICT: Final = ConfigDict(strict=True, extra="forbid")
 #: Failures of one run that a record holds in full, and characters of the others.
 _IN_FULL: Final = 20
 _SHORT: Final = 200
@@ -163,6 +164,8 @@ class Failure:
     `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
     or empty.
     """
+
+    __pydantic_config__ = _STRICT
 
     test: str
     when: str
@@ -181,7 +184,7 @@ class Failure:
 class _Recorded:
     """What a record keeps of a run, by the names that it has there."""
 
-    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")
+    __pydantic_config__ = _STRICT
 
     passed: list[str] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
@@ -262,6 +265,8 @@ class CheckRun(_Recorded):
             short = failure.first[:_SHORT]
             if bool(re.search(reason, short)) is bool(re.search(reason, failure.message)):
                 row["message"] = short
+        if self.failed:
+            record["status"] = None  # they say more
         return {
             **_telling(record),
             "failed": [_telling(row) for row in record["failed"]],

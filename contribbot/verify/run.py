@@ -26,7 +26,7 @@ from contribbot.verify.evidence import (
     write_evidence,
 )
 from contribbot.verify.pipeline import Options, Verified, Watcher, verify
-from contribbot.verify.runner_fault import at_fault, fault_of
+from contribbot.verify.runner_fault import at_fault
 
 _TARGET: Final = re.compile(
     r"^(?:(?:build|compile|reproduce|numerics|bench):)?(?:cpu|cuda|gfx[0-9a-f]{3,5})$"
@@ -71,27 +71,28 @@ def verify_and_record(
     with _terminated_as_interrupted():
         verified = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
         records = _record(queue, verified, folder)
-    return Done([one.report for one in verified], records)
+    return Done([patch.report for patch in verified], records)
 
 
 def _record(queue: Queue, verified: Sequence[Verified], folder: Path) -> dict[str, Path]:
     """Write the records that are due, and return where each patch's is."""
     records = {}
-    for one in verified:
-        report = one.report
+    for patch in verified:
+        report = patch.report
         path = record_path(folder, report.patch, this_machine())
         # What a runner at fault could not see takes nothing away from what was seen.
-        if (_all_remembered(report) or at_fault(report.stages)) and path.is_file():
+        remembered = all(row.cached for row in report.stages if row.outcome in SEEN)
+        if (remembered or at_fault(report.stages)) and path.is_file():
             known = judge_record(queue, path)
             if known.state is State.FRESH and _is_about(known, report):
                 records[report.patch] = path
                 continue
-        statement = state_evidence(one)
+        statement = state_evidence(patch)
         if statement is not None:
             records[report.patch] = write_evidence(folder, statement)
             # Records that go elsewhere are somebody else's to keep, and so is what they say.
             if folder == queue.evidence:
-                history.note_verified(queue.folder, one.patch, report, this_machine())
+                history.note_verified(queue.folder, patch.patch, report, this_machine())
     return records
 
 
@@ -99,13 +100,9 @@ def _is_about(known: Record, report: PatchReport) -> bool:
     """Say whether a record is of the same trees as a report, and says the same of them."""
     if known.statement is None:
         return False
-    made, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
-    same = (details.base_commit, made) == (report.base_commit, report.patched_tree)
+    tree, details = known.statement.subject[1].digest.gitTree, known.statement.predicate.contribbot
+    same = (details.base_commit, tree) == (report.base_commit, report.patched_tree)
     return same and (details.verdict is report.verdict or at_fault(report.stages))
-
-
-def _all_remembered(report: PatchReport) -> bool:
-    return all(one.cached for one in report.stages if one.outcome in SEEN)
 
 
 @contextmanager
@@ -129,29 +126,27 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 def exit_code(reports: Sequence[PatchReport], required: Sequence[str]) -> ExitCode:
     """Return what the shell is told."""
-    if any(one.details.get("invalid") for report in reports for one in report.stages):
+    stages = [stage for report in reports for stage in report.stages]
+    if any(stage.details.get("invalid") for stage in stages):
         return ExitCode.USAGE
     # A patch that is being written: nothing failed, and nothing could have shown anything.
-    if any(one.details.get("unfinished") for report in reports for one in report.stages):
+    if any(stage.details.get("unfinished") for stage in stages):
         return ExitCode.NO
     targets = this_machine().targets
     if any(report.verdict is Verdict.REFUTED or _denied(report, required) for report in reports):
         return ExitCode.NO
-    could_not = any(
-        (report.verdict is Verdict.INCOMPLETE and not required)
-        or any(fault_of(one) or unavailable_here(one, targets) for one in report.stages)
-        for report in reports
-    )
-    return ExitCode.MACHINE if could_not else ExitCode.OK
+    incomplete = any(report.verdict is Verdict.INCOMPLETE for report in reports)
+    could_not = at_fault(stages) or any(unavailable_here(stage, targets) for stage in stages)
+    return ExitCode.MACHINE if could_not or (incomplete and not required) else ExitCode.OK
 
 
 def _denied(report: PatchReport, required: Sequence[str]) -> bool:
     """Say whether a required target is not proved, for other reasons than the machine's."""
-    if any(one.stage == "source" and one.outcome is Outcome.UNAVAILABLE for one in report.stages):
+    if any(row.stage == "source" and row.outcome is Outcome.UNAVAILABLE for row in report.stages):
         return False  # nothing of the patch was looked at
     for need in unmet(report, required):
         stage, _, target = need.rpartition(":")
-        asked = [one for one in report.stages if one.target == target]
-        if not at_fault([one for one in asked if not stage or one.stage == stage]):
+        asked = [row for row in report.stages if row.target == target]
+        if not at_fault(row for row in asked if stage in {"", row.stage}):
             return True
     return False

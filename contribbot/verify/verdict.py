@@ -82,16 +82,18 @@ def judge_check(
 
 
 def _judge_two(check: Check, base: CheckRun, patched: CheckRun) -> Judgement:
-    sides = (("base", base, patched), ("patched tree", patched, base))
-    for side, run, other in sides:
+    for side, run, other in (("base", base, patched), ("patched tree", patched, base)):
         if run.trouble is not None:
             return _troubled(side, run, other)
+    number = len(patched.ran)
+    skipped = f", {len(patched.skipped)} skipped" if patched.skipped else ""
+    tests = f"{number} test{'s' if number != 1 else ''}{skipped}"
     red = check.expect == "fail-to-pass"
     return (
         _machine_fault(check, base, patched)
         or _on_base(check, base)
         or _on_patched(base, patched)
-        or Judgement(Cause.RED_TO_GREEN if red else Cause.GREEN_ON_BOTH, told=_count(patched))
+        or Judgement(Cause.RED_TO_GREEN if red else Cause.GREEN_ON_BOTH, told=tests)
     )
 
 
@@ -209,12 +211,6 @@ def _failed(cause: Cause, side: str, failed: Sequence[Failure]) -> Judgement:
 
 def _name(failure: Failure) -> str:
     return f"{failure.test}: {failure.first}"
-
-
-def _count(run: CheckRun) -> str:
-    number = len(run.ran)
-    skipped = f", {len(run.skipped)} skipped" if run.skipped else ""
-    return f"{number} test{'s' if number != 1 else ''}{skipped}"
 
 
 _SENTENCES: Final = {

@@ -40,21 +40,23 @@ def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[
     before, after = list(_walk(_parse(base), ())), list(_walk(module, ()))
     dead, compiled = _dead_assignments(module), _compiled_lines(module)
     same = difflib.SequenceMatcher(
-        None, [one.key for one in before], [one.key for one in after], autojunk=False
+        None, [old.key for old in before], [new.key for new in after], autojunk=False
     ).get_matching_blocks()
     kept = {b + step for _, b, size in same for step in range(size)}
-    new = [
-        statement
-        for number, statement in enumerate(after)
-        if number not in kept
-        and statement.acts
-        and statement.lines.start not in dead
-        and not compiled.isdisjoint(statement.lines)
-    ]
-    new.sort(key=lambda statement: statement.lines.start)
+    new = sorted(
+        (
+            statement
+            for number, statement in enumerate(after)
+            if number not in kept
+            and statement.acts
+            and statement.lines.start not in dead
+            and not compiled.isdisjoint(statement.lines)
+        ),
+        key=lambda statement: statement.lines.start,
+    )
     lines = set(added)
     # Where only the head of a definition changes, it is its body that acts otherwise.
-    return [one for one in new if not lines.isdisjoint(one.lines)] or new
+    return [statement for statement in new if not lines.isdisjoint(statement.lines)] or new
 
 
 def _parse(source: bytes) -> ast.Module:
@@ -67,7 +69,7 @@ def _parse(source: bytes) -> ast.Module:
     for node in ast.walk(module):
         if isinstance(node, ast.Module | ast.ClassDef):
             # A definition that was merely moved is the same.
-            node.body.sort(key=lambda one: one.name if isinstance(one, _DEFINITIONS) else "")
+            node.body.sort(key=lambda part: part.name if isinstance(part, _DEFINITIONS) else "")
     return module
 
 
@@ -90,39 +92,41 @@ def _dead_assignments(module: ast.Module) -> set[int]:
     for node in ast.walk(module):
         read.update(node.names if isinstance(node, ast.Global | ast.Nonlocal) else ())
     of_classes = {
-        id(one) for node in ast.walk(module) if isinstance(node, ast.ClassDef) for one in node.body
-    }
-    return {
-        node.lineno
-        for node in ast.walk(module)
-        if isinstance(node, ast.Assign | ast.AnnAssign) and id(node) not in of_classes
-        if not any(isinstance(part, ast.Call) for part in ast.walk(node.value or node))
-        if all(
+        id(part)
+        for node in ast.walk(module) if isinstance(node, ast.ClassDef)
+        for part in node.body
+    }  # fmt: skip
+    dead = set()
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or id(node) in of_classes:
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        itself = [*map(ast.unparse, targets)] == [ast.unparse(node.value or node)]
+        calls = any(isinstance(part, ast.Call) for part in ast.walk(node.value or node))
+        if not calls and all(
             isinstance(part, ast.Tuple | ast.expr_context)
-            or (isinstance(part, ast.Name) and (part.id not in read or _is_self(node)))
-            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            or (isinstance(part, ast.Name) and (part.id not in read or itself))
+            for target in targets
             for part in ast.walk(target)
-        )
-    }
+        ):
+            dead.add(node.lineno)
+    return dead
 
 
-def _is_self(node: ast.Assign | ast.AnnAssign) -> bool:
-    """Say whether a name is assigned to itself."""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return [ast.unparse(target) for target in targets] == [ast.unparse(node.value or node)]
+def _blocks(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the statements that a node holds, each with the field that it stands in."""
+    for field, value in ast.iter_fields(node):
+        if field in _BLOCKS:
+            yield from ((field, child) for child in value)
 
 
 def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[Statement]:
-    for field, value in ast.iter_fields(node):
-        if field not in _BLOCKS:
-            continue
-        for child in value:
-            head = _head(child)
-            inner = (*path, field, head)
-            if isinstance(child, ast.stmt):
-                acts = not isinstance(child, _DECLARES) and not _is_bare(child)
-                yield Statement(inner, _own_lines(child), acts)
-            yield from _walk(child, inner)
+    for field, child in _blocks(node):
+        inner = (*path, field, _head(child))
+        if isinstance(child, ast.stmt):
+            acts = not isinstance(child, _DECLARES) and not _is_bare(child)
+            yield Statement(inner, _own_lines(child), acts)
+        yield from _walk(child, inner)
 
 
 def _is_bare(statement: ast.stmt) -> bool:
@@ -149,10 +153,8 @@ def _dump(value: object) -> str:
 def _own_lines(statement: ast.stmt) -> range:
     inside = [
         child.lineno
-        for field, value in ast.iter_fields(statement)
-        if field in _BLOCKS
-        for child in value
+        for _, child in _blocks(statement)
         if isinstance(child, ast.stmt | ast.excepthandler)
     ]
-    last = statement.end_lineno or statement.lineno
-    return range(statement.lineno, max(statement.lineno + 1, min([last + 1, *inside])))
+    end = (statement.end_lineno or statement.lineno) + 1
+    return range(statement.lineno, max(statement.lineno + 1, min([end, *inside])))

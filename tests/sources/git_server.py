@@ -11,18 +11,10 @@ from .local_server import LocalServer
 
 
 class GitServer(LocalServer):
-    """Serves the repositories of a folder.
-
-    Attributes:
-        locked: Whether it asks for credentials, and takes none.
-
-    Args:
-        root: The folder.
-        certificate: A file with a certificate and its key; None: not encrypted.
-    """
+    """Serves the repositories of a folder."""
 
     def __init__(self, root: Path, certificate: Path | None = None) -> None:
-        self.locked = False
+        self.locked = False  # asks for credentials, and takes none
         self._root = root
         self._scheme = "https" if certificate else "http"
         super().__init__(certificate)

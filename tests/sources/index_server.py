@@ -15,30 +15,17 @@ from .local_server import LocalServer
 
 
 class Index(LocalServer):
-    """Serves `/simple/NAME/` pages and the files on them.
-
-    Attributes:
-        files: What is on offer, by file name; all belong to `demo`.
-        announce: Whether pages state the files' digests.
-        yanked: The files that the project withdrew, with its reason.
-        speaks_json: Whether pages are in JSON, which alone can state sizes.
-        sized: Whether a page in JSON states a file's size.
-        garbled: Whether pages in JSON are cut in the middle.
-        credentials: `user:password` that is asked for, or empty.
-        faults: What goes wrong with the next downloads, one each: `reset`,
-            `short`, `500`, `404`, or `flip` (other bytes than announced).
-        page_faults: The same for pages.
-        asked: The paths that were asked for.
-    """
+    """Serves `/simple/NAME/` pages and the files on them."""
 
     def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.announce = True
-        self.yanked: dict[str, str] = {}
-        self.speaks_json = False
+        self.files: dict[str, bytes] = {}  # by name; all belong to `demo`
+        self.announce = True  # whether pages state digests
+        self.yanked: dict[str, str] = {}  # what the project withdrew, with its reason
+        self.speaks_json = False  # which alone can state sizes
         self.sized: Callable[[str], bool] = lambda _: True
-        self.garbled = False
-        self.credentials = ""
+        self.garbled = False  # pages in JSON are cut in the middle
+        self.credentials = ""  # `user:password` that is asked for
+        # Of the next downloads and pages: reset, short, flip (other bytes), or a status.
         self.faults: list[str] = []
         self.page_faults: list[str] = []
         self.asked: list[str] = []

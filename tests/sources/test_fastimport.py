@@ -34,8 +34,8 @@ def test_content_in_pieces_equals_content_in_one(kit: Kit) -> None:
 
 def test_content_of_another_length_stops_the_import(kit: Kit) -> None:
     with (
-        kit.store.exclusive(),
         pytest.raises(ValueError, match="announced 5 bytes, got 2"),
+        kit.store.exclusive(),
         import_tree(kit.store, ref="refs/x", message="m") as tree,
     ):
         tree.add("short", Mode.FILE, 5, (b"ab",))
@@ -48,8 +48,8 @@ def test_an_error_inside_leaves_nothing(kit: Kit) -> None:
         raise KeyError("the archive is damaged")
 
     with (
-        kit.store.exclusive(),
         pytest.raises(KeyError),
+        kit.store.exclusive(),
         import_tree(kit.store, ref="refs/x", message="m") as tree,
     ):
         tree.add("big", Mode.FILE, 2 * 10**6, pieces())
@@ -58,8 +58,8 @@ def test_an_error_inside_leaves_nothing(kit: Kit) -> None:
 
 def test_what_git_refuses_is_an_error_of_ours(kit: Kit) -> None:
     with (
-        kit.store.exclusive(),
         pytest.raises(CommandError, match="fast-import"),
+        kit.store.exclusive(),
         import_tree(kit.store, ref="refs/x", message="m") as tree,
     ):
         tree.copy("never-written", "copy")

@@ -23,6 +23,8 @@ from tests import smalldisk
 
 from .conftest import UPSTREAM, Kit
 
+pytestmark = pytest.mark.usefixtures("find_links")
+
 #: Provides the pin of its first argument; stops for good at the word of its second.
 CHILD = """
 import json, sys, time
@@ -67,8 +69,7 @@ def leftovers(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", ["downloading", "importing"])
-def test_a_kill_leaves_nothing_that_counts(kit: Kit, find_links: Path, stage: str) -> None:
-    assert find_links.is_dir()
+def test_a_kill_leaves_nothing_that_counts(kit: Kit, stage: str) -> None:
     pin = kit.pin(kit.sdist(noise(kit)))
     with child(pin, stage) as process:
         assert process.stdout is not None
@@ -90,8 +91,7 @@ def test_a_kill_leaves_nothing_that_counts(kit: Kit, find_links: Path, stage: st
     assert parts == []
 
 
-def test_two_at_once_import_once(kit: Kit, find_links: Path) -> None:
-    assert find_links.is_dir()
+def test_two_at_once_import_once(kit: Kit) -> None:
     pin = kit.pin(kit.sdist(noise(kit)))
     with child(pin, "never") as one, child(pin, "never") as two:
         said = [json.loads(process.communicate(timeout=60)[0]) for process in (one, two)]
@@ -110,11 +110,8 @@ def small_disk(tmp_path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("taken", [0, 2 * 2**20])
-def test_a_full_disk_is_named_and_leaves_no_pin(
-    kit: Kit, find_links: Path, small_disk: Path, taken: int
-) -> None:
+def test_a_full_disk_is_named_and_leaves_no_pin(kit: Kit, small_disk: Path, taken: int) -> None:
     # The archive of 2 MiB fits and its pack does not; or not even the archive does.
-    assert find_links.is_dir()
     pin = kit.pin(kit.sdist(noise(kit)))
     store = kit.store
     (small_disk / "ballast").write_bytes(bytes(taken))

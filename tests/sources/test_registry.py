@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import typing
 from pathlib import Path
 
@@ -14,6 +12,8 @@ from contribbot.git.sources import SOURCES, find, provide
 from contribbot.model.pin import GitSource, InstalledSource, SourceSpec
 
 from .conftest import Kit
+
+pytestmark = pytest.mark.usefixtures("find_links")
 
 TREE = {"demo-1.0/a.py": b"print(1)\n"}
 Wheel = tuple[Path, InstalledSource]
@@ -42,8 +42,7 @@ def test_the_next_source_serves_and_says_what_failed_before(
     assert (again.kind, again.commit, again.fresh) == ("installed", found.commit, False)
 
 
-def test_when_all_fail_one_line_names_each(kit: Kit, find_links: Path) -> None:
-    assert find_links.is_dir()
+def test_when_all_fail_one_line_names_each(kit: Kit) -> None:
     archive = kit.pack(TREE, "other-1.0.tar.gz")
     pin = kit.pin(kit.sdist(archive), GitSource(kind="git", remote="file:///nowhere"))
     with pytest.raises(SourceError) as caught:
@@ -55,18 +54,14 @@ def test_when_all_fail_one_line_names_each(kit: Kit, find_links: Path) -> None:
     assert caught.value.hint
 
 
-def test_a_hostile_source_is_not_passed_over(kit: Kit, find_links: Path, wheel: Wheel) -> None:
-    assert find_links.is_dir()
+def test_a_hostile_source_is_not_passed_over(kit: Kit, wheel: Wheel) -> None:
     archive = kit.pack({**TREE, "demo-1.0/../../x": b""})
     with pytest.raises(IntegrityError):
         provide(kit.pin(kit.sdist(archive), wheel[1]), kit.upstream, kit.store, progress=Silent())
     assert kit.nothing_landed()
 
 
-def test_finding_is_one_call_of_git(
-    kit: Kit, find_links: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert find_links.is_dir()
+def test_finding_is_one_call_of_git(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     pin = kit.pin(kit.sdist(kit.pack(TREE)))
     store = kit.store
     assert find(pin, kit.upstream, store) is None
@@ -90,8 +85,7 @@ def test_what_decides_the_tree_decides_the_ref(kit: Kit) -> None:
     assert len(others | {base}) == 4
 
 
-def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit, find_links: Path) -> None:
-    assert find_links.is_dir()
+def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit) -> None:
     pin = kit.pin(kit.sdist(kit.pack(TREE)))
     first = provide(pin, kit.upstream, kit.store, progress=Silent())
     for path in (kit.store.path / "objects" / "pack").iterdir():
@@ -100,12 +94,3 @@ def test_a_store_that_lost_its_objects_is_filled_again(kit: Kit, find_links: Pat
     second = provide(pin, kit.upstream, kit.store, progress=Silent())
     assert (second.commit, second.fresh) == (first.commit, True)
     assert kit.files(second.tree)
-
-
-def test_nothing_heavy_is_imported_to_look_into_a_store() -> None:
-    code = (
-        "import sys, contribbot.git.sources; heavy = {'torch', 'pypi_simple', 'requests', 'git',"
-        " 'filelock', 'unidiff', 'github', 'rich'}; sys.exit(str(heavy & set(sys.modules) or ''))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert done.stderr.decode().strip() == ""

@@ -13,6 +13,7 @@ from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
 from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
+from tests.hostile import CONFIG
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
@@ -81,27 +82,13 @@ def test_settings_have_no_effect(
 ) -> None:
     tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
     expected = format_commits(store, toy.commit, tip)
-    hostile = (
-        "[diff]\n\tnoprefix = true\n\trenames = false\n\tcontext = 9\n\talgorithm = patience\n"
-        "\tmnemonicPrefix = true\n\tinterHunkContext = 7\n\tindentHeuristic = false\n"
-        "\torderFile = /nonexistent\n\texternal = false\n\tsuppressBlankEmpty = true\n"
-        "[core]\n\tquotePath = false\n\tabbrev = 30\n\tautocrlf = true\n[color]\n\tui = always\n"
-        "[format]\n\tsubjectPrefix = X\n\tsignOff = true\n\tattach = true\n\tthread = true\n"
-        "\tnumbered = false\n\theaders = X-Y: z\\n\n\tto = a@b.c\n\tfrom = true\n\tnotes = true\n"
-        "\tcoverLetter = true\n\tsuffix = .txt\n\tsignature = me\n\toutputDirectory = elsewhere\n"
-        "\tuseAutoBase = true\n\tfilenameMaxLength = 9\n\tencodeEmailHeaders = false\n"
-        "[i18n]\n\tlogOutputEncoding = latin1\n"
-    )
+    hostile = CONFIG.format(home=tmp_path)
     (tmp_path / "gitconfig").write_text(hostile)
     with monkeypatch.context() as patched:
         patched.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
         patched.setenv("GIT_DIFF_OPTS", "-u9")
         patched.setenv("COLUMNS", "200")
         assert format_commits(store, toy.commit, tip) == expected
-    # The repository's own, as in a work tree that somebody edits.
-    with (store.path / "config").open("a") as config:
-        config.write(hostile)
-    assert format_commits(store, toy.commit, tip) == expected
 
 
 def test_what_no_file_can_hold_is_refused_by_name(toy: Toy, store: Store) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,19 +109,6 @@ def test_untouched_files_move_as_they_are(mover: Mover) -> None:
     assert mover.read(again.commit, "src/new.py") == b"N = 1\n"
 
 
-def test_the_same_text_at_other_lines_is_clean_and_said(mover: Mover) -> None:
-    mover.add("a", {"long.txt": LONG.replace("line 30\n", "line thirty\n")})
-    mover.release({"long.txt": "first\nsecond\n" + LONG})
-    moved = mover.move()["a"]
-    assert moved.fate is Fate.CLEAN
-    assert [one.phrase for one in moved.adjustments] == ["long.txt:30 at offset +2"]
-    git_says = apply_series(
-        mover.store, mover.new, [PatchFile("1.patch", moved.files[0].content)],
-        pin="x", scratch=mover.scratch,
-    )  # fmt: skip
-    assert git_says.applied[0].adjustments == ()
-
-
 def test_the_offset_is_the_one_that_git_apply_says(mover: Mover) -> None:
     text = LONG.replace("line 9\n", "").replace("line 30\n", "30\n31\n").replace("line 50\n", "x\n")
     patch = mover.add("a", {"long.txt": text})
@@ -187,12 +172,6 @@ def test_what_the_release_has_is_upstream(mover: Mover) -> None:
     assert moved["half"].files[0].name.startswith("0001-")
 
 
-def test_a_conflict_that_can_be_taken_back_is_upstream(mover: Mover) -> None:
-    mover.add("a", {"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
-    mover.release({"long.txt": LONG.replace("line 30\n", "30\n"), "n.txt": "1\n2\n3\n4\n"})
-    assert mover.move()["a"].fate is Fate.UPSTREAM
-
-
 def test_renames_of_the_release_are_followed(mover: Mover) -> None:
     mover.add("a", {"src/toy/area.py": FIXED})
     mover.add("b", {"long.txt": LONG.replace("line 30\n", "30\n")})
@@ -213,51 +192,6 @@ def test_renames_of_the_release_are_followed(mover: Mover) -> None:
     assert moved["c"].fate is Fate.CLEAN
     # What git looked at is no part of any history that is kept.
     assert mover.store.git("for-each-ref", "refs/contribbot").stdout == b""
-
-
-def test_both_add_delete_or_change_a_binary(mover: Mover) -> None:
-    mover.add("add", {"both.txt": "mine\n"})
-    mover.add("bin", {"blob.bin": bytes(range(255, -1, -1))})
-    mover.add("folder", {"thing": "a file\n"})
-    mover.release({"both.txt": "theirs\n", "blob.bin": bytes(200), "thing/inside": "x\n"})
-
-    moved = mover.move()
-
-    assert {one.fate for one in moved.values()} == {Fate.CONFLICT}
-    assert moved["add"].conflicts[0].why == "the release has another such file"
-    assert moved["bin"].conflicts[0].why == "both changed it, and it is no text"
-    (folder,) = moved["folder"].conflicts
-    assert (folder.path, folder.why) == ("thing", "where one has a file, the other has a folder")
-
-
-def test_what_the_release_moved_is_not_deleted_nor_moved_by_it(mover: Mover) -> None:
-    mover.add("deletes", {"other.txt": None})
-    mover.add("moves", {"other.txt": None, "mine.txt": LONG})
-    mover.add("moves-gone", {"src/toy/area.py": None, "areas.py": FIXED})
-    mover.add("deletes-gone", {"blob.bin": None})
-    mover.release({
-        "other.txt": None, "theirs.txt": LONG, "src/toy/area.py": None, "blob.bin": None,
-    })  # fmt: skip
-
-    moved = mover.move()
-
-    for name, path, why in (
-        ("deletes", "other.txt", "the release moved it, and the patch deletes it"),
-        ("moves", "other.txt", "the release and the patch moved it to different places"),
-        ("moves-gone", "src/toy/area.py", "the patch moves it, and the release deleted it"),
-    ):
-        (conflict,) = moved[name].conflicts
-        assert (moved[name].fate, conflict.path, conflict.why) == (Fate.CONFLICT, path, why)
-    assert moved["deletes-gone"].fate is Fate.UPSTREAM
-
-
-def test_kinds_that_changed_are_named_by_the_path_that_both_know(mover: Mover) -> None:
-    mover.add("link", {"other.txt": Path("README")})
-    mover.release({"other.txt": LONG.replace("line 30\n", "30\n")})
-
-    (conflict,) = mover.move()["link"].conflicts
-
-    assert (conflict.path, conflict.why) == ("other.txt", "the two have different kinds of file")
 
 
 def test_stacks(mover: Mover) -> None:
@@ -300,27 +234,6 @@ def test_the_order_given_does_not_matter_and_gaps_are_refused(mover: Mover) -> N
         mover.move()
 
 
-@pytest.mark.parametrize("further", [False, True])
-def test_a_block_that_ends_with_its_own_context_goes_in_once(
-    mover: Mover, *, further: bool
-) -> None:
-    # The lines around it stand together in what it makes as well: its text fits there again.
-    added = LONG.replace("line 13\n", "line 13\nmore\nline 11\nline 12\nline 13\n")
-    mover.add("a", {"long.txt": added})
-    mover.release({"long.txt": f"first\n{added}" if further else added})
-    moved = mover.move()["a"]
-    assert (moved.fate, moved.why) == (Fate.UPSTREAM, "toy v2 has all of it")
-
-
-def test_a_file_that_the_release_has_is_said_and_not_dropped_in_silence(mover: Mover) -> None:
-    other = LONG.replace("line 5\n", "five\n")
-    mover.add("two", {"long.txt": LONG.replace("line 30\n", "30\n"), "other.txt": other})
-    mover.release({"other.txt": other})
-    moved = mover.move()["two"]
-    assert moved.fate is Fate.MERGED
-    assert moved.why == "toy v2 has what two/0001-two.patch does to other.txt"
-
-
 def test_the_same_text_elsewhere_in_the_old_release_is_no_proof(mover: Mover) -> None:
     # The patch does to the second function what the first one has already.
     one = "def {}():\n    # a\n    # b\n    # c\n    return {}\n    # d\n    # e\n    # f\n\n\n"
@@ -332,40 +245,48 @@ def test_the_same_text_elsewhere_in_the_old_release_is_no_proof(mover: Mover) ->
     assert mover.move()["a"].fate is Fate.CLEAN
 
 
+MOVED: Changes = {"other.txt": None, "theirs.txt": LONG}
+FIVE = LONG.replace("line 5\n", "five\n")
+THIRTY = LONG.replace("line 30\n", "30\n")
+#: The lines around it stand together in what it makes as well: its text fits there again.
+BLOCK = LONG.replace("line 13\n", "line 13\nmore\nline 11\nline 12\nline 13\n")
+HAS_ALL = "toy v2 has all of it"
+
+
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
-)
-def test_a_move_is_what_cherry_pick_makes(mover: Mover, seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311  nothing secret
-    lines = [f"{draw.choice('abcdefgh')}{draw.randrange(9)}\n" for _ in range(50)]
-    mover.release({"long.txt": "".join(lines)})
-    mover.old = mover.tips[""] = mover.new
-    for number in range(6):
-        mover.add(f"p{number}", {"long.txt": "".join(edited(draw, lines))})
-    mover.release({"long.txt": "".join(edited(draw, lines))})
-    moved = mover.move()
-    for patch in mover.patches:
-        git(mover.toy.upstream, "reset", "-q", "--hard", mover.new)
-        git(mover.toy.upstream, "fetch", "-q", str(mover.store.path), patch.series.commit)
-        pick = ("cherry-pick", "--keep-redundant-commits", patch.series.commit)
-        try:
-            git(mover.toy.upstream, *pick)
-        except subprocess.CalledProcessError:
-            conflict = True
-        else:
-            conflict = False
-        fate = moved[patch.name].fate
-        assert (fate is Fate.CONFLICT) == conflict
-        if not conflict:
-            tip = moved[patch.name].commits[-1] if moved[patch.name].commits else mover.new
-            theirs = git(mover.toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
-            assert mover.store.tree_of(tip) == theirs
-        git(mover.toy.upstream, "reset", "-q", "--hard", mover.new)
-
-
-def edited(draw: random.Random, lines: list[str]) -> list[str]:
-    made = list(lines)
-    for _ in range(draw.randrange(1, 4)):
-        at = draw.randrange(len(made))
-        made[at : at + draw.randrange(3)] = [f"new {draw.random()}\n"] * draw.randrange(1, 3)
-    return made
+    ("patch", "release", "fate", "path", "why"),
+    [
+        ({"both.txt": "mine\n"}, {"both.txt": "theirs\n"}, Fate.CONFLICT, "both.txt",
+         "the release has another such file"),
+        ({"blob.bin": bytes(range(255, -1, -1))}, {"blob.bin": bytes(200)}, Fate.CONFLICT,
+         "blob.bin", "both changed it, and it is no text"),
+        ({"thing": "a file\n"}, {"thing/inside": "x\n"}, Fate.CONFLICT, "thing",
+         "where one has a file, the other has a folder"),
+        ({"other.txt": None}, MOVED, Fate.CONFLICT, "other.txt",
+         "the release moved it, and the patch deletes it"),
+        ({"other.txt": None, "mine.txt": LONG}, MOVED, Fate.CONFLICT, "other.txt",
+         "the release and the patch moved it to different places"),
+        ({"src/toy/area.py": None, "areas.py": FIXED}, {"src/toy/area.py": None}, Fate.CONFLICT,
+         "src/toy/area.py", "the patch moves it, and the release deleted it"),
+        ({"other.txt": Path("README")}, {"other.txt": THIRTY}, Fate.CONFLICT, "other.txt",
+         "the two have different kinds of file"),
+        ({"blob.bin": None}, {"blob.bin": None}, Fate.UPSTREAM, "", HAS_ALL),
+        ({"long.txt": BLOCK}, {"long.txt": BLOCK}, Fate.UPSTREAM, "", HAS_ALL),
+        ({"long.txt": BLOCK}, {"long.txt": f"first\n{BLOCK}"}, Fate.UPSTREAM, "", HAS_ALL),
+        # What the release has of it is said, and not dropped in silence.
+        ({"long.txt": THIRTY, "other.txt": FIVE}, {"other.txt": FIVE}, Fate.MERGED, "",
+         "toy v2 has what case/0001-case.patch does to other.txt"),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_patch(
+    mover: Mover, *, patch: Changes, release: Changes, fate: Fate, path: str, why: str
+) -> None:
+    mover.add("case", patch)
+    mover.release(release)
+    moved = mover.move()["case"]
+    assert moved.fate is fate
+    if path:
+        (conflict,) = moved.conflicts
+        assert (conflict.path, conflict.why) == (path, why)
+    else:
+        assert moved.why == why

@@ -26,8 +26,13 @@ from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.verify.check import missing_here, place_inputs
 from contribbot.verify.job import Finding, Job, Stage, Unit
-from contribbot.verify.overlay import OverlayError
-from contribbot.verify.placement import overlay_details, overlay_note, place, unplaceable
+from contribbot.verify.placement import (
+    OverlayError,
+    overlay_details,
+    overlay_note,
+    place,
+    unplaceable,
+)
 from contribbot.verify.pytest_run import Scrub, child_environment, lay_out
 from contribbot.verify.runner_fault import RunnerFaultError, suspicion_of_bench
 
