@@ -151,9 +151,14 @@ def write_records(plan: Plan, world: World) -> int:
 def _statement(name: str, on: Machine, world: World) -> Statement:
     statement = made_up(world.queue, name, on, outcomes={}, seconds=1.0, commit=ID)
     details = statement.predicate.contribbot
-    stages = tuple(
-        stage.model_copy(update={"seconds": world.units[key]}) if key in world.units else stage
-        for stage in details.stages
-        for key in [(name, stage.stage, str(stage.details.get("check", "")), stage.target)]
-    )
-    return statement_of(details.model_copy(update={"stages": stages}))
+    stages = []
+    for stage in details.stages:
+        key = (name, stage.stage, str(stage.details.get("check", "")), stage.target)
+        seconds = world.units.get(key, stage.seconds)
+        # What each side took, where a stage says that.
+        sides = {side: {**told, "seconds": seconds / 2}
+                 for side in ("base", "patched")
+                 if isinstance(told := stage.details.get(side), dict)}  # fmt: skip
+        changed = {"seconds": seconds, "details": {**stage.details, **sides}}
+        stages.append(stage.model_copy(update=changed))
+    return statement_of(details.model_copy(update={"stages": tuple(stages)}))

@@ -52,6 +52,8 @@ def commit(tree: Path, home: Path, *args: str) -> None:
 
 
 def test_it_says_where_it_is_and_what_to_do_next(program: Program, tree: Path) -> None:
+    left = tree.with_name(".area.partial")
+    (left / "src").mkdir(parents=True)
     ran = program("edit", "area")
 
     assert ran.code == 0, ran.err
@@ -60,6 +62,16 @@ def test_it_says_where_it_is_and_what_to_do_next(program: Program, tree: Path) -
     assert "contribbot edit --abort area" in ran.out
     assert (tree / "src/toy/area.py").read_text() == FIXED
     assert git(tree, "status", "--porcelain") == b""
+    # What a killed run left is swept; its objects are the store's.
+    assert not left.exists()
+    counted = git(tree, "count-objects", "-v").decode()
+    assert "count: 0\n" in counted
+    assert "in-pack: 0\n" in counted
+    # What is open is left as it is.
+    (tree / "README").write_text("mine\n")
+    ran = program("edit", "area", "--json")
+    assert (ran.code, ran.json()["state"]) == (0, "open")
+    assert (tree / "README").read_text() == "mine\n"
 
 
 def test_the_log_shows_the_patch_on_top_its_dependencies_and_the_pin(
@@ -79,44 +91,18 @@ def test_the_log_shows_the_patch_on_top_its_dependencies_and_the_pin(
     assert view["state"] == "opened"
 
 
-def test_its_objects_are_the_stores(program: Program, tree: Path) -> None:
-    program("edit", "area")
-    counted = git(tree, "count-objects", "-v").decode()
-    assert "count: 0\n" in counted
-    assert "in-pack: 0\n" in counted
-
-
-def test_what_is_open_is_left_as_it_is(program: Program, tree: Path) -> None:
-    program("edit", "area")
-    (tree / "README").write_text("mine\n")
-
-    ran = program("edit", "area", "--json")
-
-    assert (ran.code, ran.json()["state"]) == (0, "open")
-    assert (tree / "README").read_text() == "mine\n"
-
-
-def test_it_says_no_when_the_patch_was_changed_meanwhile(
-    program: Program, toy: Toy, tree: Path
+def test_it_says_no_when_the_patch_or_one_below_was_changed_meanwhile(
+    program: Program, toy: Toy
 ) -> None:
-    program("edit", "area")
+    stack(toy)
+    for name in ("area", "cube"):
+        assert program("edit", name).code == 0
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED}, subject="Other words"))
 
     ran = program("edit", "area")
 
-    assert ran.code == 1
-    assert "changed since" in ran.out
-    assert "--abort area" in ran.out
-    assert tree.is_dir()
-
-
-def test_it_says_no_when_a_dependency_was_changed_meanwhile(program: Program, toy: Toy) -> None:
-    stack(toy)
-    program("edit", "cube")
-    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED}, subject="Other words"))
-
+    assert (ran.code, "changed since" in ran.out, "--abort area" in ran.out) == (1, True, True)
     ran = program("edit", "cube", "--json")
-
     assert (ran.code, ran.json()["state"]) == (1, "changed")
     assert "a patch below it" in str(ran.json()["why"])
 
@@ -130,9 +116,11 @@ def test_it_goes_where_it_is_told_to(program: Program, tree: Path, tmp_path: Pat
     assert program("edit", "area", "--json").json()["path"] == str(place)
     elsewhere = program("edit", "area", "--at", tmp_path / "third")
     assert (elsewhere.code, str(place) in elsewhere.err) == (2, True)
-    assert program("edit", "--abort", "area").code == 0
+    ran = program("edit", "--abort", "area", "--json")
+    assert (ran.code, ran.json()["state"]) == (0, "removed")
     assert not place.exists()
     assert not tree.is_symlink()
+    assert [path.name for path in tree.parent.iterdir()] == [".area.lock"]
 
 
 def test_what_took_the_place_of_a_tree_elsewhere_is_not_removed(
@@ -143,46 +131,17 @@ def test_what_took_the_place_of_a_tree_elsewhere_is_not_removed(
     shutil.rmtree(place)
     place.mkdir()
     (place / "thesis").write_text("mine")
-
-    for args in ((), ("--force",)):
-        ran = program("edit", "--abort", "area", *args)
+    for args in (("--abort",), ("--abort", "--force")):
+        ran = program("edit", "area", *args)
         assert (ran.code, "not a work tree of contribbot any more" in ran.err) == (3, True)
     assert (place / "thesis").read_text() == "mine"
-    assert tree.is_symlink()
-
-
-def test_a_folder_with_something_in_it_is_left_alone(
-    program: Program, tree: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/thesis").write_text("mine")
-
+    # Where it is gone, it is opened anew, but not where something is.
+    place.rename(tmp_path / "full")
     ran = program("edit", "area", "--at", tmp_path / "full")
-
     assert (ran.code, "there is something already" in ran.err) == (2, True)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis"]
-    assert not tree.exists()
-
-
-def test_a_tree_that_was_removed_by_hand_is_opened_anew(
-    program: Program, tree: Path, tmp_path: Path
-) -> None:
-    program("edit", "area", "--at", tmp_path / "first")
-    shutil.rmtree(tmp_path / "first")
-
     ran = program("edit", "area", "--json")
-
     assert (ran.code, ran.json()["path"]) == (0, str(tree))
-
-
-def test_what_a_killed_run_left_is_swept(program: Program, tree: Path) -> None:
-    left = tree.with_name(".area.partial")
-    (left / "src").mkdir(parents=True)
-
-    assert program("edit", "area").code == 0
-
-    assert not left.exists()
-    assert git(tree, "status", "--porcelain") == b""
 
 
 def test_a_patch_that_does_not_apply_is_not_opened(program: Program, toy: Toy, tree: Path) -> None:
@@ -203,15 +162,6 @@ def test_what_is_not_there_is_said(program: Program, tree: Path, args: tuple[str
     assert "Traceback" not in ran.err
     assert args[-1] in ran.err
     assert not tree.exists()
-
-
-def test_abort_removes_what_was_not_touched(program: Program, tree: Path) -> None:
-    program("edit", "area")
-
-    ran = program("edit", "--abort", "area", "--json")
-
-    assert (ran.code, ran.json()["state"]) == (0, "removed")
-    assert [path.name for path in tree.parent.iterdir()] == [".area.lock"]
 
 
 def spoil(tree: Path, home: Path, how: str) -> None:

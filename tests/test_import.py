@@ -100,29 +100,31 @@ def test_a_work_tree_of_a_clone_and_a_shallow_one(toy: Toy, mine: Path) -> None:
     assert reloaded(toy).patch("again").files == reloaded(toy).patch("area").files
 
 
-def test_an_empty_commit_and_a_merge(toy: Toy, mine: Path) -> None:
+def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
+    def refused(said: str, branch: str = "fix") -> None:
+        assert_refused(toy, mine, branch, said=said)
+        git(mine, "reset", "-q", "--hard", "HEAD~1")
+
     git(mine, "commit", "-q", "--allow-empty", "-m", "Nothing in it")
-    assert_refused(toy, mine, "fix", said="Nothing in it")
-    git(mine, "reset", "-q", "--hard", "HEAD~1")
-    git(mine, "checkout", "-q", "-b", "side", "main")
-    commit(mine, "Beside it\n", {"README": "side\n"})
-    git(mine, "merge", "-q", "--no-ff", "-m", "Join them", "fix")
-    assert_refused(toy, mine, "side", said="Join them")
-
-
-def test_a_change_of_a_submodule(toy: Toy, mine: Path) -> None:
+    refused("Nothing in it")
+    commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
+    refused("commit 'Cut': its message cannot stand in a patch file")
+    for subject in ("Re: Areas", "[PATCH] Areas"):
+        commit(mine, f"{subject}\n", {"README": "x\n"})
+        refused(f"commit {subject!r}: of its first line a patch file keeps 'Areas' only")
+    commit(mine, "Odd\n", {"new\nline": "x\n"})
+    refused("name the file so that it can be printed")
     git(mine, "update-index", "--add", "--cacheinfo", f"160000,{toy.commit},vendor/sub")
     git(mine, "commit", "-q", "-m", "Take a submodule")
-    assert_refused(toy, mine, "fix", said="vendor/sub")
     plain = toy.root / "plain"
     git(toy.root, "clone", "-q", "-b", "fix", str(mine), str(plain))
     (toy.root / "sub.mbox").write_bytes(git(plain, "format-patch", "-1", "--stdout"))
     assert_refused(toy, toy.root / "sub.mbox", said="submodule")
-
-
-def test_a_message_that_a_mail_would_cut(toy: Toy, mine: Path) -> None:
-    commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
-    assert_refused(toy, mine, "fix", said="commit 'Cut': its message cannot stand in a patch file")
+    refused("vendor/sub")
+    git(mine, "checkout", "-q", "-b", "side", "main")
+    commit(mine, "Beside it\n", {"README": "side\n"})
+    git(mine, "merge", "-q", "--no-ff", "-m", "Join them", "fix")
+    refused("Join them", "side")
 
 
 @pytest.mark.parametrize(
@@ -255,6 +257,8 @@ def test_a_bare_diff(toy: Toy, mine: Path, tmp_path: Path) -> None:
         (b"From: A <a@b.c>\nSubject: x\nDate: gestern\n\n" + HUNK, "date"),
         (b"From: A <a@b.c>\nSubject: x\n\n" + HUNK.replace(b"+++ b/", b"+++ b/../"), "leaves the"),
         (b"From: A <a@b.c>\nSubject: x\n\n" + HUNK.replace(b"/README", b"/.git/x"), "is git's own"),
+        (HUNK.replace(b"/README", b"/./README"), "no tree has the path 'a/./README'"),
+        (HUNK.replace(b"/README", b"/src//README"), "no tree has the path 'a/src//README'"),
     ],
 )  # fmt: skip
 def test_what_is_no_patch(toy: Toy, content: bytes, said: str) -> None:
@@ -315,19 +319,22 @@ def test_a_series_that_is_not_right(toy: Toy, tmp_path: Path) -> None:
     assert_refused(toy, toy.upstream, said="no patches in it; name the commits too")
 
 
-def test_an_encoded_mail_is_written_anew(toy: Toy) -> None:
+def test_a_mail_is_read_whatever_wraps_it(toy: Toy) -> None:
     mail = toy.format_patch({"src/toy/area.py": FIXED})
     assert is_plain(PatchFile("0001-x.patch", mail))
     head, _, body = mail.partition(b"\n\n")
-
     quoted = (
         head + b"\nMIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
         b"Content-Transfer-Encoding: quoted-printable\n\n" + quopri.encodestring(body)
     )
     assert b"=3D" in quoted
-    assert contribbot(toy.queue, "import", "area", stdin=quoted).code == 0
-    content = reloaded(toy).patch("area").files[0].content
+    assert contribbot(toy.queue, "import", "quoted", stdin=quoted).code == 0
+    content = reloaded(toy).patch("quoted").files[0].content
     assert b"+    area = width * height\n" in content
+    # What editors put before a text is none of it.
+    for number, before in enumerate([b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"]):
+        assert contribbot(toy.queue, "import", f"bom{number}", stdin=before + mail).code == 0
+        assert [file.content for file in reloaded(toy).patch(f"bom{number}").files] == [mail]
 
 
 def test_a_pin_that_is_not_to_be_had(toy: Toy, mine: Path) -> None:
@@ -364,22 +371,6 @@ def test_a_subject_is_not_cut_at_separators_of_unicode(toy: Toy) -> None:
     assert ran.code == 0, ran.err
 
 
-@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b"\n\r\n", b"\xef\xbb\xbf\n"])
-def test_what_editors_put_before_a_mail_is_no_message(toy: Toy, before: bytes) -> None:
-    mail = toy.format_patch({"README": "x\n"})
-    assert contribbot(toy.queue, "import", "area", stdin=before + mail).code == 0
-    assert [file.content for file in reloaded(toy).patch("area").files] == [mail]
-
-
-@pytest.mark.parametrize("path", [b"./README", b"src//README"])
-def test_a_path_that_no_tree_has(toy: Toy, path: bytes) -> None:
-    diff = toy.put("../x.diff", HUNK.replace(b"/README", b"/" + path))
-    assert_refused(
-        toy, diff, "--author", ADA.author, "--title", "T",
-        said=f"x.diff: no tree has the path 'a/{path.decode()}'",
-    )  # fmt: skip
-
-
 def test_a_folder_that_becomes_a_file(toy: Toy, mine: Path, tmp_path: Path) -> None:
     git(mine, "rm", "-q", "-r", "src")
     commit(mine, "One file\n", {"src": "all of it\n"})
@@ -389,20 +380,6 @@ def test_a_folder_that_becomes_a_file(toy: Toy, mine: Path, tmp_path: Path) -> N
     assert ran.code == 0, ran.err
     tree = git(mine, "rev-parse", "fix^{tree}").decode().strip()
     assert tree_of(reloaded(toy), "area", tmp_path / "scratch") == tree
-
-
-@pytest.mark.parametrize("subject", ["Re: Areas", "[PATCH] Areas"])
-def test_a_subject_of_which_git_takes_something_off(toy: Toy, mine: Path, subject: str) -> None:
-    commit(mine, f"{subject}\n", {"README": "x\n"})
-    assert_refused(
-        toy, mine, "fix",
-        said=f"commit {subject!r}: of its first line a patch file keeps 'Areas' only",
-    )  # fmt: skip
-
-
-def test_a_path_that_cannot_be_printed_is_not_for_git_to_mend(toy: Toy, mine: Path) -> None:
-    commit(mine, "Odd\n", {"new\nline": "x\n"})
-    assert_refused(toy, mine, "fix", said="name the file so that it can be printed")
 
 
 @pytest.mark.parametrize("name", ['Doe, John "Jack" (x)', "J. R\xf6d", '"Doe, John"'])

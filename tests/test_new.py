@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import tomllib
 
 import pytest
@@ -69,21 +68,15 @@ def test_the_example_in_it_is_right(toy: Toy) -> None:
     assert [check.name for check in spec.checks] == ["red"]
 
 
-def test_comments_and_the_order_stay(toy: Toy) -> None:
-    toy.put_patch("first")
-    toy.put_patch("second")
-    path = toy.queue / "patches/queue.toml"
-    toy.put_queue(["first", "second"])
-    path.write_text("# mine\n" + path.read_text())
-    new(toy, "third", after="first")
-    assert load_queue(toy.queue).spec.order == ("first", "third", "second")
-    assert path.read_text().startswith("# mine\n")
-
-
 def test_a_stack(toy: Toy) -> None:
+    path = toy.queue / "patches/queue.toml"
+    path.write_text("# mine\n" + path.read_text())
     new(toy, "lower")
-    new(toy, "upper", depends_on=("lower",))
+    new(toy, "last")
+    new(toy, "upper", depends_on=("lower",), after="lower")
     assert load_queue(toy.queue).below("upper") == ["lower"]
+    assert load_queue(toy.queue).spec.order == ("lower", "upper", "last")
+    assert path.read_text().startswith("# mine\n")
     before = snapshot(toy.queue)
     with pytest.raises(UsageError, match="--after lower: before upper, on which top depends"):
         new(toy, "top", depends_on=("upper",), after="lower")
@@ -97,6 +90,7 @@ def test_a_stack(toy: Toy) -> None:
         (("../x", "--title", "T"), "'../x': not possible here"),
         (("queue.toml", "--title", "T"), "there is a patch queue.toml already"),
         (("there", "--title", "T"), "there is a patch there already"),
+        (("notes", "--title", "T"), "there is a patch notes already"),
         (("area", "--title", " "), "' ': not possible here; a title is one line"),
         (("area", "--title", "a\nb"), "not possible here; a title is one line"),
         (("area", "--title", "a\x7fb"), "not possible here; a title is one line"),
@@ -109,6 +103,7 @@ def test_a_stack(toy: Toy) -> None:
 )  # fmt: skip
 def test_what_cannot_be_begun(toy: Toy, args: tuple[str, ...], said: str) -> None:
     toy.put_patch("there")
+    toy.put("patches/notes/notes.txt", "mine")
     toy.put_queue(["there"])
     before = snapshot(toy.queue)
     ran = contribbot(toy.queue, "new", *args)
@@ -116,12 +111,6 @@ def test_what_cannot_be_begun(toy: Toy, args: tuple[str, ...], said: str) -> Non
     assert said in ran.err
     assert ran.err.count("\n") == 1
     assert snapshot(toy.queue) == before
-
-
-def test_a_folder_of_somebody_elses_is_left_alone(toy: Toy) -> None:
-    toy.put("patches/area/notes.txt", "mine")
-    with pytest.raises(UsageError, match="there is a patch area already"):
-        new(toy, "area")
 
 
 def test_which_of_several_pins(toy: Toy) -> None:
@@ -136,26 +125,6 @@ def test_which_of_several_pins(toy: Toy) -> None:
     create(load_queue(toy.queue), Wish("area", "T", pin="v2.0"))
     new(toy, "upper", depends_on=("area",))
     assert load_queue(toy.queue).specs["upper"].pin == "v2.0"
-
-
-def test_two_at_once_both_succeed(toy: Toy) -> None:
-    queue = load_queue(toy.queue)
-    failed: list[BaseException] = []
-
-    def make(name: str) -> None:
-        try:
-            create(queue, Wish(name, "T"))
-        except BaseException as error:  # noqa: BLE001  the main thread looks at it
-            failed.append(error)
-
-    names = [f"patch-{number}" for number in range(6)]
-    threads = [threading.Thread(target=make, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert sorted(load_queue(toy.queue).spec.order) == names
 
 
 def test_an_invalid_queue_stays_as_it_is(toy: Toy) -> None:

@@ -212,6 +212,7 @@ def test_bytes_of_all_kinds_survive(program: Program, toy: Toy, home: Path) -> N
     opened(program)
     assert refreshed(program)["changed"] is False
     assert snapshot(toy.queue) == before
+    assert not (home / "hook-ran").exists()
 
 
 def test_a_mail_in_latin_1_keeps_its_bytes(program: Program, toy: Toy) -> None:
@@ -241,31 +242,6 @@ def test_a_commit_in_latin_1_or_of_another_branch_is_taken(program: Program, que
 
     content = (queue / "patches/area/0002-Caf.patch").read_bytes()
     assert b"Subject: [PATCH 2/2] =?UTF-8?q?Caf=C3=A9?=\n" in content
-
-
-def test_a_persons_settings_have_no_effect_on_what_is_written(
-    program: Program, toy: Toy, home: Path
-) -> None:
-    patches = []
-    for env in ({"HOME": str(home)}, {}):
-        program.env = env
-        toy.put_patch()
-        toy.put_queue(["area"])
-        tree = opened(program)
-        (tree / AREA_FILE).write_text(FIXED + CUBE)
-        (tree / "crlf.py").write_bytes(b"x = 1\r\n\ty = '$Id$' \n")
-        (tree / "crlf.py").chmod(0o755)
-        person(tree, "add", "-f", "-A", home=home)
-        person(tree, "commit", "-q", "-m", "Straße\n\nSecond.", "--date=@1700000000", home=home)
-        refreshed(program)
-        files = sorted((toy.queue / "patches/area").glob("*.patch"))
-        patches.append([(path.name, path.read_bytes()) for path in files])
-        assert applied_tree(toy, toy.queue, "area") == tree_of(tree)
-        assert program("edit", "--abort", "area").code == 0
-        shutil.rmtree(toy.queue / "patches/area")
-
-    assert patches[0] == patches[1]
-    assert not (home / "hook-ran").exists()
 
 
 def put_merge(tree: Path) -> None:

@@ -176,15 +176,14 @@ def test_a_patch_toml_changes_where_it_must() -> None:
     assert changes(without, added) == ['+ depends_on = ["below"]']
 
 
-def test_what_cannot_be_read_is_named() -> None:
+def test_what_cannot_be_read_or_would_say_something_else_is_for_a_person(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for bad in (b"order = [", b"\xff", b"order = 1\n"):
         with pytest.raises(QueueError):
             add_to_order(bad, "new")
     with pytest.raises(QueueError, match="pins: there is no x v7"):
         set_pin(SMALL, Pin(upstream="x", tag="v7", sources=(GIT,)), spec_of(SMALL).pins[0])
-
-
-def test_what_would_say_something_else_is_for_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tomlkit.dumps", lambda _document: 'order = ["new"]\n')
     with pytest.raises(QueueError, match="order: laid out in a way that cannot") as raised:
         add_to_order(SMALL, "new")

@@ -13,7 +13,6 @@ import pytest
 
 from contribbot.errors import MachineError, NoSpaceError, QueueError
 from contribbot.queue import load
-from contribbot.queue import transaction as module
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.new import Wish, create
 from contribbot.queue.transaction import transaction
@@ -290,35 +289,6 @@ for _ in range(10):
         assert one.returncode == 0, said
     assert place.read_bytes() == (queue / "patches/one/patch.toml").read_bytes() == b"30"
     assert_nothing_is_left(queue)
-
-
-class KilledError(BaseException):
-    """A kill, as far as the files are concerned."""
-
-
-@pytest.mark.parametrize("steps", range(5))
-def test_a_change_that_was_cut_short_is_finished_by_whoever_reads(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, steps: int
-) -> None:
-    toy.put_patch()
-    toy.put_queue(["area"])
-    put, left = module._put, [steps]
-
-    def killed(staged: Path, place: Path) -> None:
-        if not left[0]:
-            raise KilledError
-        left[0] -= 1
-        put(staged, place)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_put", killed)
-        try:
-            create(load_queue(toy.queue), Wish("second", "Second"))
-        except KilledError:
-            assert steps < 3
-    # It is seen as if nothing had happened, by a command that only reads.
-    assert list(load_queue(toy.queue).specs) == ["area", "second"]
-    assert_nothing_is_left(toy.queue)
 
 
 def test_a_log_that_is_no_log_stops_everything(queue: Path) -> None:

@@ -116,26 +116,26 @@ class PatchView(Model):
     def _proofs(self) -> dict[str, list[str]]:
         """Return what the patch states to be proved, a line each."""
         spec = self.spec
-        run = {
-            title: [f"{one.name}: {one.expect}, needs {', '.join(one.requires)}" for one in entries]
-            for title, entries in (("Checks", spec.checks), ("Numerics", spec.numerics))
-        }
-        if not run["Checks"] and spec.unproved:
-            run["Checks"] = ["nothing is stated that could prove it yet"]
-        return {
-            "Checks": run["Checks"],
-            "Compiled": [
-                f"{one.name}: {one.expect}, {one.source} for {', '.join(one.targets)}"
-                for one in spec.compile
-            ],
-            "Built": [f"{one.name}: {one.way}, for {', '.join(one.targets)}" for one in spec.build],
-            "Numerics": run["Numerics"],
-            "Bench": [
-                f"{one.name}: at least {one.at_least:g} times the base's speed, needs "
-                f"{', '.join(one.requires)}"
-                for one in spec.bench
-            ],
-        }
+        proofs: dict[str, list[str]] = {
+            title: [f"{run.name}: {run.expect}, needs {', '.join(run.requires)}" for run in runs]
+            for title, runs in (("Checks", spec.checks), ("Compiled", ()), ("Built", ()),
+                                ("Numerics", spec.numerics))
+        }  # fmt: skip
+        if spec.unproved:
+            proofs["Checks"] = ["nothing is stated that could prove it yet"]
+        proofs["Compiled"] = [
+            f"{entry.name}: {entry.expect}, {entry.source} for {', '.join(entry.targets)}"
+            for entry in spec.compile
+        ]
+        proofs["Built"] = [
+            f"{build.name}: {build.way}, for {', '.join(build.targets)}" for build in spec.build
+        ]
+        proofs["Bench"] = [
+            f"{bench.name}: at least {bench.at_least:g} times the base's speed, needs "
+            f"{', '.join(bench.requires)}"
+            for bench in spec.bench
+        ]
+        return proofs
 
 
 def edit_lines(tree: EditedTree) -> list[str]:
@@ -148,7 +148,7 @@ def edit_lines(tree: EditedTree) -> list[str]:
         return [f"{name}: {path} holds what refresh has not taken:", *lost]
     fresh = tree.state == "opened"
     lines = [f"{name} is open in {path}" if fresh else f"{name} is open already, in {path}"]
-    lines += [f"  {one.commit[:12]}  {clean(one.subject)}" for one in tree.commits]
+    lines += [f"  {entry.commit[:12]}  {clean(entry.subject)}" for entry in tree.commits]
     if tree.state == "changed":
         return [
             *lines,
@@ -224,7 +224,9 @@ def export_lines(done: Export, form: str) -> list[str]:
     lines = [f"{', '.join(done.patches)}: {_count(done.commits)} for {done.pin}"]
     if done.added:
         lines.append(f"  with {', '.join(done.added)}, which it depends on (--alone: without)")
-    if form == "mbox" and any(b"\nSubject: [PATCH] [" in one.file.content for one in done.commits):
+    if form == "mbox" and any(
+        b"\nSubject: [PATCH] [" in entry.file.content for entry in done.commits
+    ):
         lines.append("  git am --keep-non-patch keeps the brackets of the subjects")
     return lines
 

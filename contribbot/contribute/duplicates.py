@@ -349,13 +349,10 @@ def _some(kind: str, names: Sequence[str]) -> list[str]:
 
 
 def _of_pull(repository: str, pull: PullRequest) -> Suspect:
-    closed: PullState = "merged" if pull.merged_at else "closed"
-    is_open: PullState = "draft" if pull.draft else "open"
-    return Suspect(
-        repository, pull.number, pull.title, text_of(pull.body), login_of(pull.user) or "ghost",
-        pull.html_url, closed if pull.state == "closed" else is_open,
-        pull.updated_at or pull.created_at,
-    )  # fmt: skip
+    """Return a pull request as a list gives it."""
+    if pull.state == "closed":
+        return _suspect(repository, pull, "merged" if pull.merged_at else "closed")
+    return _suspect(repository, pull, "draft" if pull.draft else "open")
 
 
 def _of_issue(repository: str, issue: Issue) -> Suspect | None:
@@ -363,11 +360,14 @@ def _of_issue(repository: str, issue: Issue) -> Suspect | None:
     pull = issue.raw_data.get("pull_request")
     if pull is None:
         return None
-    closed: PullState = "merged" if pull.get("merged_at") else "closed"
+    ended: PullState = "merged" if pull.get("merged_at") else "closed"
+    return _suspect(repository, issue, ended if issue.state == "closed" else "open")
+
+
+def _suspect(repository: str, item: PullRequest | Issue, state: PullState) -> Suspect:
     return Suspect(
-        repository, issue.number, issue.title, text_of(issue.body),
-        login_of(issue.user) or "ghost", issue.html_url,
-        closed if issue.state == "closed" else "open", issue.updated_at,
+        repository, item.number, item.title, text_of(item.body), login_of(item.user) or "ghost",
+        item.html_url, state, item.updated_at or item.created_at,
     )  # fmt: skip
 
 

@@ -328,10 +328,10 @@ def _ask_places(
     for place, page in places:
         shown = redact(place) if "://" in place else str(Path(place).expanduser())
         try:
-            if "://" in page and not page.startswith("file:"):
+            if "://" in place and not place.startswith("file:"):
                 packages = _read_page(distribution, page, shown, connection)
             else:
-                packages = _read_folder(distribution, page, shown)
+                packages = _read_folder(distribution, place, shown)
         except SourceError as error:
             yield shown, error
         else:

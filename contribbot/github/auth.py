@@ -92,9 +92,9 @@ def find_server(environment: Mapping[str, str] | None = None) -> Server:
         raise UsageError(f"{_VARIABLE}{why}", hint=_HINT)
     # The pages of GitHub's own servers are beside `api.`, elsewhere on the same host.
     own = host == "api.github.com" or (host.startswith("api.") and host.endswith(".ghe.com"))
-    pages = parts.netloc.removeprefix("api.") if own else parts.netloc
-    root = f"{parts.scheme}://"
-    return Server(f"{root}{parts.netloc}{parts.path.rstrip('/')}", f"{root}{pages}")
+    place, root = parts.netloc.lower(), f"{parts.scheme}://"
+    pages = place.removeprefix("api.") if own else place
+    return Server(f"{root}{place}{parts.path.rstrip('/')}", f"{root}{pages}")
 
 
 def is_loopback(host: str) -> bool:

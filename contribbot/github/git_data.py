@@ -46,9 +46,16 @@ def read_tree(repository: Repository, tree: str, paths: Collection[str]) -> dict
     if not paths:
         return {}
     listing = repository.get_git_tree(tree, recursive=True)
-    if not listing.truncated:
-        return {entry.path: entry for entry in _entries(listing, paths)}
-    return _by_folder(repository, tree, paths)
+    if listing.truncated:
+        entries = _by_folder(repository, tree, paths)
+    else:
+        entries = {entry.path: entry for entry in _entries(listing) if entry.path in paths}
+    # Judged only where it is asked for: old trees have odd modes.
+    for entry in entries.values():
+        if entry.mode not in _MODES:
+            path, mode = clean_line(entry.path, 200), clean_line(entry.mode, 20)
+            raise GitHubError(f"tree {tree[:12]}: {path} has the odd mode {mode}")
+    return entries
 
 
 def _by_folder(
@@ -71,17 +78,11 @@ def read_folder(repository: Repository, tree: str) -> tuple[Entry, ...]:
     listing = repository.get_git_tree(tree)
     if listing.truncated:
         raise GitHubError(f"tree {tree[:12]}: a folder that is too large for GitHub to list")
-    return tuple(_entries(listing, None))
+    return _entries(listing)
 
 
-def _entries(listing: GitTree, paths: Collection[str] | None) -> Iterable[Entry]:
-    for element in listing.tree:
-        if paths is not None and element.path not in paths:
-            continue  # judged only where it is asked for: old trees have odd modes
-        if element.mode not in _MODES:
-            path, mode = clean_line(element.path, 200), clean_line(element.mode, 20)
-            raise GitHubError(f"tree {listing.sha[:12]}: {path} has the odd mode {mode}")
-        yield Entry(element.path, element.mode, element.sha)
+def _entries(listing: GitTree) -> tuple[Entry, ...]:
+    return tuple(Entry(element.path, element.mode, element.sha) for element in listing.tree)
 
 
 def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str, bytes]:

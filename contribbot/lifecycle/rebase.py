@@ -317,12 +317,12 @@ def _write_patch(
     def left(name: str) -> list[str]:
         """Return what a patch depends on, what is below it in the place of what is gone."""
         direct = queue.specs[name].depends_on
-        return [low for one in direct for low in (left(one) if one in gone else [one])]
+        return [rest for low in direct for rest in (left(low) if low in gone else [low])]
 
     moved, folder = prepared.moved[patch.name], f"patches/{patch.name}"
     change.replace_files(folder, patch.files, moved.files)
     tip = moved.commits[-1] if moved.commits else moved.base
-    touched = {one.path for one in changes(prepared.landed.store, moved.base, tip)}
+    touched = {change.path for change in changes(prepared.landed.store, moved.base, tip)}
     files = [path for path in patch.spec.files if path in touched]
     stated = toml_edit.set_patch(
         change.read(f"{folder}/patch.toml") or b"",
@@ -416,8 +416,13 @@ def _open_conflict(queue: Queue, prepared: PreparedMove, wanted: Wanted) -> Reba
         else:
             write_atomically(place, before)
         raise
-    found = {"conflicted": opened.conflicted, "remembered": opened.remembered}
-    return plan.model_copy(update={"resolve": str(opened.path), **found})
+    return plan.model_copy(
+        update={
+            "resolve": str(opened.path),
+            "conflicted": opened.conflicted,
+            "remembered": opened.remembered,
+        }
+    )
 
 
 def _take_resolution(queue: Queue, state: Underway) -> None:

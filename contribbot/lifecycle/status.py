@@ -98,7 +98,7 @@ class _Memory:
             self._before = _Answers.model_validate_json(self._path.read_bytes())
 
     def _key(self, name: str, *facts: str) -> str:
-        stack = [self._queue.patch(one).digest for one in (*self._queue.below(name), name)]
+        stack = [self._queue.patch(low).digest for low in (*self._queue.below(name), name)]
         text = json.dumps([self._tool, name, *stack, *facts])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -159,7 +159,7 @@ def _release(release: str, tag: str, releases: ReleaseRecipe | None) -> Due:
         return Due(condition=condition, come=True, why="this is it")
     try:
         now, then = (
-            Version((releases and releases.version_of(one)) or one) for one in (tag, release)
+            Version((releases and releases.version_of(name)) or name) for name in (tag, release)
         )
     except InvalidVersion:
         return Due(condition=condition, come=None, why=f"{tag} and {release} are not both versions")
@@ -222,7 +222,7 @@ def _of_applied(applied: AppliedPatch, *, empty: bool) -> TextState:
         return TextState(text=Text.BLOCKED, why=applied.why)
     if empty:
         return TextState(text=Text.CLEAN, why="it has no commits yet")
-    allowed = [item.phrase for one in applied.series.applied for item in one.adjustments]
+    allowed = [item.phrase for each in applied.series.applied for item in each.adjustments]
     if allowed:
         return TextState(text=Text.OFFSET, why="; ".join(allowed))
     return TextState(text=Text.CLEAN, why="applies exactly")
@@ -290,9 +290,9 @@ def status_against(
             texts[name] = TextState(text=Text.UNKNOWN, why=why)
         if whole := [name for name in mine if name not in broken]:
             moved |= carried_over(queue, whole, new, progress=watcher.download())
-    told = [name for name in theirs if name not in texts]
-    texts |= {name: _of_move(moved[name]) for name in told}
-    needs = needs_of(queue, told, new.pin, moved, options=options, watcher=watcher) if run else {}
+    whole = [name for name in theirs if name not in texts]
+    texts |= {name: _of_move(moved[name]) for name in whole}
+    needs = needs_of(queue, whole, new.pin, moved, options=options, watcher=watcher) if run else {}
     others = [name for name in names if name not in theirs]
     own = _own_texts(queue, others, memory)
     rows = [
@@ -331,22 +331,23 @@ def needs_of(
         fates = {low: moved[low].fate for low in queue.below(name)}
         below = [low for low, fate in fates.items() if fate in {Fate.CLEAN, Fate.MERGED}]
         asks.append(Ask(name, pin, tuple(below), {low: moved[low].files for low in below}))
-    needs = {one.patch: one for one in behaviours(queue, asks, options=options, watcher=watcher)}
+    answers = behaviours(queue, asks, options=options, watcher=watcher)
+    needs = {need.patch: need for need in answers}
     # Entries that pass without the patch on its own pin too prove nothing.
     own = [
         Ask(name, own_pin(queue, name), tuple(queue.below(name)))
         for name, need in needs.items()
         if any(entry.says is Says.PASSES for entry in need.entries)
     ]
-    for there in behaviours(queue, own, options=options, watcher=watcher):
-        empty = {entry.label for entry in there.entries if entry.says is Says.PASSES}
-        why = f"it passes without the patch at {there.pin} too, and proves nothing"
-        need = needs[there.patch]
+    for at_own in behaviours(queue, own, options=options, watcher=watcher):
+        empty = {entry.label for entry in at_own.entries if entry.says is Says.PASSES}
+        why = f"it passes without the patch at {at_own.pin} too, and proves nothing"
+        need = needs[at_own.patch]
         entries = tuple(
             entry.model_copy(update={"says": Says.OTHER, "reason": why})
             if entry.says is Says.PASSES and entry.label in empty
             else entry
             for entry in need.entries
         )
-        needs[there.patch] = need.model_copy(update={"entries": entries})
+        needs[at_own.patch] = need.model_copy(update={"entries": entries})
     return needs

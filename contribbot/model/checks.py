@@ -111,7 +111,7 @@ class Check(Stated, Needy):
     def _kernels_are_a_gpus(self) -> Check:
         if self.kernels and self.target == "cpu":
             raise ValueError("kernels: only a check on a GPU runs any")
-        if any(re.search(one, "") for one in self.kernels):
+        if any(re.search(pattern, "") for pattern in self.kernels):
             raise ValueError("kernels: one is found in every name, so it states nothing")
         return self
 

@@ -61,10 +61,8 @@ class Machine(Model):
     @property
     def targets(self) -> frozenset[str]:
         """The hardware that checks can run on here: `cpu`, `cuda`, gfx targets."""
-        found = {"any", "cpu"}
-        for gpu in self.gpus:
-            found.add("cuda" if gpu.vendor == "nvidia" else gpu.target)
-        return frozenset(found)
+        gpus = {"cuda" if gpu.vendor == "nvidia" else gpu.target for gpu in self.gpus}
+        return HOST_TARGETS | gpus
 
     @property
     def fingerprint(self) -> str:
@@ -405,7 +403,7 @@ def pin_digest(pin: Pin, upstream: Upstream) -> str:
 
 def names_of(stages: tuple[StageResult, ...], outcome: Outcome) -> tuple[str, ...]:
     """Return the names of the outcomes of one kind, each as `stage/check@target`."""
-    return tuple(_name(one) for one in stages if one.outcome is outcome)
+    return tuple(_name(result) for result in stages if result.outcome is outcome)
 
 
 def _name(result: StageResult) -> str:
@@ -452,13 +450,13 @@ def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:
     missing = []
     for need in required:
         stage, _, target = need.rpartition(":")
-        there = [
+        results = [
             result
             for result in report.stages
             if result.target == target
             and (result.stage == stage if stage else result.stage in ON_HARDWARE)
         ]
-        shown = stage or any(map(proves, there))
-        if {result.outcome for result in there} != {Outcome.PASSED} or not shown:
+        shown = stage or any(map(proves, results))
+        if {result.outcome for result in results} != {Outcome.PASSED} or not shown:
             missing.append(need)
     return missing

@@ -122,8 +122,8 @@ _KINDS = ("version", "verified", "intent", "done", "pull-request", "retired")
 
 def _kind(value: JsonValue | _Noted) -> str:
     """Return which of the classes an event belongs to."""
-    said = value.get("event") if isinstance(value, dict) else getattr(value, "event", None)
-    return said if isinstance(said, str) and said in _KINDS else "other"
+    kind = value.get("event") if isinstance(value, dict) else getattr(value, "event", None)
+    return kind if isinstance(kind, str) and kind in _KINDS else "other"
 
 
 Event = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, computed_field, model_validator
+from pydantic import ConfigDict, Field, computed_field
 
 from contribbot.model.base import Model
 
@@ -47,7 +47,9 @@ class Entry(Model):
 
 
 class Behaviour(Model):
-    """What a release does without a patch."""
+    """What a release does without a patch; what follows from it is read as said anew."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
     patch: str
     pin: str
@@ -57,22 +59,14 @@ class Behaviour(Model):
     moved: dict[str, str] = Field(default_factory=dict)
     trouble: str = ""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _judged_anew(cls, told: JsonValue) -> JsonValue:
-        """Leave out what follows from the rest, so that what was written can be read."""
-        if not isinstance(told, dict):
-            return told
-        return {key: value for key, value in told.items() if key not in {"verdict", "why"}}
-
     @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
     @property
     def verdict(self) -> Need:
         """Whether the release still needs the patch."""
-        said = {entry.says for entry in self.entries}
-        if Says.PASSES in said:
-            return Need.SUPERSEDED if said == {Says.PASSES} else Need.PARTLY
-        return Need.NEEDED if Says.FAILS in said else Need.UNCLEAR
+        answers = {entry.says for entry in self.entries}
+        if Says.PASSES in answers:
+            return Need.SUPERSEDED if answers == {Says.PASSES} else Need.PARTLY
+        return Need.NEEDED if Says.FAILS in answers else Need.UNCLEAR
 
     @computed_field  # type: ignore[prop-decorator]  # the same
     @property
@@ -272,8 +266,3 @@ class RebasePlan(Model):
     conflicted: Annotated[tuple[str, ...], Field(strict=False)] = ()
     remembered: Annotated[tuple[str, ...], Field(strict=False)] = ()
     superseded: Superseded = "stop"
-
-    @property
-    def ready(self) -> bool:
-        """Whether every patch can go along."""
-        return all(one.decision is Decision.MOVE for one in self.patches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -121,14 +121,13 @@ class PatchSpec(Model):
 
     @model_validator(mode="after")
     def _names_differ(self) -> PatchSpec:
-        for table, names in (
-            ("checks", [check.name for check in self.checks]),
-            ("compile", [entry.name for entry in self.compile]),
-            ("build", [entry.name for entry in self.build]),
-            ("numerics", [entry.name for entry in self.numerics]),
-            ("bench", [entry.name for entry in self.bench]),
-            ("files of checks", [one.file for one in (*self.checks, *self.numerics)]),
-        ):
+        tables: dict[str, Sequence[Check | Compile | Build | Bench]] = {
+            "checks": self.checks, "compile": self.compile, "build": self.build,
+            "numerics": self.numerics, "bench": self.bench,
+        }  # fmt: skip
+        named = {table: [entry.name for entry in entries] for table, entries in tables.items()}
+        named["files of checks"] = [entry.file for entry in (*self.checks, *self.numerics)]
+        for table, names in named.items():
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{table}: two have the name {twice[0]}")
@@ -136,17 +135,20 @@ class PatchSpec(Model):
 
     @model_validator(mode="after")
     def _builds_are_there(self) -> PatchSpec:
-        known = {entry.name: entry for entry in self.build}
-        users: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
-        for one in users:
-            if one.build and one.build not in known:
-                raise ValueError(f"{one.name}: build names {one.build}, and there is no such build")
-            if one.build and known[one.build].expect == "fail-to-pass":
+        known = {build.name: build for build in self.build}
+        for user in self._runs():
+            name, build = user.name, known.get(user.build)
+            if user.build and build is None:
+                raise ValueError(f"{name}: build names {user.build}, and there is no such build")
+            if build is not None and build.expect == "fail-to-pass":
                 raise ValueError(
-                    f"{one.name}: the build {one.build} fails on the base, which leaves nothing "
-                    "to load there"
+                    f"{name}: the build {build.name} fails on the base, which leaves nothing to "
+                    "load there"
                 )
         return self
+
+    def _runs(self) -> tuple[Check | Bench, ...]:
+        return (*self.checks, *self.numerics, *self.bench)
 
     @property
     def unproved(self) -> bool:
@@ -163,9 +165,8 @@ class PatchSpec(Model):
 
     def needed_files(self) -> Iterator[tuple[str, str]]:
         """Yield what names a file in `checks/`, and the file."""
-        files: tuple[Check | Bench, ...] = (*self.checks, *self.numerics, *self.bench)
-        for one in files:
-            yield f"the check {one.name}", one.file
+        for entry in self._runs():
+            yield f"the check {entry.name}", entry.file
         for build in self.build:
             if build.binding:
                 yield f"the build {build.name}", build.binding
@@ -230,11 +231,11 @@ def units_of(patch: Patch) -> tuple[tuple[str, str, str], ...]:
         ("apply", "", "any"),
         ("style", "", "any"),
         *((("hipify", "", "any"),) if hipified else ()),
-        *(("compile", one.name, target) for one in spec.compile for target in one.targets),
-        *(("build", one.name, target) for one in spec.build for target in one.targets),
-        *(("reproduce", one.name, one.target) for one in spec.checks),
-        *(("numerics", one.name, one.target) for one in spec.numerics),
-        *(("bench", one.name, one.target) for one in spec.bench),
+        *(("compile", entry.name, target) for entry in spec.compile for target in entry.targets),
+        *(("build", entry.name, target) for entry in spec.build for target in entry.targets),
+        *(("reproduce", entry.name, entry.target) for entry in spec.checks),
+        *(("numerics", entry.name, entry.target) for entry in spec.numerics),
+        *(("bench", entry.name, entry.target) for entry in spec.bench),
     )
 
 

@@ -233,6 +233,6 @@ class Upstream(Model):
 
     def is_test(self, path: str) -> bool:
         """Say whether a file of its tree is a test: by its folder, or by its name for pytest."""
-        return path.startswith(tuple(f"{one}/" for one in self.tests)) or bool(
+        return path.startswith(tuple(f"{folder}/" for folder in self.tests)) or bool(
             _TEST_NAME.search(path)
         )

@@ -96,7 +96,7 @@ def export_bytes(
         if form == "diff":
             # Everything in one, for `git apply`.
             return export, {"": _diff(landed.store, export.base, export.tip, "-M")}
-        return export, {"": mbox([one.file for one in export.commits])}
+        return export, {"": mbox([commit.file for commit in export.commits])}
 
 
 def _selected(queue: Queue, names: Sequence[str], *, alone: bool) -> list[Patch]:
@@ -169,13 +169,13 @@ def _mailable(file: PatchFile) -> bytes:
 def quilt(store: Store, commits: Sequence[ExportedCommit]) -> dict[str, bytes]:
     """Return the files of a quilt series, `series` among them."""
     files: dict[str, bytes] = {}
-    for one in commits:
-        content = one.file.content
+    for exported in commits:
+        content = exported.file.content
         start = _DIFF.search(content)
         head = content[: start.start()] if start else b""
         if _MOVED.search(content):
-            content = head + _diff(store, one.parent, one.commit, "--no-renames")
-        paths = {change.path for change in changes(store, one.parent, one.commit)}
+            content = head + _diff(store, exported.parent, exported.commit, "--no-renames")
+        paths = {change.path for change in changes(store, exported.parent, exported.commit)}
         folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
         problems = [
             f"changes {what}, which quilt cannot do"
@@ -190,9 +190,9 @@ def quilt(store: Store, commits: Sequence[ExportedCommit]) -> dict[str, bytes]:
             )
         if problems:
             raise QueueError(
-                f"{one.patch}: {one.file.name} {problems[0]}", hint="export it as mbox"
+                f"{exported.patch}: {exported.file.name} {problems[0]}", hint="export it as mbox"
             )
-        files[f"{one.patch}-{one.file.name}"] = content
+        files[f"{exported.patch}-{exported.file.name}"] = content
     return {**files, "series": "".join(f"{name}\n" for name in files).encode()}
 
 

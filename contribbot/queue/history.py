@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, 
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
-from contribbot.queue.transaction import Transaction, transaction
+from contribbot.queue.transaction import Transaction, hold_queue
 
 #: From what decides to what does not.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
@@ -52,11 +52,9 @@ def append(queue_folder: Path, name: str, event: Event) -> None:
         append_held(queue_folder, name, event)
 
 
-@contextlib.contextmanager
-def held(queue_folder: Path) -> Iterator[None]:
+def held(queue_folder: Path) -> AbstractContextManager[None]:
     """Hold the history of a queue: nobody else adds to it meanwhile."""
-    with transaction(queue_folder):
-        yield
+    return hold_queue(queue_folder)
 
 
 def append_held(queue_folder: Path, name: str, event: Event) -> None:

@@ -500,7 +500,9 @@ def import_sources(
                     sides = tuple(conflict.side for conflict in series.conflicts)
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
                 written = format_commits(landed.store, series.base, series.commit)
-                paths = {one.path for one in changes(landed.store, series.base, series.commit)}
+                paths = {
+                    touched.path for touched in changes(landed.store, series.base, series.commit)
+                }
             touched = declared_paths(draft.name, paths)
             rewritten = tuple(
                 new.name for old, new in zip(files, written, strict=True) if not is_plain(old)
@@ -517,13 +519,14 @@ def import_sources(
             version = history.record(
                 change, draft.name, kept, draft.pin, why="import", below=digests
             )
+    adjustments = [item for applied in series.applied for item in applied.adjustments]
     return Imported(
         patch=draft.name,
         pin=draft.pin.title,
         patch_files=tuple(file.name for file in kept),
         files=touched,
         rewritten=rewritten,
-        adjustments=tuple(item.phrase for one in series.applied for item in one.adjustments),
+        adjustments=tuple(item.phrase for item in adjustments),
         version=version,
     )
 

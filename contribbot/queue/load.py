@@ -93,7 +93,7 @@ def find_line(text: str, location: Sequence[int | str]) -> int:
         if isinstance(part, int):
             continue
         name = f"{name}.{part}" if name else part
-        index = next((one for one in location[place + 1 : place + 2] if isinstance(one, int)), 0)
+        index = next((at for at in location[place + 1 : place + 2] if isinstance(at, int)), 0)
         same = [number for number, table in tables if table == name and number >= start]
         if same[index:]:
             start = same[index]
@@ -162,12 +162,8 @@ class Queue:
 
     def below(self, name: str) -> list[str]:
         """Return the patches that a patch depends on, directly or not, lowest first."""
-        seen: list[str] = []
-        for dependency in self.specs[name].depends_on:
-            for lower in (*self.below(dependency), dependency):
-                if lower not in seen:
-                    seen.append(lower)
-        return seen
+        direct = self.specs[name].depends_on
+        return list(dict.fromkeys(name for low in direct for name in (*self.below(low), low)))
 
 
 def find_queue(start: Path) -> Path:
@@ -240,36 +236,35 @@ def _check_pins(queue: Queue, queue_file: Path) -> None:
 
 
 def _check_dependencies(queue: Queue, queue_file: Path) -> None:
-    for name, spec in queue.specs.items():
+    order = queue.spec.order
+    below = [(name, low) for name, spec in queue.specs.items() for low in spec.depends_on]
+    for name, lower in below:
+        spec, other = queue.specs[name], queue.specs.get(lower)
         path = queue_file.parent / name / "patch.toml"
-        for below in spec.depends_on:
-            other = queue.specs.get(below)
-            if other is None:
-                raise QueueError(
-                    f"{path}: depends_on: no such patch {below}{_like(below, queue.specs)}"
-                )
-            if (other.upstream, other.pin) != (spec.upstream, spec.pin):
-                raise QueueError(
-                    f"{path}: depends_on: {below} stands on {other.upstream} {other.pin}, "
-                    f"this patch on {spec.upstream} {spec.pin}"
-                )
+        if other is None:
+            raise QueueError(
+                f"{path}: depends_on: no such patch {lower}{_like(lower, queue.specs)}"
+            )
+        if (other.upstream, other.pin) != (spec.upstream, spec.pin):
+            raise QueueError(
+                f"{path}: depends_on: {lower} stands on {other.upstream} {other.pin}, "
+                f"this patch on {spec.upstream} {spec.pin}"
+            )
     graph = {name: spec.depends_on for name, spec in queue.specs.items()}
     try:
-        list(graphlib.TopologicalSorter(graph).static_order())
+        graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
         raise QueueError(
             f"{queue_file}: depends_on goes in a circle: {circle}",
             hint="break it in one patch.toml",
         ) from error
-    place = {name: number for number, name in enumerate(queue.spec.order)}
-    for name, spec in queue.specs.items():
-        for below in spec.depends_on:
-            if place[below] > place[name]:
-                raise QueueError(
-                    f"{queue_file}: order: {name} stands before {below}, on which it depends",
-                    hint=f"put {below} first",
-                )
+    for name, lower in below:
+        if order.index(lower) > order.index(name):
+            raise QueueError(
+                f"{queue_file}: order: {name} stands before {lower}, on which it depends",
+                hint=f"put {lower} first",
+            )
 
 
 def _check_listed(queue: Queue, queue_file: Path) -> None:
@@ -282,7 +277,7 @@ def _check_listed(queue: Queue, queue_file: Path) -> None:
 
 
 def _patch_files(folder: Path) -> tuple[PatchFile, ...]:
-    found = []
+    files = []
     for path in sorted(folder.glob("*.patch")):
         if not _PATCH_NAME.match(path.name):
             raise QueueError(
@@ -291,22 +286,20 @@ def _patch_files(folder: Path) -> tuple[PatchFile, ...]:
             )
         if not path.is_file():
             raise QueueError(f"{path}: not a file", hint="move it out of the patch's folder")
-        content = path.read_bytes()
-        check_form(str(path), content)
-        found.append(PatchFile(path.name, content))
-    return tuple(found)
+        files.append(PatchFile(path.name, path.read_bytes()))
+        check_form(str(path), files[-1].content)
+    return tuple(files)
 
 
 def _check_files(folder: Path) -> tuple[PatchFile, ...]:
-    found = []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
+    paths = [(path.relative_to(folder), path) for path in sorted(folder.rglob("*"))]
+    return tuple(
+        PatchFile(inside.as_posix(), path.read_bytes())
+        for inside, path in paths
         # What tools leave behind is no part of the checks.
-        if any(part.startswith((".", "__pycache__")) for part in inside.parts):
-            continue
-        if path.is_file():
-            found.append(PatchFile(inside.as_posix(), path.read_bytes()))
-    return tuple(found)
+        if not any(part.startswith((".", "__pycache__")) for part in inside.parts)
+        and path.is_file()
+    )
 
 
 def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> list[str]:

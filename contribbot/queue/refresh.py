@@ -91,7 +91,7 @@ def refresh(
         landed = land(queue, own_pin(queue, name), progress=progress or Silent())
         stack = PatchStack(queue, landed, scratch)
         taken, files, paths, wrong = _judge(stack, tree, patch)
-        commits = tuple(one.commit for one in taken.commits)
+        commits = tuple(new.commit for new in taken.commits)
         result = Refreshed(
             patch=name,
             changed=False,
@@ -175,7 +175,7 @@ def _keep(
     That a commit below it got another message or date gives it another id, and leaves
     it as it was all the same.
     """
-    new = [one.commit for one in taken.commits]
+    new = [commit.commit for commit in taken.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
         if _facts(store, before) == _facts(store, after):
             new[at] = before
@@ -207,7 +207,7 @@ def _touched(stack: PatchStack, patch: Patch) -> tuple[str, ...]:
     """Return the paths that the patch changes: in the order of its patch.toml, new ones last."""
     applied = stack.apply(patch.name)
     changed = changes(stack.landed.store, applied.base, applied.tip)
-    return declared_paths(patch.name, {one.path for one in changed}, patch.spec.files)
+    return declared_paths(patch.name, {change.path for change in changed}, patch.spec.files)
 
 
 def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tuple[str, ...]:

@@ -231,6 +231,17 @@ def _unchanged(error: OSError, folder: Path) -> ContribbotError:
 
 
 @contextlib.contextmanager
+def hold_queue(folder: Path) -> Iterator[None]:
+    """Hold the queue's lock; a change that was cut short is carried out first."""
+    with lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}"):
+        if _read_log(folder).steps:
+            _carry_out(folder)
+        for left in (folder / ".contribbot").glob("txn-*"):
+            process.remove_tree(left)
+        yield
+
+
+@contextlib.contextmanager
 def transaction(folder: Path) -> Iterator[Transaction]:
     """Hold the queue's lock, and make changes when the block ends well.
 
@@ -239,12 +250,7 @@ def transaction(folder: Path) -> Iterator[Transaction]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            guard = lock(folder / ".contribbot" / "queue.lock", f"the queue {folder}")
-            stack.enter_context(guard)
-            if _read_log(folder).steps:
-                _carry_out(folder)
-            for left in (folder / ".contribbot").glob("txn-*"):
-                process.remove_tree(left)
+            stack.enter_context(hold_queue(folder))
         except OSError as error:
             raise _unchanged(error, folder) from error
         changes = Transaction(folder)
@@ -259,7 +265,7 @@ def consistent(folder: Path, read: Callable[[], T]) -> T:
         before = _read_log(folder)
         if before.steps:
             # Somebody is at it, or was killed: the next who gets the lock finishes it.
-            with transaction(folder):
+            with hold_queue(folder):
                 continue
         try:
             result = read()

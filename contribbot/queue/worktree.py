@@ -305,16 +305,14 @@ def not_open(queue: Queue, name: str) -> UsageError:
 def being_carried(tree: WorkTree) -> UsageError:
     """Return the error for a tree that holds a patch on its way to another base."""
     name, lower = tree.state.patch, tree.state.lower
+    what, then, give_up = "is being carried to another base", "rebase --continue", "rebase --abort"
     if lower:
-        return UsageError(
-            f"{name} conflicts with what {lower} is now, in {tree.path}",
-            hint="resolve that there, then `contribbot refresh`; or give it up: "
-            f"contribbot edit --abort {name}",
-        )
+        what, then, give_up = f"conflicts with what {lower} is now", "refresh", ""
+    give_up = f"contribbot {give_up}, or " if give_up else ""
     return UsageError(
-        f"{name} is being carried to another base, in {tree.path}",
-        hint="finish that with `contribbot rebase --continue`, or give it up with `contribbot "
-        f"rebase --abort`; where no move is underway: contribbot edit --abort {name}",
+        f"{name} {what}, in {tree.path}",
+        hint=f"resolve that there, then `contribbot {then}`; or give it up: {give_up}"
+        f"contribbot edit --abort {name}",
     )
 
 

@@ -24,7 +24,6 @@ from contribbot.runners.artifacts import (
     from_folder,
     from_github,
 )
-from contribbot.runners.config import load_fleet
 from contribbot.runners.model import (
     AGAIN,
     PLAN_ARTIFACT,
@@ -41,6 +40,7 @@ from contribbot.runners.model import (
     Plan,
     RecordEnd,
     Runners,
+    load_fleet,
 )
 from contribbot.runners.plan import asked_cells, demands, read_facts, second_try
 from contribbot.runners.records import Answer, Bases, Question, read_sent

@@ -23,7 +23,6 @@ from contribbot.model.base import Model
 from contribbot.model.evidence import HOST_TARGETS, SEEN, Details, Outcome, pin_digest
 from contribbot.model.patch import Patch, PatchSpec, units_of
 from contribbot.queue.load import Queue
-from contribbot.runners.config import load_fleet, restricted
 from contribbot.runners.model import (
     AGAIN,
     COMPILING,
@@ -43,6 +42,8 @@ from contribbot.runners.model import (
     RunnerSet,
     Subject,
     is_version,
+    load_fleet,
+    restricted,
 )
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.pipeline import tool_digest

@@ -22,6 +22,8 @@ from contribbot.github.auth import Secret, Server, Token
 from contribbot.github.client import GitHub as Client
 from contribbot.github.client import connect
 from contribbot.github.waits import Waits
+from contribbot.model.history import DoneEvent, PullRequestEvent
+from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.contribute.bodytoy import OWN, TEMPLATE
@@ -197,6 +199,24 @@ class Table:
         self.github.commit(fork, branch, content, f"{title}\n", who=who)
         return self.github.pull(self.upstream, fork, branch, title=title, body=body, user=who)
 
+    def publish(self) -> Pull:
+        """Let the patch have its pull request, as open-pr leaves it in the journal."""
+        changes = {path: str(text) for path, text in CHANGES.items()}
+        pull = self.pull("contribbot/area", changes, user=self.me)
+        given = DoneEvent(
+            time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
+            branch="contribbot/area", head=pull.head_sha, base="0" * 40,
+        )  # fmt: skip
+        history.append(self.toy.queue, "area", given)
+        self.note(pull, "draft")
+        return pull
+
+    def note(self, pull: Pull, state: str) -> None:
+        """Note what became of the pull request, as follow does."""
+        reference = f"example/toy#{pull.number}"
+        event = PullRequestEvent(time=NOW, summary=state, reference=reference, state=state)
+        history.append(self.toy.queue, "area", event)
+
     def env(self) -> dict[str, str]:
         """What the program needs to reach the local GitHub."""
         return {
@@ -213,6 +233,11 @@ class Table:
         app.command("attest")(contribute.attest)
         settings = Settings(queue=self.toy.queue, debug=False)
         return CliRunner().invoke(app, list(args), obj=settings, env={**self.env(), **env})
+
+
+def close(pull: Pull) -> None:
+    """Close a pull request without merging it."""
+    pull.issue.state, pull.issue.closed_at = "closed", pull.issue.updated_at
 
 
 def make_table(toy: Toy, github: GitHub) -> Table:

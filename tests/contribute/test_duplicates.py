@@ -14,6 +14,7 @@ from tests.contribute.gatetoy import (
     CHANGES,
     NOW,
     Table,
+    close,
     edit,
 )
 from tests.toy import AREA, FIXED
@@ -112,7 +113,7 @@ def test_merged_counts_closed_does_not_and_a_bots_landing_is_merged(table: Table
     landed = table.pull("landed", {"src/toy/area.py": SQUARED}, title="By a bot")
     table.github.merge(landed, "bot")
     closed = table.pull("closed", {"src/toy/area.py": BESIDE + "\n\nY = 1\n"})
-    closed.issue.state, closed.issue.closed_at = "closed", closed.issue.updated_at
+    close(closed)
     draft = table.pull("draft", {"src/toy/area.py": BESIDE + "\n\nZ = 1\n"})
     draft.draft = True
     states = {one.reference: one.state for one in table.gate().candidates}
@@ -129,7 +130,7 @@ def test_what_the_patch_names_is_a_candidate_unless_it_is_an_issue(table: Table)
     table.github.commit(elsewhere, "fix", {"a": b"b\n"})
     table.github.pull(elsewhere, elsewhere, "fix", title="There", user=table.other)
     closed = table.pull("closed", {"docs/x.md": "x\n"}, title="Given up")
-    closed.issue.state, closed.issue.closed_at = "closed", closed.issue.updated_at
+    close(closed)
     related = 'related = ["bob/lib#1", "example/toy#2", "example/toy#1", "bob/gone#3"]\n'
     edit(table.toy, "problem =", related + "problem =")
     gate = table.gate()
@@ -187,7 +188,7 @@ def test_an_answer_to_what_is_no_candidate_is_refused_and_the_candidates_are_nam
     assert path.read_bytes() == before
     # One that a person found goes into `related`; that is another question, and is asked anew.
     closed = table.pull("far", {"docs/y.md": "y\n"}, title="Circles", user=table.me)
-    closed.issue.state, closed.issue.closed_at = "closed", closed.issue.updated_at
+    close(closed)
     edit(table.toy, "problem =", 'related = ["example/toy#3"]\nproblem =')
     named = STRANGER.replace("99", "3")
     shown = table.run("gate", "area", "--different", named, "--json").stdout

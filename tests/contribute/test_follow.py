@@ -402,7 +402,7 @@ def test_a_token_that_one_upstream_refuses_may_do_for_another(toy: Toy, github: 
 def test_what_was_seen_is_shown_where_the_journal_cannot_be_written(post: Post) -> None:
     pull = post.open()
     post.look()
-    blocked = post.toy.queue / ".contribbot" / "history.lock"
+    blocked = post.toy.queue / ".contribbot" / "queue.lock"
     blocked.unlink(missing_ok=True)
     blocked.mkdir()
     # What is no news needs no journal.
@@ -519,24 +519,6 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(
     post.github.merge(pull)
     assert post.one().state == "merged"
     assert post.look().report == FollowReport(contributions=(), without=())
-
-
-def test_hostile_text_is_clean_and_bounded(post: Post) -> None:
-    pull = post.open(title=f"{HOSTILE}{'x' * 5000}")
-    state = post.github.state
-    add_comment(state, pull.issue, post.reviewer, f"{HOSTILE}\n" * 3000)
-    add_comment(state, pull.issue, post.reviewer, "\x1b]" * 30_000)
-    add_review_comment(state, pull, post.reviewer, HOSTILE, path=AREA, line=LINE)
-    post.run(f"MI300 {HOSTILE} {'y' * 3000}", "failure")
-    found = post.look()
-    text = "\n".join(follow_lines(found.report))
-    assert all(char.isprintable() or char == "\n" for char in text)
-    assert len(text) < 6000
-    said = found.report.contributions[0].model_dump_json()
-    assert len(said) < 10_000
-    for bad in ("\\u001b", "\N{RIGHT-TO-LEFT OVERRIDE}", "\N{ZERO WIDTH SPACE}", "\\u0000"):
-        assert bad not in said
-    assert "evil" in text
 
 
 def test_a_label_or_a_push_is_no_news_of_people(post: Post) -> None:

@@ -6,33 +6,7 @@ import pytest
 
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Row
-from contribbot.model.history import DoneEvent, PullRequestEvent
-from contribbot.queue import history
-from tests.contribute.gatetoy import CHANGES, NOW, Table, edit
-from tests.github.state import Pull
-
-
-def published(table: Table) -> Pull:
-    """Let the patch have its pull request, as open-pr leaves it in the journal."""
-    pull = table.pull("contribbot/area", {p: str(t) for p, t in CHANGES.items()}, user=table.me)
-    given = DoneEvent(
-        time=NOW, summary="gave", what="branch", key="k", fork="ada/toy",
-        branch="contribbot/area", head=pull.head_sha, base="0" * 40,
-    )  # fmt: skip
-    history.append(table.toy.queue, "area", given)
-    note(table, pull, "open")
-    return pull
-
-
-def note(table: Table, pull: Pull, state: str) -> None:
-    """Note what became of the pull request, as follow does."""
-    reference = f"example/toy#{pull.number}"
-    event = PullRequestEvent(time=NOW, summary=state, reference=reference, state=state)
-    history.append(table.toy.queue, "area", event)
-
-
-def close(pull: Pull) -> None:
-    pull.issue.state, pull.issue.closed_at = "closed", pull.issue.updated_at
+from tests.contribute.gatetoy import Table, close, edit
 
 
 def offline(table: Table) -> Row:
@@ -44,7 +18,7 @@ def offline(table: Table) -> Row:
 def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
     table: Table, how: str
 ) -> None:
-    pull = published(table)
+    pull = table.publish()
     assert table.row("own-pr").state == "passed"
     assert offline(table).state == "not looked at"
     table.github.merge(pull, "bot" if how == "bot" else "squash")
@@ -53,13 +27,13 @@ def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
     assert (row.state, row.next) == ("failed", "contribbot retire area")
     assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
     assert "own-pr" in [one.rule for one in table.gate().blocking]
-    note(table, pull, "merged")
+    table.note(pull, "merged")
     assert table.row("own-pr").state == "failed"
     assert offline(table).state == "failed"
 
 
 def test_a_closed_one_stands_in_the_way_of_its_own_branch_alone(table: Table) -> None:
-    close(published(table))
+    close(table.publish())
     row = table.row("own-pr")
     assert (row.state, "closed without being merged" in row.seen) == ("failed", True)
     assert "name another `branch`" in row.next

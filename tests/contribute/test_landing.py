@@ -49,11 +49,6 @@ def test_a_merge_of_each_kind_is_recognised(
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
-def test_a_closed_one_is_closed(post: Post) -> None:
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
-    assert judged(post) == Landing(LandingFate.CLOSED)
-
-
 def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:
     stranger = post.github.add_user("mallory")
     fork = post.github.fork(post.upstream, stranger)

@@ -133,9 +133,3 @@ def test_a_rehearsal_of_a_stack(desk: Desk) -> None:
     told, planned = desk.rehearse("area", "unit")
     assert [one.patch for one in told] == ["area", "unit"]
     assert sum(one.path.endswith("/pulls") for one in planned) == 2
-
-
-def test_what_github_says_cannot_reach_the_terminal(desk: Desk) -> None:
-    (done,) = desk.open()
-    hostile = type(done)(**{**vars(done), "notes": ["red \x1b[31m and \u202e more"]})
-    assert all(line.isprintable() for line in opened_lines(hostile))

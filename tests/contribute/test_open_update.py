@@ -170,11 +170,6 @@ def test_a_deleted_branch_is_made_again_for_a_patch_without_pull_request(desk: D
     assert len(desk.pulls()) == 1
 
 
-def test_ready_is_no_draft(desk: Desk) -> None:
-    (done,) = desk.open(ready=True)
-    assert (done.state, desk.pulls()[0].draft) == ("open", False)
-
-
 def test_a_draft_is_made_ready_on_request_and_once(desk: Desk) -> None:
     desk.open()
     (would,), planned = desk.rehearse(ready=True)
@@ -209,13 +204,6 @@ def test_the_journal_says_what_was_meant_before_it_says_what_is(desk: Desk) -> N
     assert events == [
         ("intent", "branch"), ("done", "branch"), ("intent", "pull-request"), ("pull-request", ""),
     ]  # fmt: skip
-
-
-def test_the_journal_says_in_plain_words_what_became_of_it(desk: Desk) -> None:
-    desk.open()
-    desk.open(ready=True)
-    said = [one.summary for one in desk.events() if isinstance(one, PullRequestEvent)]
-    assert said == ["example/toy#1 was opened as a draft", "example/toy#1 is open now"]
 
 
 def test_a_lost_journal_says_how_to_go_on(desk: Desk) -> None:

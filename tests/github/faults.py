@@ -187,7 +187,7 @@ def moved(old: str, new: str) -> Fault:
 
     def before(_faults: Faults, request: Request) -> Answer:
         query = f"?{urlencode(request.query)}" if request.query else ""
-        target = request.base + request.path.replace(f"/repos/{old}", f"/repos/{new}") + query
+        target = request.state.base + request.path.replace(f"/repos/{old}", f"/repos/{new}") + query
         return Answer(301, {"message": "Moved Permanently", "url": target}, {"Location": target})
 
     return Fault("moved", before=before)

@@ -20,12 +20,11 @@ from tests.github.wire import Answer, GitHubFault, Request, UnmodelledError, rou
 TEXT_LIMIT = 512_000
 
 
-class RefusalError(Exception):
-    """GitHub says no in a field of an answer, in its word for it (NOT_FOUND) and in a sentence."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+def _refusal(kind: str, message: str) -> GitHubFault:
+    """Return GitHub's no in a field of an answer, in its word for it and in a sentence."""
+    fault = GitHubFault(200, message)
+    fault.answer.json = {"data": None, "errors": [{"type": kind, "message": message}]}
+    return fault
 
 
 @route("POST", "/graphql", scopes=("read:user", "public_repo", "repo"), resource="graphql")
@@ -35,46 +34,43 @@ def graphql(request: Request) -> Answer:
         raise GitHubFault(401, "This endpoint requires you to be authenticated.")
     body = request.json("query", "variables")
     query, given = str(body["query"]), cast("Json", body["variables"])
-    try:
-        if "updateRefs" in query:
-            data = _update_refs(request, cast("Json", given["input"]))
-        elif "markPullRequestReadyForReview" in query:
-            data = _mark_ready(request, cast("dict[str, str]", given["input"])["pullRequestId"])
-        elif "reviewThreads" in query:
-            data = _threads(request, given)
-        elif ids := dict(re.findall(r'(b\d+): object\(oid: "([0-9a-f]{40})"\)', query)):
-            data = {"repository": _texts(_repository(request, given), ids)}
-        else:
-            raise UnmodelledError(f"GraphQL: {query}")
-    except RefusalError as error:
-        return Answer(json={"data": None, "errors": [{"type": error.kind, "message": str(error)}]})
+    if "updateRefs" in query:
+        data = _update_refs(request, cast("Json", given["input"]))
+    elif "markPullRequestReadyForReview" in query:
+        data = _mark_ready(request, cast("dict[str, str]", given["input"])["pullRequestId"])
+    elif "reviewThreads" in query:
+        data = _threads(request, given)
+    elif ids := dict(re.findall(r'(b\d+): object\(oid: "([0-9a-f]{40})"\)', query)):
+        data = {"repository": _texts(_repository(request, given), ids)}
+    else:
+        raise UnmodelledError(f"GraphQL: {query}")
     return Answer(json={"data": data})
 
 
 def _repository(request: Request, given: Json) -> Repository:
     found = request.state.repository(f"{given['owner']}/{given['name']}")
     if found is None:
-        raise RefusalError("NOT_FOUND", "Could not resolve to a Repository with that name.")
+        raise _refusal("NOT_FOUND", "Could not resolve to a Repository with that name.")
     return found
 
 
 def _texts(where: Repository, ids: dict[str, str]) -> Json:
-    found: Json = {}
+    texts: Json = dict.fromkeys(ids)
     for name, sha in ids.items():
-        content = where.git.blob(sha) if where.git.kind(sha) == "blob" else None
-        # Git, too, takes a file with a NUL byte for binary.
-        binary = content is None or b"\0" in content[:8000]
-        text = None if binary else (content or b"")[:TEXT_LIMIT].decode(errors="replace")
-        cut = len(content or b"") > TEXT_LIMIT
-        found[name] = None if content is None else {"text": text, "isTruncated": cut}
-    return found
+        if where.git.kind(sha) == "blob":
+            content = where.git.blob(sha)
+            # Git, too, takes a file with a NUL byte for binary.
+            binary = b"\0" in content[:8000]
+            text = None if binary else content[:TEXT_LIMIT].decode(errors="replace")
+            texts[name] = {"text": text, "isTruncated": len(content) > TEXT_LIMIT}
+    return texts
 
 
 def _threads(request: Request, given: Json) -> Json:
     pull = next((pull for pull in _repository(request, given).pulls()
                  if pull.number == given["number"]), None)  # fmt: skip
     if pull is None:
-        raise RefusalError("NOT_FOUND", "Could not resolve to a PullRequest with that number.")
+        raise _refusal("NOT_FOUND", "Could not resolve to a PullRequest with that number.")
     roots = [comment for comment in pull.review_comments if comment.reply_to is None]
     start = int(base64.b64decode(str(given["after"]))) if given.get("after") else 0
     end = min(start + 100, len(roots))
@@ -95,7 +91,7 @@ def _mark_ready(request: Request, node: str) -> Json:
              if render.node_id("PullRequest", pull.id) == node)  # fmt: skip
     pull: Pull | None = next(pulls, None)
     if pull is None or request.user not in {pull.issue.user, pull.base.owner}:
-        raise RefusalError("FORBIDDEN" if pull else "NOT_FOUND", "not with these permissions")
+        raise _refusal("FORBIDDEN" if pull else "NOT_FOUND", "not with these permissions")
     pull.draft = False
     done: Json = {"clientMutationId": None, "pullRequest": {"isDraft": False}}
     return {"markPullRequestReadyForReview": done}
@@ -107,11 +103,11 @@ def _update_refs(request: Request, asked: Json) -> Json:
              for where in request.state.repositories.values()}  # fmt: skip
     where = known.get(str(asked["repositoryId"]))
     if where is None or where.permission(request.user) not in PUSHERS:
-        raise RefusalError("FORBIDDEN" if where else "NOT_FOUND", "not with these permissions")
+        raise _refusal("FORBIDDEN" if where else "NOT_FOUND", "not with these permissions")
     (update,) = cast("list[dict[str, str]]", asked["refUpdates"])
     name, old, new = update["name"], update["beforeOid"], update["afterOid"]
     if where.git.ref(name) != old or where.git.kind(new) != "commit":
-        raise RefusalError("UNPROCESSABLE", f"{name} does not point to {old}, or is no commit")
+        raise _refusal("UNPROCESSABLE", f"{name} does not point to {old}, or is no commit")
     where.git.set_ref(name, new)
     pulling.settle(request.state, where)
     return {"updateRefs": {"clientMutationId": None}}

@@ -127,7 +127,7 @@ def test_what_can_be_no_token_is_refused_and_not_shown(home: Mapping[str, str]) 
     ("said", "api", "web"),
     [
         ("", "https://api.github.com", "https://github.com"),
-        ("https://api.github.com/", "https://api.github.com", "https://github.com"),
+        ("https://API.github.com/", "https://api.github.com", "https://github.com"),
         ("https://api.octo.ghe.com", "https://api.octo.ghe.com", "https://octo.ghe.com"),
         ("https://git.example.org/api/v3/", "https://git.example.org/api/v3",
          "https://git.example.org"),

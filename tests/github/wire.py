@@ -141,11 +141,6 @@ class Request:
     token: Token | None = None
 
     @property
-    def base(self) -> str:
-        """Where this GitHub is reached, without a slash at the end."""
-        return self.state.base
-
-    @property
     def who(self) -> User:
         if self.user is None:
             raise GitHubFault(401, "Requires authentication")
@@ -161,10 +156,6 @@ class Request:
         if unknown := said.keys() - set(keys):
             raise UnmodelledError(f"{self.method} {self.path}: body keys {sorted(unknown)}")
         return said
-
-    def wants(self, kind: str) -> bool:
-        """Say whether a media type of GitHub's is asked for: diff, patch."""
-        return f"application/vnd.github.v3.{kind}" in self.headers.get("accept", "")
 
     # What comes before the handler:
 
@@ -225,7 +216,7 @@ class Request:
         return answer
 
     def _page(self, row: Route, things: Sequence[Json]) -> Answer:
-        here = f"{self.base}{self.path}"
+        here = f"{self.state.base}{self.path}"
         size = min(max(int(self.query.get("per_page", "30")), 1), 100)
         number, last = int(self.query.get("page", "1")), max(-(-len(things) // size), 1)
         targets = {"prev": number - 1, "next": number + 1, "last": last}

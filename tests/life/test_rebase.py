@@ -11,21 +11,26 @@ from contribbot.files import lock
 from tests.conftest import Program, dig
 from tests.life.conftest import WRONG, release
 from tests.life.test_status import top
+from tests.lifetoy import snapshot
 from tests.toy import AREA, FAIL_TO_PASS, FIXED, Toy, git, one_check
-
-
-def contents(queue: Path) -> dict[str, bytes]:
-    """Return all files of the queue that are not local state."""
-    return {
-        str(path.relative_to(queue)): path.read_bytes()
-        for path in sorted(queue.rglob("*"))
-        if path.is_file() and ".contribbot" not in path.relative_to(queue).parts
-    }
 
 
 def decision(program: Program, *args: str) -> tuple[int, str]:
     ran = program("rebase", *args, "--json")
     return ran.code, str(dig(ran.json(), "patches", 0, "decision"))
+
+
+def resolving(program: Program, *args: str) -> Path:
+    """Begin the move to v1.3, and return the tree that holds the conflict."""
+    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve", "--json", *args)
+    assert ran.code == 1, ran.err
+    return Path(str(dig(ran.json(), "resolve")))
+
+
+def resolve(tree: Path, content: str = FIXED) -> None:
+    (tree / "src/toy/area.py").write_text(content)
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
 
 
 def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
@@ -43,35 +48,37 @@ def test_a_pin_moves_with_its_patch(releases: Toy, program: Program) -> None:
     assert file.read_bytes() != before
     report = program("verify", "area", "--json")
     assert report.report().verdict == "proved", report.out
-    said = program("log", "area").out
-    assert "rebase from v1.0 to v1.2" in said
+    assert "rebase from v1.0 to v1.2" in program("log", "area").out
+    assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
+    assert program("diff", "area", "v1..v2").code == 0
 
 
 @pytest.mark.usefixtures("releases")
 @pytest.mark.parametrize(
-    ("tag", "code", "what"),
-    [("v1.1", 0, "move"), ("v1.3", 1, "needs work"), ("v1.4", 1, "superseded"),
-     ("v1.5", 1, "superseded")],
+    ("args", "code", "what"),
+    [(["v1.1"], 0, "move"), (["v1.3"], 1, "needs work"), (["v1.4"], 1, "superseded"),
+     (["v1.5"], 1, "superseded"), (["v1.5", "--text-only"], 1, "superseded"),
+     (["v1.1", "--text-only"], 0, "move")],
 )  # fmt: skip
 def test_a_dry_run_says_what_would_be_and_changes_nothing(
-    toy: Toy, program: Program, tag: str, code: int, what: str
+    toy: Toy, program: Program, args: list[str], code: int, what: str
 ) -> None:
-    before = contents(toy.queue)
-    assert decision(program, "--to", tag, "--dry-run") == (code, what)
-    assert contents(toy.queue) == before
+    before = snapshot(toy.queue)
+    assert decision(program, "--to", *args, "--dry-run") == (code, what)
+    assert snapshot(toy.queue) == before
 
 
 def test_a_conflict_changes_nothing_and_shows_the_three_sides(
     releases: Toy, program: Program
 ) -> None:
-    before = contents(releases.queue)
+    before = snapshot(releases.queue)
     ran = program("rebase", "--to", "v1.3")
     assert ran.code == 1
     assert "the patch expects:" in ran.out
     assert "        >     return height + width + 0\n" in ran.out
     assert "nothing was changed" in ran.out
     assert "--resolve" in ran.out
-    assert contents(releases.queue) == before
+    assert snapshot(releases.queue) == before
 
 
 def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program) -> None:
@@ -86,39 +93,31 @@ def test_what_is_superseded_is_retired_on_demand(releases: Toy, program: Program
     assert "retired" in program("log", "area").out
 
 
-@pytest.mark.usefixtures("releases")
-def test_text_only_moves_what_is_superseded_by_behaviour_alone(program: Program) -> None:
-    assert decision(program, "--to", "v1.5", "--text-only", "--dry-run") == (1, "superseded")
-    assert decision(program, "--to", "v1.1", "--text-only", "--dry-run") == (0, "move")
-
-
 def test_all_or_nothing_and_never_stopping_at_the_first(releases: Toy, program: Program) -> None:
     readme = releases.format_patch({"README": "toy, and more\n"}, subject="Say more")
     releases.put_patch("readme", patch=readme, files=("README",))
     releases.put_patch("on-top", patch=top(releases), extra='depends_on = ["area"]')
     releases.put_queue(["area", "on-top", "readme"])
-    before = contents(releases.queue)
+    before = snapshot(releases.queue)
     ran = program("rebase", "--to", "v1.3", "--text-only", "--json")
     assert ran.code == 1
     decisions = [dig(ran.json(), "patches", place, "decision") for place in range(3)]
     assert decisions == ["needs work", "blocked", "move"]
-    assert contents(releases.queue) == before
+    assert snapshot(releases.queue) == before
 
 
 def test_a_conflict_is_resolved_by_a_person(releases: Toy, program: Program) -> None:
-    before = contents(releases.queue)
+    before = snapshot(releases.queue)
     ran = program("rebase", "--to", "v1.3", "--resolve", "--json")
     assert ran.code == 1, ran.err
     tree = Path(str(dig(ran.json(), "resolve")))
-    assert contents(releases.queue) == before
+    assert snapshot(releases.queue) == before
     area = tree / "src/toy/area.py"
     assert "<<<<<<<" in area.read_text()
     refused = program("rebase", "--continue")
     assert refused.code in {1, 2}
-    assert contents(releases.queue) == before
-    area.write_text(AREA.replace("return width + height", "return width * height"))
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    assert snapshot(releases.queue) == before
+    resolve(tree, AREA.replace("return width + height", "return width * height"))
     done = program("rebase", "--continue")
     assert done.code == 0, done.out + done.err
     assert not tree.exists()
@@ -129,16 +128,28 @@ def test_a_conflict_is_resolved_by_a_person(releases: Toy, program: Program) -> 
 
 
 def test_a_move_that_waits_can_be_given_up(releases: Toy, program: Program) -> None:
-    before = contents(releases.queue)
-    program("rebase", "--to", "v1.3", "--resolve")
-    other = program("rebase", "--to", "v1.1")
-    assert other.code == 2
-    assert "waits for area; end it: contribbot rebase --continue, or --abort" in other.err
-    assert program("rebase", "--abort").code == 0
-    assert contents(releases.queue) == before
-    again = program("rebase", "--abort")
-    assert again.code == 2
-    assert "no move is underway" in again.err
+    before = snapshot(releases.queue)
+    tree = resolving(program)
+    for args, said in (
+        (["--to", "v1.1"], "waits for area; end it: contribbot rebase --continue, or --abort"),
+        (["--continue", "--to", "v1.2"], "takes no release"),
+        (["--abort", "--continue"], "--abort goes with no other option"),
+        (["--abort", "--to", "v1.1"], "--abort goes with no other option"),
+        (["--to", "v1.1", "--at", "x"], "--at is for --resolve and --continue"),
+    ):
+        ran = program("rebase", *args)
+        assert (ran.code, ran.out, said in ran.err, tree.is_dir()) == (2, "", True, True)
+    ended = program("rebase", "--abort", "--json")
+    assert (ended.code, dig(ended.json(), "new")) == (0, "v1.3")
+    assert not (releases.queue / ".contribbot/rebase").exists()
+    assert snapshot(releases.queue) == before
+    for args, said in (
+        (["--abort"], "no move is underway"),
+        (["--to", "v1.0"], "all patches for toy stand on v1.0 already"),
+        ([], "rebase needs a release"),
+    ):
+        ran = program("rebase", *args)
+        assert (ran.code, said in ran.err) == (2, True)
 
 
 def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
@@ -150,14 +161,6 @@ def test_renamed_files_are_followed(releases: Toy, program: Program) -> None:
     assert (
         'files = ["src/toy/plane.py"]' in (releases.queue / "patches/area/patch.toml").read_text()
     )
-
-
-def test_the_same_pin_is_no_move(releases: Toy, program: Program) -> None:
-    ran = program("rebase", "--to", "v1.0")
-    assert ran.code == 2
-    assert "all patches for toy stand on v1.0 already" in ran.err
-    assert program("rebase").code == 2
-    assert contents(releases.queue)
 
 
 def halved(toy: Toy) -> bytes:
@@ -194,13 +197,6 @@ def test_what_stands_on_a_retired_patch_goes_without_it(releases: Toy, program: 
     assert program("verify", "on-top", "--json").report().verdict == "proved"
 
 
-def test_both_what_was_and_what_is_are_versions(releases: Toy, program: Program) -> None:
-    before = (releases.queue / "patches/area/0001-change.patch").read_bytes()
-    program("rebase", "--to", "v1.2")
-    assert (releases.queue / "history/area/v1.mbox").read_bytes() == before
-    assert program("diff", "area", "v1..v2").code == 0
-
-
 def test_a_patch_that_was_only_begun_moves_too(releases: Toy, program: Program) -> None:
     assert program("new", "begun", "--title", "Begun").code == 0
     ran = program("rebase", "--to", "v1.2", "--text-only")
@@ -213,42 +209,14 @@ def test_a_patch_that_was_only_begun_moves_too(releases: Toy, program: Program) 
 def test_a_resolution_of_what_the_patch_no_longer_is_is_not_taken(
     releases: Toy, program: Program
 ) -> None:
-    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve", "--json")
-    tree = Path(str(dig(ran.json(), "resolve")))
-    (tree / "src/toy/area.py").write_text(FIXED)
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    resolve(resolving(program))
     other = FIXED.replace("area = width * height", "area = height * width")
     releases.put_patch(patch=releases.format_patch({"src/toy/area.py": other}))
-    before = contents(releases.queue)
+    before = snapshot(releases.queue)
     ran = program("rebase", "--continue")
     assert ran.code == 2
     assert "area was changed since its conflict was opened" in ran.err
-    assert contents(releases.queue) == before
-
-
-def test_options_that_make_no_sense_together_are_named(releases: Toy, program: Program) -> None:
-    program("rebase", "--to", "v1.3", "--text-only", "--resolve")
-    ran = program("rebase", "--continue", "--to", "v1.2")
-    assert ran.code == 2
-    assert "takes no release" in ran.err
-    ended = program("rebase", "--abort", "--json")
-    assert ended.code == 0
-    assert dig(ended.json(), "new") == "v1.3"
-    assert not (releases.queue / ".contribbot/rebase").exists()
-
-
-def resolving(program: Program, *args: str) -> Path:
-    """Begin the move to v1.3, and return the tree that holds the conflict."""
-    ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve", "--json", *args)
-    assert ran.code == 1, ran.err
-    return Path(str(dig(ran.json(), "resolve")))
-
-
-def resolve(tree: Path, content: str = FIXED) -> None:
-    (tree / "src/toy/area.py").write_text(content)
-    git(tree, "add", "-A")
-    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    assert snapshot(releases.queue) == before
 
 
 UNSEEN = one_check(reason="^AssertionError: assert 5 == ") + (
@@ -260,12 +228,12 @@ UNSEEN_FILES = {"test_red.py": FAIL_TO_PASS, "test_gpu.py": FAIL_TO_PASS}
 
 def test_what_could_not_be_asked_here_is_not_retired(releases: Toy, program: Program) -> None:
     releases.put_patch(checks=UNSEEN, check_files=UNSEEN_FILES)
-    before = contents(releases.queue)
+    before = snapshot(releases.queue)
 
     ran = program("rebase", "--to", "v1.4", "--superseded", "retire", "--json")
 
     assert (ran.code, dig(ran.json(), "patches", 0, "decision")) == (1, "needs work")
-    assert contents(releases.queue) == before
+    assert snapshot(releases.queue) == before
     # Its text conflicts: who keeps it resolves that.
     kept = program("rebase", "--to", "v1.4", "--resolve", "--json")
     assert dig(kept.json(), "conflicted", 0) == "src/toy/area.py"
@@ -284,11 +252,11 @@ def test_what_is_upstream_by_its_text_is_retired_unasked(releases: Toy, program:
 def test_what_is_resolved_by_memory_alone_is_said(releases: Toy, program: Program) -> None:
     resolve(resolving(program))
     assert program("rebase", "--abort").code == 0
-    before = contents(releases.queue)
+    before = snapshot(releases.queue)
 
     ran = program("rebase", "--to", "v1.3", "--text-only", "--resolve")
 
-    assert (ran.code, contents(releases.queue)) == (1, before)
+    assert (ran.code, snapshot(releases.queue)) == (1, before)
     assert "resolve the conflict" not in ran.out
     resolved, last = ran.out.splitlines()[-2:]
     assert resolved == "resolved as it was once before: src/toy/area.py"
@@ -345,18 +313,6 @@ def test_what_is_asked_when_it_goes_on_is_heard(releases: Toy, program: Program)
 
     assert ran.code == 0, ran.out + ran.err
     assert 'order = ["area"]' in (releases.queue / "patches/queue.toml").read_text()
-
-
-@pytest.mark.usefixtures("releases")
-@pytest.mark.parametrize(
-    "args", [("--abort", "--continue"), ("--abort", "--to", "v1.1"), ("--to", "v1.1", "--at", "x")]
-)
-def test_options_that_would_not_be_heard_are_refused(
-    program: Program, args: tuple[str, ...]
-) -> None:
-    tree = resolving(program)
-    ran = program("rebase", *args)
-    assert (ran.code, ran.out, tree.is_dir()) == (2, "", True)
 
 
 def test_the_second_waits_and_reads_afresh(releases: Toy, program: Program) -> None:

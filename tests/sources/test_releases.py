@@ -219,7 +219,9 @@ def test_a_digest_that_nobody_announces_is_taken_from_the_file(kit: Kit, index: 
     assert kept == [archive.name]
 
 
-def test_a_folder_of_files_serves_without_an_index(kit: Kit, find_links: Path) -> None:
+def test_a_folder_of_files_serves_without_an_index_or_as_one(
+    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
+) -> None:
     archive = kit.pack({"demo-1.0/a.py": b""})
     assert archive.parent == find_links
     kit.write(b"small", f"demo-1.1-{LINUX}.whl")
@@ -232,6 +234,10 @@ def test_a_folder_of_files_serves_without_an_index(kit: Kit, find_links: Path) -
     assert provide(
         resolve(pin(), UPSTREAM, "v1.0"), UPSTREAM, kit.store, progress=Silent()
     ).fresh  # fmt: skip
+    patch.delenv("PIP_NO_INDEX")
+    patch.delenv("PIP_FIND_LINKS")
+    patch.setenv("PIP_INDEX_URL", find_links.as_uri())
+    assert tags(releases(pin(), UPSTREAM)) == ["v1.0", "v1.1"]
 
 
 def test_what_is_installed_comes_first_where_it_is_that_release(

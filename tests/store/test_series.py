@@ -14,7 +14,7 @@ from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import read_mail
 from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
 from contribbot.model.patch import PatchFile
-from tests.toy import FIXED, git
+from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
     from tests.toy import Toy
@@ -245,6 +245,23 @@ def test_a_path_that_recurs_is_not_left_to_one_call_of_git(
     check_against_git(store, base, patches, scratch)
     tip = git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
     assert apply_series(store, base, patches, pin="x", scratch=scratch).applied[-1].tree == tip
+
+
+def test_a_patch_takes_back_what_the_one_before_it_did(
+    toy: Toy, store: Store, scratch: Path
+) -> None:
+    for content in (FIXED, AREA):
+        toy.write("src/toy/area.py", content)
+        toy.write("new.py" if content is FIXED else "README", "1\n")
+        git(toy.upstream, "add", "-A")
+        git(toy.upstream, "commit", "-q", "-m", "There and back")
+    patches = [
+        PatchFile(f"{commit}.patch", git(toy.upstream, "format-patch", "-1", "--stdout", commit))
+        for commit in ("HEAD~", "HEAD")
+    ]
+    check_against_git(store, toy.commit, patches, scratch)
+    (there, back) = apply_series(store, toy.commit, patches, pin="x", scratch=scratch).applied
+    assert there.tree != back.tree == git(toy.upstream, "rev-parse", "HEAD^{tree}").decode().strip()
 
 
 def test_a_folder_that_keeps_a_file_becomes_no_file(toy: Toy, store: Store, scratch: Path) -> None:

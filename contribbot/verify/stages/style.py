@@ -29,7 +29,7 @@ _MODULES: Final = frozenset({".py", ".so", *_COMPILED})
 _LINK: Final = "120000"
 #: What may be a link, and up from where that leads.
 _UP_AGAIN: Final = re.compile(r"(^|/)(?!\.\.?/)[^/]+/+\.\.(/|$)")
-_WHITESPACE: Final = re.compile(rb"^(?P<where>[^\n]+?:\d+): (?P<what>[^\n]+)\.$", re.MULTILINE)
+_WHITESPACE: Final = re.compile(r"^([^\n]+?:\d+): ([^\n]+)\.$", re.MULTILINE)
 
 
 class StyleStage(Stage):
@@ -99,10 +99,13 @@ def message_problems(message: str, rules: CommitRules) -> list[str]:
 
 def _whitespace(job: Job, changed: list[Change]) -> list[str]:
     """Ask git, by the patched tree's own .gitattributes; a line may end as its file's lines do."""
-    problems = _checked(job)
-    if not problems:
-        return []
-    dos = [change.path for change in changed if _has_crlf(job, change.path)]
+    problems, base = _checked(job), job.trees.base
+    # Where some line of the base's file ends in CR and LF, others may.
+    dos = [
+        change.path
+        for change in changed
+        if problems and b"\r\n" in (job.store.file(f"{base}:{change.path}") or b"")
+    ]
     if not dos:
         return problems
     rest = _checked(job, "--", ".", *(f":(exclude,literal){path}" for path in dos))
@@ -123,15 +126,8 @@ def _checked(job: Job, *paths: str, crlf: bool = False) -> list[str]:
         *at, *rules, "diff-index", "--cached", "--check", "--no-color", job.trees.base, *paths,
         env=objects, accept=(0, 2),
     )  # fmt: skip
-    return [
-        f"{found['where'].decode('utf-8', 'replace')}: {found['what'].decode('utf-8', 'replace')}"
-        for found in _WHITESPACE.finditer(done.stdout)
-    ]
-
-
-def _has_crlf(job: Job, path: str) -> bool:
-    """Say whether some line of the base's file ends in CR and LF, so that others may."""
-    return b"\r\n" in (job.store.file(f"{job.trees.base}:{path}") or b"")
+    rows = _WHITESPACE.findall(done.stdout.decode("utf-8", "replace"))
+    return [f"{where}: {what}" for where, what in rows]
 
 
 def _reach(job: Job, changed: list[Change]) -> list[str]:
@@ -161,15 +157,17 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
 
 
 def _declared(job: Job, changed: list[Change]) -> list[str]:
-    touched = {change.path for change in changed}
-    declared = set(job.patch.spec.files)
-    outside = [
-        f"{path}: touched, but not in `files` of patch.toml" for path in sorted(touched - declared)
+    touched, declared = {change.path for change in changed}, {*job.patch.spec.files}
+    return [
+        *(
+            f"{path}: touched, but not in `files` of patch.toml"
+            for path in sorted(touched - declared)
+        ),
+        *(
+            f"{path}: in `files` of patch.toml, but not touched"
+            for path in sorted(declared - touched)
+        ),
     ]
-    unused = [
-        f"{path}: in `files` of patch.toml, but not touched" for path in sorted(declared - touched)
-    ]
-    return outside + unused
 
 
 def _encoding(job: Job) -> list[str]:
