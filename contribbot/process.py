@@ -463,7 +463,7 @@ def supervise(
 ) -> Supervised:
     """Run a program that is not trusted to end well, and end it when it must.
 
-    With `sandbox` it can write to that folder alone (see `sandbox.sandboxed`).
+    With `sandbox` it can write to that folder alone (see `sandboxed`).
 
     The program gets, as a file descriptor named by the variable
     `CONTRIBBOT_LIFELINE`, the reading end of a pipe whose other end dies with this

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contribbot.cli.options import (
+from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
     command,
@@ -406,7 +406,7 @@ def retire(
     ] = "",
 ) -> int:
     """Take a patch out of the queue when its upstream has it; its history is kept."""
-    from contribbot.cli.output import clean  # noqa: PLC0415  start-up time
+    from contribbot.cli.text import clean  # noqa: PLC0415  start-up time
     from contribbot.contribute.retire import of_newest  # noqa: PLC0415  start-up time
     from contribbot.contribute.retire import retire as take_out  # noqa: PLC0415  start-up time
     from contribbot.github.client import connect  # noqa: PLC0415  start-up time

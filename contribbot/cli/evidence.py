@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from contribbot.cli.options import JsonOption, PatchArgument, command, open_queue, print_report
+from contribbot.cli.command import JsonOption, PatchArgument, command, open_queue, print_report
 from contribbot.cli.show_verify import RecordList, check_lines, show_lines
 from contribbot.queue.load import select
 from contribbot.verify.evidence import State, compare_with_remote, read_records

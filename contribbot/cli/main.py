@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from contribbot.cli.options import Settings
+from contribbot.cli.command import Settings
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from contribbot.cli.options import (
+from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
     command,

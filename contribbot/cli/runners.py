@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from contribbot.cli import show_runners as show
-from contribbot.cli.options import (
+from contribbot.cli.command import (
     JsonOption,
     PatchesArgument,
     command,
@@ -20,7 +20,7 @@ from contribbot.cli.options import (
     print_notes,
     print_report,
 )
-from contribbot.cli.output import append_summary
+from contribbot.cli.text import append_summary
 from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import write_atomically
 from contribbot.queue.load import select

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contribbot.cli.output import clean
+from contribbot.cli.text import clean
 from contribbot.contribute.attest import Shown
 from contribbot.contribute.markdown import shortened
 from contribbot.contribute.model import (

@@ -6,7 +6,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from contribbot.cli.output import clean, side_lines, table
+from contribbot.cli.text import clean, side_lines, table
 from contribbot.model.base import Model
 from contribbot.model.history import Event
 from contribbot.model.lifecycle import Side

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from contribbot.cli.live import console
-from contribbot.cli.output import clean, escape, table
+from contribbot.cli.text import clean, escape, table
 from contribbot.errors import QueueError
 from contribbot.runners.actions import Run
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View

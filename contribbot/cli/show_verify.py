@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from contribbot.cli.output import clean, columns, side_lines, table
+from contribbot.cli.text import clean, columns, side_lines, table
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.base import Model

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from contribbot.cli.options import (
+from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
     PatchesArgument,
@@ -18,7 +18,6 @@ from contribbot.cli.options import (
     print_json,
     print_report,
 )
-from contribbot.cli.output import append_summary, closing_lines
 from contribbot.cli.show_verify import (
     alone_lines,
     bisection_lines,
@@ -27,6 +26,7 @@ from contribbot.cli.show_verify import (
     step_line,
     write_junit,
 )
+from contribbot.cli.text import append_summary, closing_lines
 from contribbot.errors import UsageError
 from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.lifecycle import rebase as rebasing

@@ -39,7 +39,7 @@ from contribbot.errors import (
     RefusedError,
     UsageError,
 )
-from contribbot.git.patch_format import Mail, read_mail
+from contribbot.git.mail import Mail, read_mail
 from contribbot.git.repository import git_environment
 from contribbot.github.auth import find_server
 from contribbot.github.fields import may_push

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError
-from contribbot.git.patch_format import AGAIN, Mail, parse, plain_path, raw_rows, read_mail, unquote
+from contribbot.git.mail import Mail, read_mail
+from contribbot.git.patch_format import AGAIN, parse, plain_path, raw_rows, unquote
 from contribbot.git.repository import NewCommit, Store, find, write_commits
 from contribbot.model.lifecycle import Side
 from contribbot.model.patch import PatchFile

@@ -15,7 +15,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
-from contribbot.cli.options import Settings
+from contribbot.cli.command import Settings
 from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Gate, Row
 from contribbot.github.auth import Secret, Server, Token

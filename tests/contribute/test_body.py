@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from contribbot.cli import contribute as contribute_module
-from contribbot.cli.options import Settings
+from contribbot.cli.command import Settings
 from contribbot.contribute.body import make_body, outline, rules_of, template_of
 from contribbot.contribute.model import Body
 from contribbot.errors import NotProvedError, QueueError, UsageError

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
-from contribbot.cli.options import Settings
+from contribbot.cli.command import Settings
 from contribbot.cli.show_contribute import RequestView, request_lines
 from contribbot.contribute import attest as attest_module
 from contribbot.contribute.body import make_body

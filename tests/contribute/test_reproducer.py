@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from contribbot.cli import contribute
-from contribbot.cli.options import Settings
+from contribbot.cli.command import Settings
 from contribbot.contribute.reproducer import Reproducer, make_reproducer, write_reproducer
 from contribbot.errors import NotProvedError, UsageError
 from contribbot.queue.load import load_queue

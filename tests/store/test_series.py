@@ -11,7 +11,7 @@ import pytest
 
 from contribbot.errors import QueueError
 from contribbot.git.apply import apply_series
-from contribbot.git.patch_format import read_mail
+from contribbot.git.mail import read_mail
 from contribbot.git.repository import GONE, NewCommit, Store, open_store, write_commits
 from contribbot.model.patch import PatchFile
 from tests.toy import AREA, FIXED, git
@@ -73,6 +73,7 @@ AUTHORS = (
     b'"Example, Ada" <ada@example.com>', b"ada@example.com (Ada Example)", b"Jo <jo@example.com>",
     b"Ada Example Jr. <ada@example.com>", b"A" * 70 + b" <ada@example.com>",
     b"Ada Example <ada@localhost>", b"Zo\xc3\xab Raw <z@example.com>",
+    "=?UTF-8?q?J=C3=BCrgen?= Šimić <j@example.com>".encode(),
     b"R\xe9mi L1 <r@example.com>",
 )  # fmt: skip
 DATES = (

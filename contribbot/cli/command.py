@@ -68,7 +68,7 @@ def explain(error: BaseException, *, debug: bool) -> int:
         typer.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
     known = error if isinstance(error, ContribbotError) else _from_other(error)
-    from contribbot.cli.output import clean  # noqa: PLC0415  only where something went wrong
+    from contribbot.cli.text import clean  # noqa: PLC0415  only where something went wrong
 
     hint = f"; {known.hint}" if known.hint else ""
     typer.echo(f"contribbot: {clean(known.message)}{clean(hint)}", err=True)
