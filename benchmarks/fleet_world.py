@@ -12,7 +12,7 @@ from typing import Final
 from contribbot.model.evidence import Gpu, Machine, Statement
 from contribbot.model.patch import units_of
 from contribbot.queue.load import Queue, load_queue
-from contribbot.runners.model import Job, Plan
+from contribbot.runners.model import CiJob, Plan
 from contribbot.runners.plan import DEFAULTS
 from contribbot.verify.evidence import statement_of, write_evidence
 from tests.records import made_up
@@ -119,7 +119,7 @@ class World:
                 )
         return cls(queue, units, draw)
 
-    def cost(self, job: Job) -> tuple[float, float]:
+    def cost(self, job: CiJob) -> tuple[float, float]:
         """Return what a job's patches take this time, and what bringing their trees takes."""
         own = 0.0
         for name in job.patches:

@@ -21,7 +21,7 @@ from typing import Final
 from contribbot.git.archive import import_archive
 from contribbot.git.package_index import obtain
 from contribbot.git.repository import git_environment, open_store
-from contribbot.git.source import Job, Silent
+from contribbot.git.source import Silent, SourceRequest
 from contribbot.model.pin import Pin, SdistSource, Upstream
 
 #: The release that the figures in the documents are about.
@@ -38,7 +38,7 @@ def _import(archive: Path, spec: SdistSource, folder: Path) -> Path:
     store = open_store(folder, "bench")
     upstream = Upstream(name="bench", repository="bench/bench")
     pin = Pin(upstream="bench", tag=f"v{spec.version}", sources=(spec,))
-    job = Job(pin, spec, upstream, store, Silent())
+    job = SourceRequest(pin, spec, upstream, store, Silent())
     with store.exclusive():
         import_archive(job, archive)
     return store.path

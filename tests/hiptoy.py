@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.hardware.hip import toolchain
+from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.toolchain import Lacking
 from tests.toy import FIXED, git
 
@@ -110,7 +110,7 @@ def seen_once(factory: pytest.TempPathFactory, target: str = "gfx942") -> Toolch
     folder = factory.getbasetemp() / "toolchain"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTRIBBOT_CACHE", str(folder))
-        return needed(toolchain(target))
+        return needed(hip_toolchain(target))
 
 
 def calls(using: Toolchain) -> str:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from contribbot.bench import Case
-from contribbot.bench.results import Finding, UncomparableError, compare, compute, read, write
+from contribbot.bench.results import ResultFinding, UncomparableError, compare, compute, read, write
 
 
 @dataclasses.dataclass
@@ -29,7 +29,7 @@ Result = Callable[[torch.Tensor], object]
 EPS = torch.finfo(torch.float32).eps
 #: What calls share.
 COUNT, OWN, OUT = itertools.count(), torch.Generator(), torch.empty(40, 50)
-SAME, WITHIN, DIFFERENT, VACUOUS = Finding
+SAME, WITHIN, DIFFERENT, VACUOUS = ResultFinding
 
 
 def seed(number: int) -> None:
@@ -41,7 +41,9 @@ def case(run: Result, rtol: float | None = None, atol: float | None = None) -> C
     return Case("it", lambda: (torch.randn(40, 50),), run, rtol=rtol, atol=atol)
 
 
-def compared(base: Result, patched: Result, folder: Path, **more: float) -> tuple[Finding, str]:
+def compared(
+    base: Result, patched: Result, folder: Path, **more: float
+) -> tuple[ResultFinding, str]:
     theirs, _ = compute(case(patched), seed)
     write(theirs, folder / "results")
     ours, unlike = compute(case(base, **more), seed)
@@ -105,7 +107,7 @@ def with_nan(x: torch.Tensor, column: int = 0) -> torch.Tensor:
     ],
 )  # fmt: skip
 def test_two_results_are_compared(
-    base: Result, patched: Result, finding: Finding, said: str, tmp_path: Path
+    base: Result, patched: Result, finding: ResultFinding, said: str, tmp_path: Path
 ) -> None:
     actual, text = compared(base, patched, tmp_path)
     assert (actual, said in text) == (finding, True), text
@@ -116,7 +118,7 @@ def test_two_results_are_compared(
     [({}, DIFFERENT), ({"atol": 1.0}, WITHIN), ({"rtol": 0.9}, WITHIN), ({"atol": 0.5}, DIFFERENT)],
 )
 def test_the_author_states_how_far_results_may_differ(
-    more: dict[str, float], finding: Finding, tmp_path: Path
+    more: dict[str, float], finding: ResultFinding, tmp_path: Path
 ) -> None:
     def base(x: torch.Tensor) -> object:
         return x.sign().int() * 2, 2

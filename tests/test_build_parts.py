@@ -14,7 +14,7 @@ from contribbot.hardware import build_cache, extension
 from contribbot.hardware.build_cache import find_launcher
 from contribbot.hardware.full_build import complaint, run_commands
 from contribbot.hardware.machine import this_machine
-from contribbot.hardware.toolchain import BuildTools, target_environment, toolchain
+from contribbot.hardware.toolchain import BuildTools, build_tools, target_environment
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Gpu
 from contribbot.model.patch import PatchFile
@@ -47,7 +47,7 @@ def compiled(
         build,
         lay,
         support=[PatchFile("binding.cpp", binding.encode()), PatchFile("test_x.py", b"")],
-        tools=toolchain("cpu", this_machine()),
+        tools=build_tools("cpu", this_machine()),
         launcher=None,
         jobs=2,
         folder=folder / "run",
@@ -166,11 +166,11 @@ def test_how_commands_end(tmp_path: Path, command: list[str], field: str, said: 
 def test_a_product_is_there_only_when_it_is_finished() -> None:
     key = build_cache.build_key({"of": "this test"})
 
-    def fails(folder: Path) -> build_cache.Made | None:
+    def fails(folder: Path) -> build_cache.CachedBuild | None:
         (folder / "half").write_text("half", encoding="utf-8")
         return None
 
-    def dies(folder: Path) -> build_cache.Made | None:
+    def dies(folder: Path) -> build_cache.CachedBuild | None:
         (folder / "half").write_text("half", encoding="utf-8")
         raise KeyboardInterrupt
 
@@ -179,12 +179,12 @@ def test_a_product_is_there_only_when_it_is_finished() -> None:
         build_cache.make(key, dies)
     assert build_cache.find(key) is None
 
-    def works(folder: Path) -> build_cache.Made | None:
+    def works(folder: Path) -> build_cache.CachedBuild | None:
         assert list(folder.iterdir()) == [], "leftovers of an earlier build"
         (folder / "x.so").write_bytes(b"library")
         (folder / "python").mkdir()
         (folder / "python/a.py").write_text("A = 1\n", encoding="utf-8")
-        return build_cache.Made(1.5, "0" * 64, extension="x.so", python=("python",))
+        return build_cache.CachedBuild(1.5, "0" * 64, extension="x.so", python=("python",))
 
     product = build_cache.make(key, works)
     assert product is not None
@@ -201,10 +201,10 @@ def test_of_many_who_want_a_product_one_builds_it() -> None:
     key = build_cache.build_key("wanted by many")
     built: list[Path] = []
 
-    def build(folder: Path) -> build_cache.Made | None:
+    def build(folder: Path) -> build_cache.CachedBuild | None:
         built.append(folder)
         (folder / "x.so").write_bytes(b"library")
-        return build_cache.Made(0.0, "", extension="x.so")
+        return build_cache.CachedBuild(0.0, "", extension="x.so")
 
     threads = [threading.Thread(target=build_cache.make, args=(key, build)) for _ in range(8)]
     for thread in threads:
@@ -248,12 +248,12 @@ def test_the_hardware_to_compile_for_is_this_machines() -> None:
 def test_a_torch_that_is_built_for_something_else_cannot_build_for_it() -> None:
     import torch
 
-    tools: BuildTools = toolchain("gfx942", this_machine())
+    tools: BuildTools = build_tools("gfx942", this_machine())
     if torch.version.hip is None:
         assert tools.missing == f"torch {torch.__version__} is no ROCm build"
     else:
         assert tools.kind == "hip"
-    cpu = toolchain("cpu", this_machine())
+    cpu = build_tools("cpu", this_machine())
     assert cpu.missing == ""
     assert cpu.identity[0] == f"torch {torch.__version__}"
 

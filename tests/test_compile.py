@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.cli.text import listing_lines
-from contribbot.hardware.hip import toolchain
+from contribbot.hardware.hip import hip_toolchain
 from tests.conftest import dig
 from tests.hiptoy import (
     CUDA_ONLY,
@@ -78,7 +78,7 @@ def test_a_kernel_is_compiled_and_compared_for_each_target(toy: Toy, program: Pr
         assert after < before
         assert f"instructions {before} -> {after}" in result.reason
         assert "3 kernels" in result.reason
-        assert dig(result.details, "toolchain", "name") == needed(toolchain(target)).name
+        assert dig(result.details, "toolchain", "name") == needed(hip_toolchain(target)).name
         lines = listing_lines([result])
         assert lines[0] == f"scale {target}: 2 kernels changed, 1 kernel with the same figures"
         assert [line.split()[0] for line in lines[2:]] == ["scale<int>", "scale<float>"]
@@ -159,7 +159,7 @@ def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: 
 def test_a_header_of_rocm_without_stand_in_is_not_the_patchs_fault(
     toy: Toy, program: Program
 ) -> None:
-    if needed(toolchain("gfx942")).kind == "rocm":
+    if needed(hip_toolchain("gfx942")).kind == "rocm":
         pytest.skip("ROCm has the header")
     put_change(toy, LONG, ROCM_ONLY, entry())
 
@@ -206,7 +206,7 @@ def test_a_compiler_that_dies_or_hangs_decides_nothing_for_good(
         "sleep 600": ("unavailable", "not finished after 3 s"),
     }[does]
     put_change(toy, LONG, QUICK, entry(more="timeout = 3" if outcome == "unavailable" else ""))
-    real = calls(needed(toolchain("gfx942")))
+    real = calls(needed(hip_toolchain("gfx942")))
     bad = program_file(tmp_path / "bad", f'case "$*" in *" -S "*scale.hip) {does};; esac\n{real}')
 
     for _ in range(2):
@@ -219,7 +219,7 @@ def test_a_compiler_that_dies_or_hangs_decides_nothing_for_good(
 @pytest.mark.slow
 def test_a_compiler_does_not_outlive_contribbot(toy: Toy, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry())
-    real, started = needed(toolchain("gfx942")), tmp_path / "started"
+    real, started = needed(hip_toolchain("gfx942")), tmp_path / "started"
     hanging = program_file(
         tmp_path / "hanging",
         f'case "$*" in *" -S "*scale.hip) echo $$ >> {started}; sleep 600;; esac\n{calls(real)}',
@@ -267,7 +267,7 @@ def test_the_same_for_the_compiler_is_compiled_once(toy: Toy, program: Program) 
 def test_a_second_run_asks_no_compiler(toy: Toy, program: Program, tmp_path: Path) -> None:
     put_change(toy, LONG, QUICK, entry())
     log = tmp_path / "log"
-    real = calls(needed(toolchain("gfx942")))
+    real = calls(needed(hip_toolchain("gfx942")))
     counting = program_file(tmp_path / "counting", f'echo "$*" >> {log}\n{real}')
     program("verify", "scale", CONTRIBBOT_HIP_CLANG=str(counting))
     before = log.read_text()
@@ -308,9 +308,9 @@ def test_a_new_source_has_to_compile_and_is_no_red(
 def test_nothing_heavy_is_imported_to_find_out_what_to_do(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from contribbot.hardware.hip import headers_digest, toolchain, torch_include\n"
+        "from contribbot.hardware.hip import headers_digest, hip_toolchain, torch_include\n"
         "import contribbot.verify.stages.compile\n"
-        "toolchain('gfx950'), torch_include(), headers_digest()\n"
+        "hip_toolchain('gfx950'), torch_include(), headers_digest()\n"
         "print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))\n"
     )
     done = subprocess.run(

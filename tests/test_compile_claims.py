@@ -10,7 +10,7 @@ import pytest
 
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import details_of, judge_compile, unmet
-from contribbot.hardware.hip import Source, compile_hip
+from contribbot.hardware.hip import HipSource, compile_hip
 from contribbot.model.checks import Compile
 from contribbot.model.evidence import Outcome
 from tests.conftest import dig
@@ -27,7 +27,7 @@ from tests.hiptoy import (
 )
 
 if TYPE_CHECKING:
-    from contribbot.hardware.compare import Judgement
+    from contribbot.hardware.compare import ListingJudgement
     from contribbot.hardware.toolchain import Toolchain
 
 EMPTY = LONG.replace("if (i < count)", "if (false)")
@@ -95,7 +95,7 @@ def compiled(clang: Toolchain, folder: Path, text: str, target: str = "gfx942") 
     source.write_text(text)
     (folder / "scale.h").write_text(HEADER)
     return compile_hip(
-        Source(source, (folder,), (), "c++20", torch=False, folders=(folder,)),
+        HipSource(source, (folder,), (), "c++20", torch=False, folders=(folder,)),
         target, using=clang, folder=folder, timeout=60,
         scrub=lambda said: said.replace(str(folder), "<tree>"),
     )  # fmt: skip
@@ -110,7 +110,7 @@ def stated(**more: object) -> Compile:
 
 def judged(
     clang: Toolchain, folder: Path, before: str, after: str, **more: object
-) -> tuple[Judgement, Compiled, Compiled]:
+) -> tuple[ListingJudgement, Compiled, Compiled]:
     """Compile both sides and judge them."""
     sides = compiled(clang, folder, before), compiled(clang, folder, after)
     return judge_compile(stated(**more), "gfx942", *sides), *sides

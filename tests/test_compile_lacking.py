@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import NoSpaceError
-from contribbot.hardware.hip import Source, compile_hip
+from contribbot.hardware.hip import HipSource, compile_hip
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing
 from contribbot.verify.runner_fault import fault_of
 from tests.hiptoy import HEADER, LONG, QUICK, calls, entry, program_file, put_change, seen_once
@@ -59,7 +59,9 @@ def seen(clang: Toolchain, tmp_path_factory: pytest.TempPathFactory, tmp_path: P
 def hip(folder: Path, using: Toolchain) -> Compiled:
     (folder / "kernel.hip").write_text(LONG)
     (folder / "scale.h").write_text(HEADER)
-    source = Source(folder / "kernel.hip", (folder,), (), "c++20", torch=False, folders=(folder,))
+    source = HipSource(
+        folder / "kernel.hip", (folder,), (), "c++20", torch=False, folders=(folder,)
+    )
     return compile_hip(
         source, "gfx942", using=using, folder=folder, timeout=60, scrub=lambda said: said
     )

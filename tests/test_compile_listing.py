@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from contribbot.cli.text import listing_lines
 from contribbot.hardware import build_cache, listing
 from contribbot.hardware.build_cache import Compiled
-from contribbot.hardware.compare import COLUMNS, Row, pair_kernels, rows_of
-from contribbot.hardware.hip import HEADERS, Compiler, Source, compile_hip
+from contribbot.hardware.compare import COLUMNS, ListingRow, pair_kernels, rows_of
+from contribbot.hardware.hip import HEADERS, Compiler, HipSource, compile_hip
 from contribbot.hardware.listing import (
     Kernel,
     Listing,
@@ -246,7 +246,7 @@ def test_kernels_find_their_partner() -> None:
     }  # fmt: skip
 
 
-def result_of(rows: list[Row], more: int = 0) -> StageResult:
+def result_of(rows: list[ListingRow], more: int = 0) -> StageResult:
     """Return an outcome of `compile` with a table."""
     written: list[JsonValue] = [row.to_json() for row in rows]
     return StageResult.model_validate(
@@ -318,7 +318,7 @@ def test_two_folders_with_the_same_source_are_the_same_compile(
 ) -> None:
     def compiled(folder: Path) -> Compiled:
         return compile_hip(
-            Source(folder / "k.hip", (folder,), (), "c++20", torch=False, folders=(folder,)),
+            HipSource(folder / "k.hip", (folder,), (), "c++20", torch=False, folders=(folder,)),
             "gfx942", using=clang, folder=folder / "run", timeout=60,
             scrub=lambda text: text.replace(str(folder), "<tree>"),
         )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.hardware import toolchain as toolchain_module
-from contribbot.hardware.hip import HEADERS, headers_digest, toolchain
+from contribbot.hardware.hip import HEADERS, headers_digest, hip_toolchain
 from contribbot.hardware.targets import TARGETS
 from contribbot.hardware.toolchain import Lacking, Toolchain
 from tests.hiptoy import needed, program_file, seen_once
@@ -106,7 +106,7 @@ def rocm(root: Path, version: int, targets: str = "gfx90a gfx942") -> Path:
 
 def chosen(target: str = "gfx942") -> str:
     """Return the name of the compiler for a target, or why there is none."""
-    compiler = toolchain(target)
+    compiler = hip_toolchain(target)
     name = compiler.reason if isinstance(compiler, Lacking) else compiler.name
     assert "\n" not in name
     return name
@@ -230,7 +230,7 @@ def test_without_a_c_library_on_the_machine_zigs_own_serves(
     fails = f'case "$*" in *-nostdlibinc*) ;; *) {NO_CMATH};; esac'
     pips(env, tmp_path / "pip", "22.1.8", fails=fails)
 
-    compiler = needed(toolchain("gfx942"))
+    compiler = needed(hip_toolchain("gfx942"))
 
     assert compiler.headers.endswith("clang's own of clang-tidy 22.1.8, libc++ of ziglang 0.99")
     assert chosen("gfx950") == "clang 22.1.8 of ziglang 0.99 does not know gfx950"
@@ -300,10 +300,10 @@ def test_rocm_is_found_by_its_variable_and_by_its_programs(
 ) -> None:
     root = rocm(tmp_path / "rocm-7", 7)
     env.setenv("ROCM_PATH", str(root))
-    by_variable = needed(toolchain("gfx942"))
+    by_variable = needed(hip_toolchain("gfx942"))
     env.delenv("ROCM_PATH")
     (path / "hipcc").symlink_to(root / "bin/hipcc")
-    by_path = needed(toolchain("gfx942"))
+    by_path = needed(hip_toolchain("gfx942"))
 
     for compiler in (by_variable, by_path):
         assert compiler.argv == (str(root / "bin/amdclang++"),)
@@ -314,7 +314,7 @@ def test_rocm_is_found_by_its_variable_and_by_its_programs(
 def test_every_target_of_the_table_is_one_that_a_compiler_of_its_release_knows(
     real: Toolchain,
 ) -> None:
-    assert [name for name in TARGETS if isinstance(toolchain(name), Lacking)] == []
+    assert [name for name in TARGETS if isinstance(hip_toolchain(name), Lacking)] == []
     release = int(real.version.partition(".")[0])
     known = {target.name for target in TARGETS.values() if target.llvm <= release}
     assert known == real.targets & TARGETS.keys() != set()

@@ -13,7 +13,7 @@ from contribbot.model.evidence import Outcome
 from contribbot.model.patch import PatchFile
 from contribbot.queue.load import load_queue
 from contribbot.verify.check import judge_kernels, kernel_details
-from contribbot.verify.pytest_run import Place, run_check
+from contribbot.verify.pytest_run import RunLayout, run_check
 from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.toy import Toy, one_check
 
@@ -70,7 +70,7 @@ def run(folder: Path, text: str, kernels: tuple[str, ...], target: str = "cpu") 
         name="area", file="test_area.py", expect="pass-to-pass", requires=(target,)
     ).model_copy(update={"kernels": kernels})
     folder.mkdir(exist_ok=True)
-    where = Place(tree=folder, python=(), witnessed={}, env={})
+    where = RunLayout(tree=folder, python=(), witnessed={}, env={})
     return run_check(
         check, [PatchFile("test_area.py", text.encode())], place=where, env={}, threads=1,
         folder=folder, logs=folder.parent / "logs",

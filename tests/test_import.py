@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.model.lifecycle import Side
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.queue.import_ import (
     Given,
@@ -178,7 +178,7 @@ def test_a_conflict_shows_three_sides_and_writes_nothing(toy: Toy, mine: Path) -
     document = contribbot(toy.queue, "import", "area", mine, "fix~1..fix", "--json").json()
     assert document["written"] is False
     assert isinstance(document["conflicts"], list)
-    side = Side.model_validate_json(json.dumps(document["conflicts"][0]))
+    side = ConflictSide.model_validate_json(json.dumps(document["conflicts"][0]))
     assert (side.patch_file, side.path, side.hunk, side.line) == (
         "0001-More.patch", "src/toy/area.py", 1, 7,
     )  # fmt: skip

@@ -13,9 +13,9 @@ from pydantic import JsonValue, ValidationError
 from contribbot import process
 from contribbot.model.checks import Build, Check
 from contribbot.model.evidence import Outcome
-from contribbot.verify.builds import Side, judge_build
+from contribbot.verify.builds import BuildSide, judge_build
 from contribbot.verify.pytest_plugin import why_broken
-from contribbot.verify.pytest_run import Broken, CheckRun, Failure, Scrub, Trouble, read_report
+from contribbot.verify.pytest_run import Broken, CheckRun, FailedTest, Scrub, Trouble, read_report
 from contribbot.verify.verdict import Cause, Judgement, judge_check, sentence
 from contribbot.verify.witness import new_statements
 from tests.smalldisk import small_disk
@@ -29,7 +29,7 @@ REASON = "AssertionError: assert 5 == 6"
 
 def red(message: str = REASON, broken: Broken | None = None, fault: str = "") -> CheckRun:
     """Return a run whose only test failed."""
-    failure = Failure(ONE, "call", message, broken, fault)
+    failure = FailedTest(ONE, "call", message, broken, fault)
     return CheckRun(failed=[failure], status=1)
 
 
@@ -354,20 +354,21 @@ ERROR = "csrc/area.cpp:4: heigth was not declared"
 @pytest.mark.parametrize(
     ("stated", "base", "patched", "outcome", "reason"),
     [
-        ({}, Side(), Side(), "passed", "the base and the patched tree build"),
-        ({}, Side(error=ERROR), Side(), "failed", f"the base does not build: {ERROR}"),
-        ({}, Side(), Side(error=ERROR), "failed", f"the patched tree does not build: {ERROR}"),
-        (RED_BUILD, Side(error=ERROR), Side(), "passed",
+        ({}, BuildSide(), BuildSide(), "passed", "the base and the patched tree build"),
+        ({}, BuildSide(error=ERROR), BuildSide(), "failed", f"the base does not build: {ERROR}"),
+        ({}, BuildSide(), BuildSide(error=ERROR), "failed",
+         f"the patched tree does not build: {ERROR}"),
+        (RED_BUILD, BuildSide(error=ERROR), BuildSide(), "passed",
          f"the base does not build, as stated, the patched tree does: {ERROR}"),
-        (RED_BUILD, Side(error="no member"), Side(), "failed",
+        (RED_BUILD, BuildSide(error="no member"), BuildSide(), "failed",
          "the base does not build for another reason than stated: no member"),
-        (RED_BUILD, Side(), Side(), "failed", "the base builds, so it shows nothing"),
-        (RED_BUILD, Side(absent="csrc/new.cpp"), Side(), "failed",
+        (RED_BUILD, BuildSide(), BuildSide(), "failed", "the base builds, so it shows nothing"),
+        (RED_BUILD, BuildSide(absent="csrc/new.cpp"), BuildSide(), "failed",
          "the base is broken there, not wrong: it has no csrc/new.cpp"),
     ],
 )  # fmt: skip
 def test_a_build(
-    stated: dict[str, str], base: Side, patched: Side, outcome: str, reason: str
+    stated: dict[str, str], base: BuildSide, patched: BuildSide, outcome: str, reason: str
 ) -> None:
     build = Build.model_validate({
         "name": "area", "way": "extension", "sources": ["csrc/area.cpp"], "targets": ["cpu"],

@@ -14,7 +14,7 @@ from contribbot.cli.text import worst_lines
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.numerics.records import CellRecord, Digests, OutputRecord
-from contribbot.verify.pytest_run import CheckRun, Failure
+from contribbot.verify.pytest_run import CheckRun, FailedTest
 from contribbot.verify.stages import numerics
 from contribbot.verify.stages.numerics import MOST_CELLS, judge_cells
 from contribbot.verify.verdict import Cause, sentence
@@ -239,7 +239,7 @@ def digests(inputs: str = "a", references: str = "b", seed: int = 0) -> Digests:
 
 def run(*cells: CellRecord) -> CheckRun:
     """Return a run in which all tests passed but those of the cells that failed."""
-    bad = [Failure(cell.test, "call", f"E: {cell.failed}") for cell in cells if cell.failed]
+    bad = [FailedTest(cell.test, "call", f"E: {cell.failed}") for cell in cells if cell.failed]
     passed = [cell.test for cell in cells if not cell.failed]
     return CheckRun(passed=passed, failed=bad, cells=list(cells), status=bool(bad))
 

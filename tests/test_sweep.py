@@ -58,9 +58,9 @@ def fresh(path: Path) -> bool:
 def put_product(name: str) -> Path:
     """Build a product for real, and return its folder."""
 
-    def build(folder: Path) -> build_cache.Made:
+    def build(folder: Path) -> build_cache.CachedBuild:
         (folder / "x.so").write_bytes(name.encode())
-        return build_cache.Made(0.1, "", extension="x.so")
+        return build_cache.CachedBuild(0.1, "", extension="x.so")
 
     made = build_cache.make(build_cache.build_key(name), build)
     assert made is not None

@@ -180,7 +180,7 @@ def require_gpu() -> None:
         raise MissingError(f"torch {torch.__version__} sees no GPU; install a build for it")
 
 
-class Server:
+class BenchServer:
     """Holds the cases of one bench file and does what it is asked with them."""
 
     def __init__(self, file: Path) -> None:
@@ -348,7 +348,7 @@ def main() -> None:
     descriptor = int(os.environ.pop("CONTRIBBOT_BENCH_CHANNEL"))
     # What the bench file starts must not hold it: the parent waits for its end.
     os.set_inheritable(descriptor, False)  # noqa: FBT003  os has no name for it
-    server = Server(Path(sys.argv[1]))
+    server = BenchServer(Path(sys.argv[1]))
     with socket.socket(fileno=descriptor) as channel, channel.makefile("rw") as lines:
         for line in lines:
             lines.write(json.dumps(server.answer(json.loads(line))) + "\n")

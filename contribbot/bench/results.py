@@ -35,7 +35,7 @@ _SAYS_NOTHING: Final = frozenset(
 )
 
 
-class Finding(enum.StrEnum):
+class ResultFinding(enum.StrEnum):
     """What comparing the results of the two sides came to."""
 
     SAME = "same bits"
@@ -168,16 +168,18 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def compare(ours: Sequence[Leaves], theirs: Sequence[Leaves], case: Case) -> tuple[Finding, str]:
+def compare(
+    ours: Sequence[Leaves], theirs: Sequence[Leaves], case: Case
+) -> tuple[ResultFinding, str]:
     """Return what comparing the results of all sets of inputs comes to, and the difference."""
     if not any(leaf.tells for leaf in ours[0]):
-        return Finding.VACUOUS, ""
-    finding = Finding.SAME
+        return ResultFinding.VACUOUS, ""
+    finding = ResultFinding.SAME
     for words, our, their in zip(_SETS, ours, theirs, strict=True):
         same, text = _compare(our, their, case)
         if text:
-            return Finding.DIFFERENT, words + text
-        finding = finding if same else Finding.WITHIN
+            return ResultFinding.DIFFERENT, words + text
+        finding = finding if same else ResultFinding.WITHIN
     return finding, ""
 
 

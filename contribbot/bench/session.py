@@ -270,7 +270,7 @@ def measure(
     Children that are not measured load side by side, as many as there are cores.
     """
     # Two processes a pair.
-    session = _Session(file, claim, sides, time.monotonic() + timeout, max(1, cores // 2))
+    session = _BenchSession(file, claim, sides, time.monotonic() + timeout, max(1, cores // 2))
     result = BenchResult()
     try:
         session.compare(result, cases)
@@ -357,7 +357,7 @@ class _Pair:
 
 
 @dataclass(frozen=True)
-class _Session:
+class _BenchSession:
     file: str
     claim: Claim
     sides: tuple[BenchSide, BenchSide]

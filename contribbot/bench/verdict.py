@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from contribbot.bench.results import Finding
+from contribbot.bench.results import ResultFinding
 from contribbot.model.base import Line, Model
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
@@ -78,7 +78,7 @@ class ComputedCase(Model):
 class ComparedResults(Model):
     """The base's side has compared its results with the patched tree's."""
 
-    finding: Annotated[Finding, Field(strict=False)]
+    finding: Annotated[ResultFinding, Field(strict=False)]
     text: str
 
 
@@ -266,7 +266,7 @@ def judge_results(case: CaseResult, unlike: tuple[str, str], compared: ComparedR
             "run computes something else when it is called again on the base (it changes its"
             f" inputs, or draws random numbers of its own): {unlike[0]}",
         )
-    elif compared.finding is Finding.VACUOUS:
+    elif compared.finding is ResultFinding.VACUOUS:
         case.settle(
             CaseVerdict.UNAVAILABLE,
             "run returns nothing that can be compared (None, or only 0 and NaN): return what it"

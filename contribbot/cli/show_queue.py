@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contribbot.cli.text import clean, side_lines, table
 from contribbot.model.base import Model
 from contribbot.model.history import Event
-from contribbot.model.lifecycle import Side
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import Patch, PatchSpec
 from contribbot.queue.export import Export
 from contribbot.queue.import_ import Imported
@@ -200,7 +200,7 @@ def _count(commits: Sequence[object]) -> str:
     return f"{len(commits)} commit{'s' if len(commits) > 1 else ''}"
 
 
-def conflict_text(conflicts: Sequence[Side]) -> list[str]:
+def conflict_text(conflicts: Sequence[ConflictSide]) -> list[str]:
     """Return each conflict in one line, with the three sides of its hunk below it."""
     return [row for side in conflicts for row in side_lines(side, base="the pin")]
 

@@ -18,9 +18,18 @@ from rich.text import Text
 from contribbot.cli.live import console
 from contribbot.cli.text import clean, escape, table
 from contribbot.errors import QueueError
-from contribbot.runners.actions import Run
+from contribbot.runners.actions import ActionsRun
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
-from contribbot.runners.model import Again, CellEnd, CellState, Collected, Job, JobDone, Kind, Plan
+from contribbot.runners.model import (
+    Again,
+    CellEnd,
+    CellState,
+    CiJob,
+    Collected,
+    JobDone,
+    Kind,
+    Plan,
+)
 from contribbot.runners.workflows import Standing, Workflow
 
 _SHOWN: Final = 12
@@ -149,7 +158,7 @@ def state_lines(state: QueueState) -> list[str]:
     return [clean(line) for line in lines]
 
 
-def started_lines(run: Run, state: QueueState) -> list[str]:
+def started_lines(run: ActionsRun, state: QueueState) -> list[str]:
     """Return which run was started, and of which commit where that was not said before."""
     lines = [f"run {run.id}: {run.html_url}"]
     if run.head_sha not in {state.here, state.there}:
@@ -195,7 +204,7 @@ _LISTED: Final = 4
 _MOST: Final = 1_000_000
 
 
-def matrix(jobs: Iterable[Job]) -> list[dict[str, JsonValue]]:
+def matrix(jobs: Iterable[CiJob]) -> list[dict[str, JsonValue]]:
     """Return the rows of a matrix (`include`), one for each job."""
     return [
         {
@@ -214,17 +223,17 @@ def append_outputs(path: Path, plan: Plan) -> None:
     _append(path, {**outputs, "any": "true" if plan.jobs else "false"}, plan.jobs)
 
 
-def append_again(path: Path, jobs: Sequence[Job]) -> None:
+def append_again(path: Path, jobs: Sequence[CiJob]) -> None:
     """Add `again`, the matrix of second tries, to the outputs of a step of Actions."""
     _append(path, {"again": _compact(jobs)}, jobs)
 
 
-def _compact(jobs: Iterable[Job]) -> str:
+def _compact(jobs: Iterable[CiJob]) -> str:
     # One line: there is nothing in it that could end a line.
     return json.dumps(matrix(jobs), separators=(",", ":"))
 
 
-def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[Job]) -> None:
+def _append(path: Path, outputs: Mapping[str, str], jobs: Sequence[CiJob]) -> None:
     size = sum(2 * len(value) for value in outputs.values())
     if size > _MOST:
         raise QueueError(

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from contribbot.hardware.compare import COLUMNS, Numbers, Row, left_out_of, rows_in
+from contribbot.hardware.compare import COLUMNS, ListingRow, Numbers, left_out_of, rows_in
 from contribbot.hardware.listing import function_of
 from contribbot.model.evidence import (
     ON_HARDWARE,
@@ -22,7 +22,7 @@ from contribbot.model.evidence import (
     unmet,
     went_red_to_green,
 )
-from contribbot.model.lifecycle import Side
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.numerics.records import CellRecord, OutputRecord
 from contribbot.numerics.words import count, number, place_of
 from contribbot.verify.runner_fault import at_fault
@@ -131,7 +131,7 @@ def _near(path: Path) -> str:
         return str(path)
 
 
-def side_lines(side: Side, *, base: str) -> list[str]:
+def side_lines(side: ConflictSide, *, base: str) -> list[str]:
     """Return what does not fit in one line, and its three sides below that."""
     rows = three_sides(
         side.expected, side.found, side.wanted, has=f"{base} has, at line {side.line}:"
@@ -335,7 +335,7 @@ def listing_lines(results: Iterable[StageResult], *, limit: int = _ROWS) -> list
 
 
 def _listing_table(
-    name: str, rows: Sequence[Row], left_out: tuple[int, int], limit: int
+    name: str, rows: Sequence[ListingRow], left_out: tuple[int, int], limit: int
 ) -> list[str]:
     more, same = left_out
     changed = [row for row in rows if row.changed]
@@ -358,13 +358,13 @@ def _listing_table(
     return lines
 
 
-def _kind(row: Row) -> str:
+def _kind(row: ListingRow) -> str:
     if row.base is None or row.patched is None:
         return "new" if row.base is None else "gone"
     return "changed" if row.changed else _SAME
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: ListingRow) -> list[str]:
     name = _short(row.title)
     if row.count > 1:
         name += f" x{row.count}"
@@ -373,7 +373,7 @@ def _cells(row: Row) -> list[str]:
     return [name, *(_cell(row, column) for column, _ in _SHOWN)]
 
 
-def _cell(row: Row, column: str) -> str:
+def _cell(row: ListingRow, column: str) -> str:
     before, after = _value(row.base, column), _value(row.patched, column)
     if not before or not after or before == after:
         return after or before

@@ -19,7 +19,7 @@ from contribbot.errors import CommandError, QueueError
 from contribbot.git.mail import Mail, read_mail
 from contribbot.git.patch_format import AGAIN, parse, plain_path, raw_rows, unquote
 from contribbot.git.repository import NewCommit, Store, find, write_commits
-from contribbot.model.lifecycle import Side
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class Conflict:
         return f"{self.patch_file}: {what} does not apply to {self.pin}: {self.why}"
 
     @property
-    def side(self) -> Side:
+    def side(self) -> ConflictSide:
         """The conflict as reports have it."""
-        facts = {name: getattr(self, name) for name in Side.model_fields}
-        return Side.model_validate(facts)
+        facts = {name: getattr(self, name) for name in ConflictSide.model_fields}
+        return ConflictSide.model_validate(facts)
 
 
 @dataclass(frozen=True)

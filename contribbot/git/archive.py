@@ -31,7 +31,7 @@ from typing import IO, Final
 from contribbot.errors import IntegrityError, SourceError
 from contribbot.git.package_index import obtain
 from contribbot.git.repository import Mode, TreeWriter, import_tree
-from contribbot.git.source import Job
+from contribbot.git.source import SourceRequest
 from contribbot.model.pin import InstalledSource, ReleaseSource, SdistSource, WheelSource
 
 #: The largest member, the most members and the largest sum that a source tree can
@@ -282,7 +282,7 @@ class _Guard:
 class ReleaseFile:
     """Finds, downloads, checks and imports a release's source archive or wheel; builds nothing."""
 
-    def detail(self, job: Job) -> str:
+    def detail(self, job: SourceRequest) -> str:
         """Return the release and its digest, of a wheel also the folders."""
         spec = _release(job)
         what = "source archive"
@@ -290,7 +290,7 @@ class ReleaseFile:
             what = f"wheel {spec.tags}, Python files of {', '.join(spec.packages)}"
         return f"{spec.distribution} {spec.version} {what}, sha256 {spec.sha256}"
 
-    def bring(self, job: Job) -> bool:
+    def bring(self, job: SourceRequest) -> bool:
         """Import the file; see `Source.bring`."""
         archive = obtain(_release(job), progress=job.progress)
         with job.store.exclusive():
@@ -300,13 +300,13 @@ class ReleaseFile:
         return True
 
 
-def _release(job: Job) -> ReleaseSource:
+def _release(job: SourceRequest) -> ReleaseSource:
     if not isinstance(job.spec, SdistSource | WheelSource):
         raise TypeError(f"{job.spec.kind} is no file of a release")
     return job.spec
 
 
-def import_archive(job: Job, archive: Path) -> None:
+def import_archive(job: SourceRequest, archive: Path) -> None:
     """Stream an archive into the store, below the folder that the source names.
 
     Call it inside `store.exclusive()`.
@@ -340,7 +340,9 @@ def import_archive(job: Job, archive: Path) -> None:
 
 
 @contextlib.contextmanager
-def _importing(job: Job, label: str, total: int | None, digest: str) -> Iterator[TreeWriter]:
+def _importing(
+    job: SourceRequest, label: str, total: int | None, digest: str
+) -> Iterator[TreeWriter]:
     """Write the tree of a pin, and show how far it is."""
     job.progress.start(f"importing {label}", total)
     try:
@@ -425,7 +427,7 @@ def _is_python(path: str, packages: tuple[str, ...]) -> bool:
 class InstalledFiles:
     """Imports what is installed beside this Python."""
 
-    def detail(self, job: Job) -> str:
+    def detail(self, job: SourceRequest) -> str:
         """Return the distribution, its release and its folders."""
         spec = job.spec_as(InstalledSource)
         return (
@@ -433,7 +435,7 @@ class InstalledFiles:
             f" {', '.join(spec.packages)}"
         )
 
-    def bring(self, job: Job) -> bool:
+    def bring(self, job: SourceRequest) -> bool:
         """Import the files; see `Source.bring`."""
         spec = job.spec_as(InstalledSource)
         installed = _distribution(spec)

@@ -303,7 +303,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Listing:
+class IndexListing:
     """The files of all places."""
 
     #: By name; each once, whatever number of places has it.
@@ -391,7 +391,7 @@ def _file(distribution: str, package: DistributionPackage, place: str) -> File |
     )  # fmt: skip
 
 
-def read_listing(distribution: str, config: PipConfig, connection: Connection) -> Listing:
+def read_listing(distribution: str, config: PipConfig, connection: Connection) -> IndexListing:
     """Ask every place; one that cannot be asked is passed over with a warning."""
     files: dict[str, File] = {}
     lines: list[str] = []
@@ -412,7 +412,7 @@ def read_listing(distribution: str, config: PipConfig, connection: Connection) -
     # Where there are no files, whoever asked says all of it.
     for message in failed if files else ():
         log.warning("%s; releases that only it has are not seen", message)
-    return Listing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
+    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
 
 
 def _find(spec: ReleaseSource, config: PipConfig, connection: Connection) -> File:

@@ -29,7 +29,7 @@ from contribbot.errors import (
     SourceError,
     UsageError,
 )
-from contribbot.git.source import Job, default_remote, one_line, redact
+from contribbot.git.source import SourceRequest, default_remote, one_line, redact
 from contribbot.model.base import Tag
 from contribbot.model.pin import GitSource, Upstream
 
@@ -155,13 +155,13 @@ _NO_SHALLOW: Final = re.compile(r"dumb http|does not support.*shallow", re.IGNOR
 class GitRemote:
     """Fetches one commit of the upstream's history, as it is there."""
 
-    def detail(self, job: Job) -> str:
+    def detail(self, job: SourceRequest) -> str:
         """Return the remote, and the commit or, where none is pinned, the tag."""
         # A remote may have a pinned commit and lack the tag: then only the commit was seen.
         what = f"commit {job.pin.commit}" if job.pin.commit else f"tag {job.pin.tag}"
         return f"{_remote(job).shown} {what}"
 
-    def bring(self, job: Job) -> bool:
+    def bring(self, job: SourceRequest) -> bool:
         """Fetch the commit; see `Source.bring`."""
         remote = _remote(job)
         name, commit = _ask(job, remote)
@@ -187,12 +187,12 @@ class GitRemote:
         return True
 
 
-def _remote(job: Job) -> Remote:
+def _remote(job: SourceRequest) -> Remote:
     url = job.spec_as(GitSource).remote or default_remote(job.upstream)
     return Remote(job.store.path, url)
 
 
-def _wrong(job: Job, remote: Remote, expected: str, got: str) -> IntegrityError:
+def _wrong(job: SourceRequest, remote: Remote, expected: str, got: str) -> IntegrityError:
     return IntegrityError(
         f"{remote.shown}: tag {job.pin.tag} is not the pinned commit:"
         f" expected {expected}, got {got}",
@@ -200,7 +200,7 @@ def _wrong(job: Job, remote: Remote, expected: str, got: str) -> IntegrityError:
     )
 
 
-def refuse_moved(job: Job, commit: str) -> None:
+def refuse_moved(job: SourceRequest, commit: str) -> None:
     """Refuse a commit that was fetched earlier by a tag alone, if the tag is another one now.
 
     Where the remote cannot be asked, the commit stands.
@@ -214,7 +214,7 @@ def refuse_moved(job: Job, commit: str) -> None:
         )
 
 
-def tagged_commit(job: Job) -> str | None:
+def tagged_commit(job: SourceRequest) -> str | None:
     """Return the commit that the remote's tag names now; None where it does not answer."""
     try:
         return _ask(job, _remote(job), timeout=_RECHECK_TIMEOUT)[1]
@@ -223,7 +223,7 @@ def tagged_commit(job: Job) -> str | None:
         return None
 
 
-def _ask(job: Job, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[str, str]:
+def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[str, str]:
     """Ask, before anything is downloaded, what to fetch and which commit it must give."""
     tag = f"refs/tags/{job.pin.tag}"
     ids = remote.refs(tag, f"{tag}^{{}}", timeout=timeout)
@@ -241,7 +241,7 @@ def _ask(job: Job, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -> tuple[st
     return tag, commit
 
 
-def _fetch(job: Job, remote: Remote, refspec: str) -> None:
+def _fetch(job: SourceRequest, remote: Remote, refspec: str) -> None:
     """Fetch one commit, complete: its trees, then those blobs that the store lacks."""
     try:
         with _no_promisor(job):
@@ -261,7 +261,7 @@ def _fetch(job: Job, remote: Remote, refspec: str) -> None:
 
 
 @contextlib.contextmanager
-def _no_promisor(job: Job) -> Iterator[None]:
+def _no_promisor(job: SourceRequest) -> Iterator[None]:
     """Take back what git notes when it fetches with a filter: that the remote has the rest.
 
     While that stands, a git that meets a missing object starts a fetch of its own.

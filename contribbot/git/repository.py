@@ -183,10 +183,10 @@ def _repo_type() -> type[Repo]:
                 return process.run(command, cwd=folder, env=env).stdout.decode().rstrip("\n")
             return self.AutoInterrupt(process.converse(command, cwd=folder, env=env), command)
 
-    class Supervised(git.Repo):
+    class SupervisedGit(git.Repo):
         GitCommandWrapperType = Git
 
-    return Supervised
+    return SupervisedGit
 
 
 def find(tree: Tree, path: str) -> Blob | Tree | Submodule | None:

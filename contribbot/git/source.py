@@ -66,7 +66,7 @@ class Provided:
 
 
 @dataclass(frozen=True)
-class Job:
+class SourceRequest:
     """A request to one source: bring this pin's tree into this store."""
 
     pin: Pin
@@ -96,13 +96,13 @@ class Job:
         return f"{self.pin.title}\n\nSource: {self.spec.kind}\nSha256: {digest}\n"
 
 
-class Source(Protocol):
+class PinSource(Protocol):
     """A kind of place that pinned trees come from."""
 
-    def detail(self, job: Job) -> str:
+    def detail(self, job: SourceRequest) -> str:
         """Return one line that says where the tree comes from; no credentials, no work."""
 
-    def bring(self, job: Job) -> bool:
+    def bring(self, job: SourceRequest) -> bool:
         """Put the tree into the store and name its commit `job.ref`.
 
         The ref is written last. It takes `job.store.exclusive()` itself, for as

@@ -13,13 +13,21 @@ from contribbot.files import stores_folder
 from contribbot.git.archive import InstalledFiles, ReleaseFile
 from contribbot.git.remote import GitRemote, refuse_moved, tagged_commit
 from contribbot.git.repository import Store
-from contribbot.git.source import Job, Progress, Provided, Silent, Source, one_line, ref_for
+from contribbot.git.source import (
+    PinSource,
+    Progress,
+    Provided,
+    Silent,
+    SourceRequest,
+    one_line,
+    ref_for,
+)
 from contribbot.model.pin import Pin, Upstream
 
 log: Final = logging.getLogger(__name__)
 
 #: Every kind of source that a pin may name.
-SOURCES: Final[Mapping[str, Source]] = {
+SOURCES: Final[Mapping[str, PinSource]] = {
     "sdist": ReleaseFile(),
     "wheel": ReleaseFile(),
     "git": GitRemote(),
@@ -33,7 +41,7 @@ def find(pin: Pin, upstream: Upstream, store: Store) -> Provided | None:
     return None if held is None else held[1]
 
 
-def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[Job, Provided] | None:
+def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[SourceRequest, Provided] | None:
     # A ref whose commit was lost makes git fail: then nothing is there, and it is imported anew.
     listed = store.git(
         "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/pins/{pin.tag}/",
@@ -42,7 +50,7 @@ def _held(pin: Pin, upstream: Upstream, store: Store) -> tuple[Job, Provided] | 
     rows = listed.stdout.decode().splitlines() if listed.returncode == 0 else []
     ids = {ref: (commit, tree) for ref, commit, tree in (row.split(" ") for row in rows)}
     for spec in pin.sources:
-        job = Job(pin, spec, upstream, store, Silent())
+        job = SourceRequest(pin, spec, upstream, store, Silent())
         if job.ref in ids:
             detail = SOURCES[spec.kind].detail(job)
             return job, Provided(spec.kind, *ids[job.ref], detail, fresh=False)
@@ -61,7 +69,7 @@ def pinned_commit(pin: Pin, upstream: Upstream, kind: str) -> str | None:
     store = Store(stores_folder() / f"{upstream.name}.git")
     now = pin.commit if kind == "git" else None
     if kind == "git" and now is None and store.path.is_dir():
-        now = tagged_commit(Job(pin, spec, upstream, store, Silent()))
+        now = tagged_commit(SourceRequest(pin, spec, upstream, store, Silent()))
     with contextlib.suppress(OSError):
         now = now or (store.path / ref_for(pin, spec, upstream)).read_text().strip()
     return now
@@ -79,7 +87,7 @@ def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -
     hints: list[str] = []
     for spec in pin.sources:
         try:
-            provided = _bring(Job(pin, spec, upstream, store, progress))
+            provided = _bring(SourceRequest(pin, spec, upstream, store, progress))
         except IntegrityError:
             raise
         except SourceError as error:
@@ -94,7 +102,7 @@ def provide(pin: Pin, upstream: Upstream, store: Store, *, progress: Progress) -
     )
 
 
-def _bring(job: Job) -> Provided:
+def _bring(job: SourceRequest) -> Provided:
     """Let one source work, and read what it left in the store."""
     source = SOURCES[job.spec.kind]
     fresh = source.bring(job)

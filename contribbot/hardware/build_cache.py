@@ -140,7 +140,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Made:
+class CachedBuild:
     """What a builder has put into a product's folder."""
 
     seconds: float
@@ -175,7 +175,7 @@ def find(key: str) -> Product | None:
     return Product(key, folder, marker)
 
 
-def make(key: str, build: Callable[[Path], Made | None]) -> Product | None:
+def make(key: str, build: Callable[[Path], CachedBuild | None]) -> Product | None:
     """Build a product unless it is there; of several who want it, one builds."""
     with lock(_place(key).with_suffix(".lock"), "a build"):
         if known := find(key):
@@ -197,7 +197,7 @@ def _place(key: str) -> Path:
     return cache_folder() / "builds" / key
 
 
-def _seal(folder: Path, product: Made) -> None:
+def _seal(folder: Path, product: CachedBuild) -> None:
     """Note what is there, and that it is all there."""
     counted, digest = [], ""
     if product.extension:

@@ -87,7 +87,7 @@ def _grouped(kernels: Iterable[Kernel], key: Callable[[Kernel], str]) -> dict[st
 
 
 @dataclass(frozen=True)
-class Row:
+class ListingRow:
     """One or more pairs of a function whose numbers are the same; a record keeps it as a list."""
 
     title: str  # the kernel; without template arguments where there are several
@@ -129,15 +129,15 @@ class Row:
 _TABLE: Final = TypeAdapter(list[tuple[str, int, Numbers | None, Numbers | None]])
 
 
-def rows_of(pairs: Iterable[Pair]) -> list[Row]:
+def rows_of(pairs: Iterable[Pair]) -> list[ListingRow]:
     """Return pairs as rows, the worst change first; equal ones of a function are one row."""
-    merged: dict[tuple[str, Numbers | None, Numbers | None], Row] = {}
+    merged: dict[tuple[str, Numbers | None, Numbers | None], ListingRow] = {}
     for pair in pairs:
         kernel, before, after = pair.kernel, _numbers(pair.base), _numbers(pair.patched)
         key = (kernel.function, before, after)
         known = merged.get(key)
         title = f"{kernel.function}<…>" if known else kernel.title
-        merged[key] = Row(title, known.count + 1 if known else 1, before, after)
+        merged[key] = ListingRow(title, known.count + 1 if known else 1, before, after)
     return sorted(merged.values(), key=lambda row: (row.changed, *row.badness), reverse=True)
 
 
@@ -146,7 +146,7 @@ def _numbers(kernel: Kernel | None) -> Numbers | None:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ListingJudgement:
     """What two compiles come to."""
 
     outcome: Outcome
@@ -168,21 +168,25 @@ def _pairs(entry: Compile, base: Compiled, patched: Compiled) -> list[Pair]:
     return pair_kernels(counted(entry, base.listing), counted(entry, patched.listing))
 
 
-def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled) -> Judgement:
+def judge_compile(
+    entry: Compile, target: str, base: Compiled, patched: Compiled
+) -> ListingJudgement:
     """Judge an entry for one target."""
     sides = (("base", base), ("patched tree", patched))
     for side, compiled in sides:
         if compiled.crashed:
-            return Judgement(Outcome.FAILED, f"on the {side}: {compiled.crashed}", lasting=False)
+            return ListingJudgement(
+                Outcome.FAILED, f"on the {side}: {compiled.crashed}", lasting=False
+            )
     for side, compiled in sides:
         # What is wrong on the patched tree stays wrong, whatever lacks on the base.
         if compiled.missing and (patched.missing or not patched.error):
-            return Judgement(Outcome.UNAVAILABLE, f"on the {side}: {compiled.missing}")
+            return ListingJudgement(Outcome.UNAVAILABLE, f"on the {side}: {compiled.missing}")
     red = base.error or unmet(entry, target, base.listing)
     wrong = _wrong_on_base(entry, base, red)
     amiss = _wrong_on_patched(entry, target, base, patched)
     if wrong or amiss:
-        return Judgement(Outcome.FAILED, wrong or amiss, red, amiss)
+        return ListingJudgement(Outcome.FAILED, wrong or amiss, red, amiss)
     if entry.no_spills or target in entry.fewer_instructions:
         for listing in (base.listing, patched.listing):
             if listing is not None and listing.unresolved:
@@ -190,10 +194,10 @@ def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled
                     f"calls {', '.join(listing.unresolved)}, which this toolchain has not, "
                     "so that registers and instructions are not real: install ROCm"
                 )
-                return Judgement(Outcome.UNAVAILABLE, unreal, red)
+                return ListingJudgement(Outcome.UNAVAILABLE, unreal, red)
     amiss = _numbers_wrong(entry, target, base, patched)
     if amiss:
-        return Judgement(Outcome.FAILED, amiss, red, amiss)
+        return ListingJudgement(Outcome.FAILED, amiss, red, amiss)
     listing = patched.listing
     how = "absent" if base.absent else "error" if base.error else ""
     reason = seen(
@@ -203,7 +207,7 @@ def judge_compile(entry: Compile, target: str, base: Compiled, patched: Compiled
         listed=len(listing.kernels) if listing else 0,
         unresolved=listing.unresolved[:_NAMES] if listing else (),
     )
-    return Judgement(Outcome.PASSED, reason, red)
+    return ListingJudgement(Outcome.PASSED, reason, red)
 
 
 def _wrong_on_base(entry: Compile, base: Compiled, red: str) -> str:
@@ -303,7 +307,12 @@ _Counted = Sequence[tuple[int, Numbers]]
 
 
 def seen(
-    entry: Compile, rows: Sequence[Row], *, on_base: str, listed: int, unresolved: Sequence[str]
+    entry: Compile,
+    rows: Sequence[ListingRow],
+    *,
+    on_base: str,
+    listed: int,
+    unresolved: Sequence[str],
 ) -> str:
     """Say what was seen, for a pass; `on_base`: `absent`, `error`, or nothing where it compiles."""
     before: _Counted = [(row.count, row.base) for row in rows if row.base is not None]
@@ -346,7 +355,7 @@ def _change(before: str, after: str) -> str:
 
 
 def details_of(
-    entry: Compile, target: str, base: Compiled, patched: Compiled, judgement: Judgement
+    entry: Compile, target: str, base: Compiled, patched: Compiled, judgement: ListingJudgement
 ) -> dict[str, JsonValue]:
     """Return what the record keeps of an entry for one target."""
     red = judgement.red if entry.expect == "fail-to-pass" else base.error
@@ -373,13 +382,13 @@ def details_of(
     }
 
 
-def rows_in(details: dict[str, JsonValue]) -> list[Row]:
+def rows_in(details: dict[str, JsonValue]) -> list[ListingRow]:
     """Return the rows of a record's table; none where it has no table of this kind."""
     table = details.get("table")
     if not isinstance(table, dict) or table.get("columns") != list(COLUMNS):
         return []
     try:
-        return [Row(*cells) for cells in _TABLE.validate_python(table.get("rows"))]
+        return [ListingRow(*cells) for cells in _TABLE.validate_python(table.get("rows"))]
     except ValidationError:
         return []
 

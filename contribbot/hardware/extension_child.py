@@ -73,7 +73,7 @@ def build(spec: dict[str, object], out: Path) -> Path:
     )
     jobs = int(str(spec["jobs"]))
 
-    class Build(cpp_extension.BuildExtension):
+    class ExtensionBuild(cpp_extension.BuildExtension):
         """torch's build, with compilers started side by side."""
 
         def build_extensions(self) -> None:
@@ -84,7 +84,7 @@ def build(spec: dict[str, object], out: Path) -> Path:
             setattr(self.compiler, method, Spawner(start, launcher, jobs))
             super().build_extensions()
 
-    command = Build(
+    command = ExtensionBuild(
         Distribution({"name": "extension", "ext_modules": [extension]}),
         # Without ninja: paths stay relative, and it need not be there.
         use_ninja=False,

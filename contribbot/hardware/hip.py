@@ -51,7 +51,7 @@ _ASSEMBLER: Final = re.compile(r'^ (".+" "-cc1as" .+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Source:
+class HipSource:
     """What is compiled, and how."""
 
     path: Path
@@ -62,7 +62,7 @@ class Source:
     folders: tuple[Path, ...]  # that stand for the tree: their names must not matter
 
 
-def toolchain(target: str) -> Toolchain | Lacking:
+def hip_toolchain(target: str) -> Toolchain | Lacking:
     """Return what compiles HIP for a target on this machine."""
     return find_toolchain(target, HEADERS)
 
@@ -87,7 +87,7 @@ def headers_digest() -> str:
 
 
 def compile_hip(
-    source: Source,
+    source: HipSource,
     target: str,
     *,
     using: Toolchain,
@@ -138,7 +138,7 @@ def _read(compiler: Compiler, make: Callable[..., bytes]) -> Compiled:
         raise
 
 
-def _arguments(source: Source, target: str, using: Toolchain, torch: Path | None) -> list[str]:
+def _arguments(source: HipSource, target: str, using: Toolchain, torch: Path | None) -> list[str]:
     """Return what the compiler is told, beside what it shall make of which file."""
     system: Sequence[Path] = ()
     if torch is not None:

@@ -394,7 +394,7 @@ def _torch() -> dict[str, str | None]:
     return runpy.run_path(str(version)) if version and version.is_file() else {}
 
 
-def toolchain(target: str, machine: Machine) -> BuildTools:
+def build_tools(target: str, machine: Machine) -> BuildTools:
     """Return the compilers for some hardware of this machine."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     host, env = _host_compilers()

@@ -229,7 +229,7 @@ class Decision(enum.StrEnum):
     BLOCKED = "blocked"
 
 
-class Side(Model):
+class ConflictSide(Model):
     """A hunk, or a whole file, that does not fit, with its three sides."""
 
     headline: str
@@ -250,7 +250,7 @@ class PatchPlan(Model):
     decision: Annotated[Decision, Field(strict=False)]
     text: Annotated[Text, Field(strict=False)]
     why: str
-    conflicts: Annotated[tuple[Side, ...], Field(strict=False)] = ()
+    conflicts: Annotated[tuple[ConflictSide, ...], Field(strict=False)] = ()
     behaviour: Behaviour | None = None
 
 

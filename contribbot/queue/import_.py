@@ -18,7 +18,7 @@ from contribbot.git.patch_format import changes, check_form, format_commits, par
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress
 from contribbot.model.base import Model
-from contribbot.model.lifecycle import Side
+from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
@@ -457,7 +457,7 @@ class Imported(Model):
     #: The patch files that are not the bytes that came.
     rewritten: tuple[str, ...] = ()
     adjustments: tuple[str, ...] = ()
-    conflicts: tuple[Side, ...] = ()
+    conflicts: tuple[ConflictSide, ...] = ()
     version: int | None = None
 
 

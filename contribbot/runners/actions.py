@@ -119,7 +119,7 @@ class Said(Model):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
 
 
-class Run(Said):
+class ActionsRun(Said):
     """A run of a workflow; `path` is the workflow's file, where GitHub may add `@REF`."""
 
     id: _Number
@@ -207,17 +207,17 @@ class Artifact(Said):
     created_at: Time | None = None
 
 
-def read_runs(github: GitHub, repository: str, branch: str) -> tuple[Run, ...]:
+def read_runs(github: GitHub, repository: str, branch: str) -> tuple[ActionsRun, ...]:
     """Return the newest runs that somebody dispatched on a branch or tag."""
     listed = github.workflow(repository, WORKFLOW).get_runs(
         branch=branch, event="workflow_dispatch"
     )
-    return tuple(_answer(Run, run) for run in whole(itertools.islice(listed, 300)))
+    return tuple(_answer(ActionsRun, run) for run in whole(itertools.islice(listed, 300)))
 
 
-def read_run(github: GitHub, repository: str, run_id: int) -> Run:
+def read_run(github: GitHub, repository: str, run_id: int) -> ActionsRun:
     """Return a run."""
-    return _answer(Run, github.run(repository, run_id))
+    return _answer(ActionsRun, github.run(repository, run_id))
 
 
 def read_jobs(github: GitHub, repository: str, run_id: int) -> tuple[RunJob, ...]:

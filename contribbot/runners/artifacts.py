@@ -36,7 +36,15 @@ from contribbot.github.auth import Server
 from contribbot.github.refusals import clean_line
 from contribbot.model.evidence import RunOf
 from contribbot.runners import actions
-from contribbot.runners.actions import COLLECTOR, PACKED, WORKFLOW, Artifact, Run, RunJob, no_run
+from contribbot.runners.actions import (
+    COLLECTOR,
+    PACKED,
+    WORKFLOW,
+    ActionsRun,
+    Artifact,
+    RunJob,
+    no_run,
+)
 from contribbot.runners.model import AGAIN, PLAN_ARTIFACT, PREFIX, ArtifactEnd, JobDone
 
 if TYPE_CHECKING:
@@ -188,7 +196,7 @@ _RUNNERS_SLACK: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Source:
+class ArtifactSource:
     """The run that artifacts are to be from; `commit` is the queue's."""
 
     repository: str
@@ -216,7 +224,7 @@ class RunDownload:
     """What a run left."""
 
     #: The run; None where nothing says which.
-    source: Source | None
+    source: ArtifactSource | None
     artifacts: tuple[ArtifactEnd, ...]
     #: Its jobs by name, as GitHub has them; None: GitHub was not asked.
     jobs: Mapping[str, RunJob] | None = None
@@ -276,7 +284,7 @@ def from_github(
         room -= sum(map(len, this.files.values()))
         received.append(this)
     return RunDownload(
-        source=Source(repository, run_id, run.run_attempt, run.head_sha),
+        source=ArtifactSource(repository, run_id, run.run_attempt, run.head_sha),
         artifacts=tuple(received),
         jobs=jobs,
         selected=run.event == "workflow_dispatch",
@@ -287,7 +295,9 @@ def from_github(
     )
 
 
-def _listed(github: GitHub, repository: str, run: Run) -> tuple[dict[str, RunJob], list[Artifact]]:
+def _listed(
+    github: GitHub, repository: str, run: ActionsRun
+) -> tuple[dict[str, RunJob], list[Artifact]]:
     """Return the jobs of a run by name, and its artifacts, as they were at one moment."""
     jobs = {job.name: job for job in actions.read_jobs(github, repository, run.id)}
     listed = sorted(actions.read_artifacts(github, repository, run.id), key=lambda each: each.id)
@@ -304,7 +314,7 @@ def _listed(github: GitHub, repository: str, run: Run) -> tuple[dict[str, RunJob
     return jobs, listed
 
 
-def _own_run(github: GitHub, repository: str, run_id: int) -> Run:
+def _own_run(github: GitHub, repository: str, run_id: int) -> ActionsRun:
     """Return a run that the queue itself started."""
     try:
         run = actions.read_run(github, repository, run_id)
@@ -409,7 +419,7 @@ def from_folder(folder: Path) -> RunDownload:
     if len(claims) > 1:
         notes.append(f"the artifacts are of {len(claims)} runs: {run_id} counts")
     attempts = max(run.attempt for run in runs if run)
-    source = Source(repository, run_id, attempts, commit)
+    source = ArtifactSource(repository, run_id, attempts, commit)
     return RunDownload(source, tuple(received), notes=tuple(notes))
 
 

@@ -31,19 +31,19 @@ from contribbot.runners.model import (
     RUNNERS_FILE,
     Again,
     ArtifactEnd,
-    Cell,
     CellEnd,
     CellState,
+    CiJob,
     Collected,
-    Job,
     JobDone,
     Plan,
+    PlannedCell,
     RecordEnd,
     Runners,
     load_fleet,
 )
 from contribbot.runners.plan import asked_cells, demands, read_facts, second_try
-from contribbot.runners.records import Answer, Bases, Question, read_sent
+from contribbot.runners.records import Bases, RecordAnswer, RecordQuestion, read_sent
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.runner_fault import fault_of
 
@@ -92,13 +92,13 @@ _OWN_JOBS: Final = frozenset({"plan", "compile", "gpu", "plan-again", "again", "
 class _Try:
     """A job of the plan, or a second try of one, and what it sent."""
 
-    job: Job
+    job: CiJob
     #: As GitHub has it.
     github: RunJob | None
     #: What it says of itself; None: it sent nothing that counts, and `state` says what became of
     #: all its cells.
     done: JobDone | None = None
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, RecordAnswer] = field(default_factory=dict)
     state: CellState = CellState.REFUSED
     why: str = ""
 
@@ -115,7 +115,7 @@ class _Collection:
         #: Why nothing is taken of the artifacts of a name, beyond what was found as they came.
         self._refused: dict[str, str] = {}
         #: Each job of the plan, and what tries again what its runner failed.
-        self._tries: list[tuple[_Try, Job | None]] = []
+        self._tries: list[tuple[_Try, CiJob | None]] = []
         # Not the second tries of an earlier attempt, whose first tries ran again since.
         jobs = download.jobs or {}
         self._jobs = {
@@ -193,7 +193,7 @@ class _Collection:
             runners_failed=sound and ill == {CellState.FAULT},
         )
 
-    def _receive(self, job: Job) -> _Try:
+    def _receive(self, job: CiJob) -> _Try:
         """Judge what a job sent."""
         this = _Try(job, self._jobs.get(job.id))
         came = [each for each in self._download.artifacts
@@ -216,8 +216,8 @@ class _Collection:
         return this
 
     def _read(
-        self, job: Job, github: RunJob | None, came: list[ArtifactEnd]
-    ) -> tuple[JobDone, dict[str, Answer]]:
+        self, job: CiJob, github: RunJob | None, came: list[ArtifactEnd]
+    ) -> tuple[JobDone, dict[str, RecordAnswer]]:
         """Return what a job says of itself, and its records, judged."""
         if problem := "it came twice" if len(came) > 1 else came[0].refused:
             raise RefusedArtifactError(problem)
@@ -226,7 +226,7 @@ class _Collection:
                 f"it ran on {', '.join(github.labels)}, and the plan has it on "
                 f"{', '.join(job.labels)}"
             )
-        question = Question(job, self._source, self._bases, self._scratch / job.id)
+        question = RecordQuestion(job, self._source, self._bases, self._scratch / job.id)
         done, answers = read_sent(came[0].files, question)
         if github and github.conclusion == "success" and done.exit_code:
             raise RefusedArtifactError(
@@ -270,7 +270,7 @@ class _Collection:
         """Return what became of each cell of a job."""
         return [cell.ended(*self._end(cell, this), job=this.job.id) for cell in this.job.cells]
 
-    def _end(self, cell: Cell, this: _Try) -> tuple[CellState, str]:
+    def _end(self, cell: PlannedCell, this: _Try) -> tuple[CellState, str]:
         problem = self._problems.get(cell.key, "")
         answer = this.answers.get(cell.patch)
         if this.done is None:
@@ -437,7 +437,7 @@ _SLACK: Final = 15.0
 _CONTAINER_STEP: Final = "Initialize containers"
 
 
-def nothing_came(job: Job, github: RunJob | None, *, asked: bool) -> tuple[CellState, str]:
+def nothing_came(job: CiJob, github: RunJob | None, *, asked: bool) -> tuple[CellState, str]:
     """Return what became of a job that left nothing, and why."""
     if github is None:
         return CellState.MISSING, "the run has no such job" if asked else "nothing came"
@@ -446,7 +446,7 @@ def nothing_came(job: Job, github: RunJob | None, *, asked: bool) -> tuple[CellS
     return _ended(job, github, "sent nothing")
 
 
-def _ended(job: Job, github: RunJob | None, what: str) -> tuple[CellState, str]:
+def _ended(job: CiJob, github: RunJob | None, what: str) -> tuple[CellState, str]:
     """Return how a job ended of which nothing tells of a cell."""
     if github is None:
         return CellState.MISSING, f"its job {what}"
@@ -471,7 +471,7 @@ def _ended(job: Job, github: RunJob | None, what: str) -> tuple[CellState, str]:
     return state, why
 
 
-def _shown(cell: Cell, details: Details) -> tuple[CellState, str]:
+def _shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
     """Return what a record says of a cell."""
     needs = {tuple(need.split(":")) for need in cell.require}
     mine = [result for result in details.stages if (result.stage, result.target) in needs]
@@ -521,7 +521,7 @@ def settled(
 _MANY: Final = 3
 
 
-def merge(queue: Queue, answers: Iterable[tuple[str, Answer]]) -> tuple[RecordEnd, ...]:
+def merge(queue: Queue, answers: Iterable[tuple[str, RecordAnswer]]) -> tuple[RecordEnd, ...]:
     """Take records of jobs into the queue, and note news in patches' histories.
 
     Where a record has the place, the newer one gets it; but never one that saw less, and the
@@ -532,7 +532,7 @@ def merge(queue: Queue, answers: Iterable[tuple[str, Answer]]) -> tuple[RecordEn
         return tuple(_merge(queue, job, answer) for job, answer in answers)
 
 
-def _merge(queue: Queue, job: str, answer: Answer) -> RecordEnd:
+def _merge(queue: Queue, job: str, answer: RecordAnswer) -> RecordEnd:
     place = queue.evidence / answer.patch / answer.file
     inside = place.relative_to(queue.folder).as_posix()
     details = answer.details

@@ -33,7 +33,7 @@ from contribbot.runners.actions import (
     COLLECTOR,
     RUNNERS_STEP,
     WORKFLOW,
-    Run,
+    ActionsRun,
     RunJob,
     commit_of,
     connected,
@@ -145,7 +145,7 @@ class Dispatched(Model):
     jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
 
     @classmethod
-    def of(cls, repository: str, run: Run, jobs: tuple[DispatchedJob, ...]) -> Dispatched:
+    def of(cls, repository: str, run: ActionsRun, jobs: tuple[DispatchedJob, ...]) -> Dispatched:
         """Return how a run ended."""
         own = [job for job in jobs if job.name == COLLECTOR]
         judged = len(own) == 1 and own[0].state in {"success", "failure"}
@@ -196,7 +196,7 @@ class Sender:
         there = head_of(self.github.repository(self.repository), ref) or ""
         return QueueState(ref, there, commit_of(folder), uncommitted(folder))
 
-    def start(self, selection: Selection) -> Run:
+    def start(self, selection: Selection) -> ActionsRun:
         """Start a run, and find it."""
         # No other request has this name, and it tells the selection.
         self.request = f"{selection.digest}-{secrets.token_hex(6)}"
@@ -251,7 +251,7 @@ class Sender:
         # PyGithub gives True for an answer without a body, of which its types know nothing.
         return int(getattr(run, "id", 0))
 
-    def _find(self, ref: str) -> Run | None:
+    def _find(self, ref: str) -> ActionsRun | None:
         """Return the run that the request started: nothing else has its name. None: not seen."""
         for pause in (*_PAUSES, 0.0):
             for run in self._listed(ref):
@@ -261,13 +261,13 @@ class Sender:
                 self.sleep(pause)
         return None
 
-    def _listed(self, ref: str) -> tuple[Run, ...]:
+    def _listed(self, ref: str) -> tuple[ActionsRun, ...]:
         try:
             return actions.read_runs(self.github, self.repository, ref)
         except NotFoundError:
             return ()  # GitHub knows a workflow only when it has seen a run of it
 
-    def supersede(self, selection: Selection, run: Run) -> tuple[Run, ...]:
+    def supersede(self, selection: Selection, run: ActionsRun) -> tuple[ActionsRun, ...]:
         """End older runs of the same selection that the same account started with this tool."""
         return tuple(
             each

@@ -372,7 +372,7 @@ class CellName(Model):
                        state=state, why=why, job=job, fresh=fresh)  # fmt: skip
 
 
-class Cell(CellName):
+class PlannedCell(CellName):
     """A cell of a job."""
 
     rocm: RocmVersion
@@ -397,7 +397,7 @@ class FreshCell(CellName):
     says: Literal["passed", "failed"]
 
 
-class Job(Model):
+class CiJob(Model):
     """Cells that run one after the other on one set of runners in one image."""
 
     id: JobId
@@ -410,7 +410,7 @@ class Job(Model):
     flags: Flags = ()
     minutes: Minutes
     seconds: Seconds
-    cells: Annotated[tuple[Cell, ...], Field(strict=False, min_length=1)]
+    cells: Annotated[tuple[PlannedCell, ...], Field(strict=False, min_length=1)]
     #: The jobs that compile what this one runs.
     after: Annotated[tuple[JobId, ...], Field(strict=False)] = ()
 
@@ -458,7 +458,7 @@ class Plan(Model):
     type: Literal["contribbot/plan/v1"] = "contribbot/plan/v1"
     runners_sha256: Sha256
     subjects: Annotated[tuple[Subject, ...], Field(strict=False)] = ()
-    jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()
+    jobs: Annotated[tuple[CiJob, ...], Field(strict=False)] = ()
     open: Annotated[tuple[OpenCell, ...], Field(strict=False)] = ()
     fresh: Annotated[tuple[FreshCell, ...], Field(strict=False)] = ()
     without: Names = ()
@@ -471,11 +471,11 @@ class Plan(Model):
         return self
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[PlannedCell, ...]:
         """All cells that some job runs."""
         return tuple(cell for job in self.jobs for cell in job.cells)
 
-    def of_kind(self, kind: Kind) -> tuple[Job, ...]:
+    def of_kind(self, kind: Kind) -> tuple[CiJob, ...]:
         """Return the jobs of one kind, in order."""
         return tuple(job for job in self.jobs if job.kind == kind)
 
@@ -608,5 +608,5 @@ class Again(Model):
     type: Literal["contribbot/again/v1"] = "contribbot/again/v1"
     run: int = 0
     cells: Annotated[tuple[CellEnd, ...], Field(strict=False)] = ()
-    jobs: Annotated[tuple[Job, ...], Field(strict=False)] = ()
+    jobs: Annotated[tuple[CiJob, ...], Field(strict=False)] = ()
     notes: Annotated[tuple[str, ...], Field(strict=False)] = ()

@@ -29,15 +29,15 @@ from contribbot.runners.model import (
     HOSTED,
     RUNNERS_FILE,
     Basis,
-    Cell,
     CellName,
+    CiJob,
     FreshCell,
     Hosted,
-    Job,
     Kind,
     Load,
     OpenCell,
     Plan,
+    PlannedCell,
     Runners,
     RunnerSet,
     Subject,
@@ -158,7 +158,7 @@ class RecordFacts(Model):
         return "passed" if all(each == {str(Outcome.PASSED)} for each in outcomes) else ""
 
 
-class _Memory(Model):
+class _RecordMemory(Model):
     """What `.contribbot/matrix.json` holds."""
 
     tool: str
@@ -183,9 +183,9 @@ def read_facts(queue: Queue, names: Sequence[str]) -> dict[str, list[RecordFacts
     queue = _ReadOnce(queue.folder, queue.spec, queue.specs, queue.upstreams)
     path, tool = queue.local / "matrix.json", tool_digest()
     try:
-        memory = _Memory.model_validate_json(path.read_bytes())
+        memory = _RecordMemory.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
-        memory = _Memory(tool=tool)
+        memory = _RecordMemory(tool=tool)
     old = memory.records if memory.tool == tool else {}
     kept = {inside: known for inside, known in old.items() if (queue.folder / inside).is_file()}
     facts: dict[str, list[RecordFacts]] = {name: [] for name in names}
@@ -203,7 +203,9 @@ def read_facts(queue: Queue, names: Sequence[str]) -> dict[str, list[RecordFacts
         # What is not remembered costs time and nothing else.
         with contextlib.suppress(OSError, ContribbotError):
             queue.local.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, _Memory(tool=tool, records=kept).model_dump_json().encode())
+            write_atomically(
+                path, _RecordMemory(tool=tool, records=kept).model_dump_json().encode()
+            )
     return facts
 
 
@@ -253,7 +255,7 @@ _LONGEST: Final = 24 * 3600.0
 _BASES: Final[tuple[Basis, ...]] = ("records", "other records", "default")
 
 
-class Unit(NamedTuple):
+class PlanUnit(NamedTuple):
     """A unit of work of a patch, how long it takes, and what of that is the base's full build."""
 
     stage: str
@@ -279,7 +281,7 @@ class Times:
                 others.setdefault((unit.stage,), []).append(unit.seconds)
         self._median = {key: statistics.median(times) for key, times in others.items()}
 
-    def of(self, patch: Patch) -> list[Unit]:
+    def of(self, patch: Patch) -> list[PlanUnit]:
         """Return the units of a patch."""
         full = {build.name for build in patch.spec.build if build.way == "full"}
         units = []
@@ -295,7 +297,7 @@ class Times:
                 basis, seconds = "other records", median
             # Patches on the bare base share its build in a job.
             base = seconds / 2 if whole and not patch.spec.depends_on else 0.0
-            units.append(Unit(stage, target, seconds, basis, base))
+            units.append(PlanUnit(stage, target, seconds, basis, base))
         return units
 
 
@@ -325,7 +327,7 @@ class Piece:
     `shared` are the seconds that all pieces on one tree (an upstream's pin) need once in a job.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[PlannedCell, ...]
     seconds: float
     tree: str
     shared: float
@@ -588,7 +590,7 @@ def _pieces(
 
 
 def _piece(
-    group: Mapping[CellName, tuple[str, ...]], gpu: str, tree: str, units: Sequence[Unit]
+    group: Mapping[CellName, tuple[str, ...]], gpu: str, tree: str, units: Sequence[PlanUnit]
 ) -> Piece:
     # A verification does all that its machine can do, whatever was asked of it.
     around = sum(
@@ -607,7 +609,7 @@ def _piece(
         seconds = around + own if gpu else around / len(group)
         worst = max((_BASES.index(unit.basis) for unit in mine), default=0)
         cells.append(
-            Cell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
+            PlannedCell(kind=cell.kind, patch=cell.patch, target=cell.target, rocm=cell.rocm,
                  require=require, tree=tree, seconds=round(seconds, 3), estimate=_BASES[worst])
         )  # fmt: skip
     # A store that is there already says nothing of a job's empty one.
@@ -634,7 +636,7 @@ def _pools(meant: Runners, pieces: Sequence[Piece]) -> list[Pool]:
     return [Pool(each, tuple(given[each.name])) for each in sets]
 
 
-def _jobs(meant: Runners, pool: Pool, packed: Iterable[PackedJob]) -> Iterator[Job]:
+def _jobs(meant: Runners, pool: Pool, packed: Iterable[PackedJob]) -> Iterator[CiJob]:
     """Write the jobs of a set, numbered by ROCm version."""
     numbers = Counter[str]()
     own = pool.runners
@@ -646,7 +648,7 @@ def _jobs(meant: Runners, pool: Pool, packed: Iterable[PackedJob]) -> Iterator[J
         rocm = pieces[0].rocm
         numbers[rocm] += 1
         image = next(image for image in own.rocm if image.version == rocm)
-        yield Job(
+        yield CiJob(
             id=f"{stem}-rocm{rocm}-{numbers[rocm]}", kind=own.kind, runners=own.name,
             labels=own.labels, target=own.target, rocm=rocm, image=image.image,
             flags=image.flags, minutes=own.minutes_limit, seconds=round(seconds, 3),
@@ -654,7 +656,7 @@ def _jobs(meant: Runners, pool: Pool, packed: Iterable[PackedJob]) -> Iterator[J
         )  # fmt: skip
 
 
-def _linked(jobs: Sequence[Job]) -> tuple[Job, ...]:
+def _linked(jobs: Sequence[CiJob]) -> tuple[CiJob, ...]:
     """Say of each job that runs which jobs compile for it."""
     compiled = {
         (cell.patch, cell.target, cell.rocm): job.id
@@ -670,7 +672,7 @@ def _linked(jobs: Sequence[Job]) -> tuple[Job, ...]:
     return tuple(linked)
 
 
-def second_try(plan: Plan, job: Job, cells: Iterable[str], runners: Runners) -> Job | None:
+def second_try(plan: Plan, job: CiJob, cells: Iterable[str], runners: Runners) -> CiJob | None:
     """Return what tries cells of a job once more: on another set where one can, else on the same.
 
     `jobs_limit` is for what is planned: second tries come on top of it, one at most for each

@@ -28,17 +28,17 @@ from contribbot.queue.load import Queue
 from contribbot.runners.artifacts import (
     FILE,
     JOB_FILE,
+    ArtifactSource,
     RefusedArtifactError,
-    Source,
     first_problem,
     read_done,
 )
-from contribbot.runners.model import Job, JobDone, is_version
+from contribbot.runners.model import CiJob, JobDone, is_version
 from contribbot.verify.evidence import State, judge_record
 
 
 @dataclass
-class Answer:
+class RecordAnswer:
     """A record that came, judged."""
 
     patch: str
@@ -54,16 +54,18 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Question:
+class RecordQuestion:
     """What a job was asked, of a run, and what its answers are held against."""
 
-    job: Job
-    source: Source
+    job: CiJob
+    source: ArtifactSource
     bases: Bases
     scratch: Path
 
 
-def read_sent(files: Mapping[str, bytes], question: Question) -> tuple[JobDone, dict[str, Answer]]:
+def read_sent(
+    files: Mapping[str, bytes], question: RecordQuestion
+) -> tuple[JobDone, dict[str, RecordAnswer]]:
     """Return what a job says of itself, and its records by patch, judged."""
     job, done = question.job, read_done(files)
     asked = {entry.patch: entry.require for entry in done.asked}
@@ -74,7 +76,7 @@ def read_sent(files: Mapping[str, bytes], question: Question) -> tuple[JobDone, 
         problem = "it was asked something else than the plan asks"
     if problem:
         raise RefusedArtifactError(f"{JOB_FILE}: {problem}")
-    answers: dict[str, Answer] = {}
+    answers: dict[str, RecordAnswer] = {}
     for name in sorted(files.keys() - {JOB_FILE}):
         _, patch, file = name.split("/")
         if patch in answers:
@@ -83,9 +85,9 @@ def read_sent(files: Mapping[str, bytes], question: Question) -> tuple[JobDone, 
     return done, answers
 
 
-def _judge(content: bytes, patch: str, file: str, question: Question) -> Answer:
+def _judge(content: bytes, patch: str, file: str, question: RecordQuestion) -> RecordAnswer:
     """Judge one record: the first rule that it breaks refuses it."""
-    answer = Answer(patch, file)
+    answer = RecordAnswer(patch, file)
     try:
         document = from_json(content, allow_inf_nan=False)
         statement = Statement.model_validate(document)
@@ -133,7 +135,7 @@ _AHEAD: Final = timedelta(hours=1)
 _RAN: Final = ON_HARDWARE | {"witness"}
 
 
-def _problems(details: Details, job: Job, source: Source) -> Iterator[str]:
+def _problems(details: Details, job: CiJob, source: ArtifactSource) -> Iterator[str]:
     """Give what a record claims that its job was not asked."""
     machine, container = details.machine, details.container
     if details.started.tzinfo is None or details.finished.tzinfo is None:
@@ -153,7 +155,7 @@ def _problems(details: Details, job: Job, source: Source) -> Iterator[str]:
         yield f"it was made with ROCm {machine.rocm}, and {job.rocm} was asked"
 
 
-def _hardware_problems(details: Details, job: Job) -> Iterator[str]:
+def _hardware_problems(details: Details, job: CiJob) -> Iterator[str]:
     """Give what a record claims that its machine cannot have seen, or nobody asked it about."""
     machine = details.machine
     amd = sorted({gpu.target for gpu in machine.gpus if gpu.vendor == "amd"})

@@ -22,14 +22,14 @@ from contribbot.errors import QueueError
 from contribbot.git.repository import Store
 from contribbot.hardware.build_cache import find_launcher
 from contribbot.hardware.compare import unmet
-from contribbot.hardware.hip import toolchain
+from contribbot.hardware.hip import hip_toolchain
 from contribbot.model.checks import Build, Check, Stated
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue
-from contribbot.verify.builds import Plan, build_side
+from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
 from contribbot.verify.job import Finding, Job, Memo, Unit
@@ -66,7 +66,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Answer:
+class EntryAnswer:
     """What an entry says of a tree."""
 
     says: Says
@@ -86,7 +86,7 @@ class BareTree:
     moved: Mapping[str, str]  # files that the patch names and the release has elsewhere, old to new
     #: Files that entries name, and that this tree neither has nor has elsewhere.
     gone: frozenset[str]
-    builds: Memo[Answer] = field(default_factory=Memo)
+    builds: Memo[EntryAnswer] = field(default_factory=Memo)
 
 
 class BelowError(Exception):
@@ -297,7 +297,7 @@ class Probe:
 
     label: str  # what people call it
     target: str  # the hardware, or `any`
-    look: Callable[[BareTree], Answer]  # asks a tree
+    look: Callable[[BareTree], EntryAnswer]  # asks a tree
     #: What its answer depends on beside trees, tool and machine.
     inputs: dict[str, JsonValue] = field(default_factory=dict)
 
@@ -309,7 +309,7 @@ def _probes(spec: PatchSpec) -> Iterator[Probe]:
     for number, entry in enumerate(spec.compile):
         for target in entry.targets if _is_red(entry) else ():
             look = partial(_ask_compile, number, target)
-            inputs = toolchain_details(entry, toolchain(target))
+            inputs = toolchain_details(entry, hip_toolchain(target))
             yield Probe(f"compile {entry.name} {target}", target, look, inputs)
     for number, build in enumerate(spec.build):
         for target in build.targets if _is_red(build) else ():
@@ -336,40 +336,40 @@ def _needs(check: Check) -> dict[str, JsonValue]:
     }
 
 
-def _lost(bare: BareTree, paths: Sequence[str]) -> Answer | None:
+def _lost(bare: BareTree, paths: Sequence[str]) -> EntryAnswer | None:
     """Say which of some files a tree has lost, or None."""
     for path in paths:
         if path in bare.gone:
             reason = f"{path} is not there, and git knows of no file that it became"
-            return Answer(Says.OTHER, reason)
+            return EntryAnswer(Says.OTHER, reason)
     return None
 
 
 def _answer(
     entry: Stated, problems: Sequence[str], *, good: str, lacking: str, crash: str, log: str = ""
-) -> Answer:
+) -> EntryAnswer:
     """Judge a tree by what this machine lacked, how a program crashed, and what is wrong."""
     if lacking or crash:
         says = Says.CANNOT if lacking else Says.OTHER
-        return Answer(says, lacking or crash, transient=True, log=log)
+        return EntryAnswer(says, lacking or crash, transient=True, log=log)
     for problem in problems:
         if not re.search(entry.reason, problem):
             reason = f"fails for another reason than stated: {problem}"
-            return Answer(Says.OTHER, reason, log=log)
-    return Answer(*((Says.FAILS, problems[0]) if problems else (Says.PASSES, good)), log=log)
+            return EntryAnswer(Says.OTHER, reason, log=log)
+    return EntryAnswer(*((Says.FAILS, problems[0]) if problems else (Says.PASSES, good)), log=log)
 
 
-def _ask_hipify(bare: BareTree) -> Answer:
+def _ask_hipify(bare: BareTree) -> EntryAnswer:
     """Ask what the upstream's own hipify step makes of the tree."""
     job = bare.job
     spec, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
     if spec is None or recipe is None:
         name = job.patch.upstream.name
-        return Answer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
+        return EntryAnswer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
     if not sources_of(job, bare.tree):
-        return _lost(bare, spec.sources) or Answer(Says.OTHER, "there is nothing to hipify")
+        return _lost(bare, spec.sources) or EntryAnswer(Says.OTHER, "there is nothing to hipify")
     if missing := hipify_obstacle(job):
-        return Answer(Says.CANNOT, missing)
+        return EntryAnswer(Says.CANNOT, missing)
     made = job.children.submit(hipify_all, job, bare.tree).result()
     lacking = made.trouble if made.broken else ""
     crash = made.trouble if made.transient and not made.broken else ""
@@ -382,15 +382,15 @@ def _ask_hipify(bare: BareTree) -> Answer:
     return _answer(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
 
 
-def _ask_compile(number: int, target: str, bare: BareTree) -> Answer:
+def _ask_compile(number: int, target: str, bare: BareTree) -> EntryAnswer:
     """Ask whether a kernel compiles as the entry expects."""
     job = bare.job
     entry = job.patch.spec.compile[number]
     if lost := _lost(bare, (entry.source,)):
         return lost
-    using = toolchain(target)
+    using = hip_toolchain(target)
     if missing := missing_for(job, entry, using):
-        return Answer(Says.CANNOT, missing)
+        return EntryAnswer(Says.CANNOT, missing)
     done = job.children.submit(compile_side, job, entry, target, using, bare.tree).result()
     problem = done.error or unmet(entry, target, done.listing)
     held = ", ".join(entry.instructions.get(target, ()))
@@ -400,28 +400,28 @@ def _ask_compile(number: int, target: str, bare: BareTree) -> Answer:
     return _answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
-def _ask_build(number: int, target: str, bare: BareTree) -> Answer:
+def _ask_build(number: int, target: str, bare: BareTree) -> EntryAnswer:
     """Ask whether something builds."""
     return _built(bare, bare.job.patch.spec.build[number], target)
 
 
-def _built(bare: BareTree, build: Build, target: str) -> Answer:
+def _built(bare: BareTree, build: Build, target: str) -> EntryAnswer:
     """Build something from the tree, once, and leave it where checks look for it."""
     return _lost(bare, build.sources) or bare.builds.get(
         f"{build.name} {target}", lambda: _build(bare, build, target)
     )
 
 
-def _build(bare: BareTree, build: Build, target: str) -> Answer:
+def _build(bare: BareTree, build: Build, target: str) -> EntryAnswer:
     job = bare.job
     if target not in job.machine.targets:
-        return Answer(Says.CANNOT, f"no {target} on this machine")
+        return EntryAnswer(Says.CANNOT, f"no {target} on this machine")
     if missing := missing_for_build(job, build, target):
-        return Answer(Says.CANNOT, missing, transient=True)
-    plan = Plan.of(job, build, target, bare.tree)
+        return EntryAnswer(Says.CANNOT, missing, transient=True)
+    plan = BuildPlan.of(job, build, target, bare.tree)
     side = job.children.submit(build_side, job, plan, find_launcher()).result()
     if side.absent or (side.error and not _is_red(build)):
-        return Answer(Says.OTHER, side.wrong, log=side.log)
+        return EntryAnswer(Says.OTHER, side.wrong, log=side.log)
     if side.product is None:
         problems, crash = [side.error] if side.error else [], side.crash
         return _answer(build, problems, good="", lacking=side.lacking, crash=crash, log=side.log)
@@ -431,15 +431,15 @@ def _build(bare: BareTree, build: Build, target: str) -> Answer:
         details={"check": build.name, "base": summary, "patched": summary},
     )  # fmt: skip
     job.results.setdefault("build", []).append(result)
-    return Answer(Says.PASSES, "it builds", log=side.log)
+    return EntryAnswer(Says.PASSES, "it builds", log=side.log)
 
 
-def _ask_check(number: int, bare: BareTree) -> Answer:
+def _ask_check(number: int, bare: BareTree) -> EntryAnswer:
     """Run a check on the tree."""
     return _run(bare, bare.job.patch.spec.checks[number], Way())
 
 
-def _ask_numerics(number: int, bare: BareTree) -> Answer:
+def _ask_numerics(number: int, bare: BareTree) -> EntryAnswer:
     """Run a numerics entry on the tree."""
     entry = bare.job.patch.spec.numerics[number]
 
@@ -452,28 +452,28 @@ def _ask_numerics(number: int, bare: BareTree) -> Answer:
 
 def _run(
     bare: BareTree, check: Check, way: Way, amiss: Callable[[CheckRun], str] = lambda _run: ""
-) -> Answer:
+) -> EntryAnswer:
     """Run a check on the tree."""
     if unready := _unready(bare, check):
         return unready
     try:
         return _judge(check, run_one(bare.job, check, way, bare.tree), amiss)
     except OverlayError as error:
-        return Answer(Says.CANNOT, str(error))
+        return EntryAnswer(Says.CANNOT, str(error))
     except RunnerFaultError as error:
-        return Answer(Says.CANNOT, str(error), transient=True)
+        return EntryAnswer(Says.CANNOT, str(error), transient=True)
 
 
-def _unready(bare: BareTree, check: Check) -> Answer | None:
+def _unready(bare: BareTree, check: Check) -> EntryAnswer | None:
     """Say what keeps a check from being run, or build what it loads."""
     job = bare.job
     if missing := missing_here(job, check):
-        return Answer(Says.CANNOT, missing)
+        return EntryAnswer(Says.CANNOT, missing)
     if job.patch.upstream.overlay and (
         note := overlay_note(release_of(job.patch.upstream.overlay), job.patch.pin)
     ):
         # What runs is the installed package, which is another release.
-        return Answer(Says.CANNOT, f"it would run {note}: install that release")
+        return EntryAnswer(Says.CANNOT, f"it would run {note}: install that release")
     if lost := _lost(bare, tuple(check.env.values())):
         return lost
     if check.build:
@@ -484,12 +484,12 @@ def _unready(bare: BareTree, check: Check) -> Answer | None:
             says = Says.CANNOT if built.says is Says.CANNOT else Says.OTHER
             return replace(built, says=says, reason=why)
     unplaced = unplaceable(job, check)
-    return Answer(Says.CANNOT, unplaced) if unplaced else None
+    return EntryAnswer(Says.CANNOT, unplaced) if unplaced else None
 
 
-def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> Answer:
+def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> EntryAnswer:
     """Judge one run of a fail-to-pass check on a tree without the patch."""
-    answer = partial(Answer, log=run.log)
+    answer = partial(EntryAnswer, log=run.log)
     if run.trouble:
         says = Says.CANNOT if run.lacked else Says.OTHER
         return answer(says, run.told, transient=run.transient)

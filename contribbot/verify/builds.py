@@ -17,7 +17,7 @@ from contribbot.errors import MachineError, NoSpaceError
 from contribbot.hardware import build_cache, extension, full_build
 from contribbot.hardware.build_cache import Launcher, find_launcher
 from contribbot.hardware.full_build import COPY, Ran
-from contribbot.hardware.toolchain import BuildTools, described, toolchain
+from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import BuildRecipe
@@ -53,7 +53,7 @@ def _unit(job: Job, build: Build, target: str) -> Unit:
     if missing := missing_for(job, build, target):
         unavailable = partial(Finding, Outcome.UNAVAILABLE, missing)
         return Unit(target, None, unavailable, label=build.name, missing=missing)
-    plans = [Plan.of(job, build, target, tree) for tree in job.trees.sides]
+    plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
     inputs: dict[str, JsonValue] = {
         "build": build.model_dump_json(),
         "keys": [plan.key for plan in plans],
@@ -81,7 +81,7 @@ def missing_for(job: Job, build: Build, target: str) -> str:
         if recipe and not missing and (path := full_build.lacks(job.store, job.trees.base, recipe)):
             missing = f"the pinned tree has no {path}, which the recipe of {name} needs"
         return missing
-    tools = toolchain(target, job.machine)
+    tools = build_tools(target, job.machine)
     return tools.missing or (hipify.obstacle(job) if _hipified_first(job, tools) else "")
 
 
@@ -93,7 +93,7 @@ def _hipified_first(job: Job, tools: BuildTools) -> bool:
     return tools.kind == "hip" and job.patch.upstream.hipify is not None
 
 
-def _build_both(job: Job, build: Build, plans: list[Plan]) -> Finding:
+def _build_both(job: Job, build: Build, plans: list[BuildPlan]) -> Finding:
     launcher = find_launcher()
     futures = [job.children.submit(build_side, job, plan, launcher) for plan in plans]
     base, patched = (future.result() for future in futures)
@@ -125,7 +125,7 @@ def built_before(*, base: bool, patched: bool) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """What is to be built from one tree."""
 
     build: Build
@@ -137,7 +137,7 @@ class Plan:
     version: str  # the pin's release
 
     @classmethod
-    def of(cls, job: Job, build: Build, target: str, tree: str) -> Plan:
+    def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
         """Make the plan for a build that this machine can do."""
         recipe, version = job.patch.upstream.build, job.patch.pin.tag.removeprefix("v")
         if build.way == "full" and recipe is not None:
@@ -146,7 +146,7 @@ class Plan:
             )
             absent = full_build.lacks(job.store, tree, recipe)
             return cls(build, target, tree, build_cache.build_key(inputs), absent, recipe, version)
-        tools = toolchain(target, job.machine)
+        tools = build_tools(target, job.machine)
         inputs = extension.inputs_of(job.store, tree, build, support=job.patch.support, tools=tools)
         if _hipified_first(job, tools):
             # The step may read anything of the tree.
@@ -164,7 +164,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Side:
+class BuildSide:
     """What became of one tree."""
 
     product: build_cache.Product | None = None  # what was built, or None
@@ -205,13 +205,13 @@ class Side:
         }
 
 
-def build_side(job: Job, plan: Plan, launcher: Launcher | None) -> Side:
+def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
     """Build one tree, unless it is built already; runs in `children`."""
     if plan.absent:
-        return Side(absent=plan.absent)
-    sides: list[Side] = []
+        return BuildSide(absent=plan.absent)
+    sides: list[BuildSide] = []
 
-    def build(into: Path) -> build_cache.Made | None:
+    def build(into: Path) -> build_cache.CachedBuild | None:
         side, made = _build(job, plan, launcher, into)
         sides.append(side)
         return made
@@ -223,18 +223,18 @@ def build_side(job: Job, plan: Plan, launcher: Launcher | None) -> Side:
     except MachineError as error:
         process.check_stopping()
         # Another contribbot builds the same for too long, or git could not export.
-        return Side(lacking=f"{error.message}{'; ' if error.hint else ''}{error.hint}")
+        return BuildSide(lacking=f"{error.message}{'; ' if error.hint else ''}{error.hint}")
     if sides:
         return replace(sides[0], product=product)
     if product is None:
-        return Side(crash="it was built and is gone")
+        return BuildSide(crash="it was built and is gone")
     marker = product.marker
-    return Side(product=product, reused=True, seconds=marker.seconds, log=marker.log)
+    return BuildSide(product=product, reused=True, seconds=marker.seconds, log=marker.log)
 
 
 def _build(
-    job: Job, plan: Plan, launcher: Launcher | None, into: Path
-) -> tuple[Side, build_cache.Made | None]:
+    job: Job, plan: BuildPlan, launcher: Launcher | None, into: Path
+) -> tuple[BuildSide, build_cache.CachedBuild | None]:
     """Build into a product's folder."""
     folder, recipe = job.fresh_folder(), plan.way
     # Not before: who waits for another's build must not keep a bench waiting.
@@ -244,24 +244,24 @@ def _build(
         else:
             ran = _compile(job, plan, recipe, launcher, folder=folder, into=into)
     log = job.keep_log(ran.output)
-    side = Side(
+    side = BuildSide(
         error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
         log=log, tail=ran.output[-_TAIL:],
     )  # fmt: skip
     if side.error or side.transient:
         return side, None
     if not isinstance(recipe, BuildRecipe):
-        return side, build_cache.Made(ran.seconds, log, extension="extension.so")
+        return side, build_cache.CachedBuild(ran.seconds, log, extension="extension.so")
     if lost := full_build.missing_product(recipe, into):
         return replace(side, error=f"the recipe ended well and made no {lost}"), None
     python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
     library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
-    return side, build_cache.Made(ran.seconds, log, extension=library, python=python)
+    return side, build_cache.CachedBuild(ran.seconds, log, extension=library, python=python)
 
 
 def _run_recipe(
     job: Job,
-    plan: Plan,
+    plan: BuildPlan,
     recipe: BuildRecipe,
     launcher: Launcher | None,
     *,
@@ -283,7 +283,13 @@ def _run_recipe(
 
 
 def _compile(
-    job: Job, plan: Plan, tools: BuildTools, launcher: Launcher | None, *, folder: Path, into: Path
+    job: Job,
+    plan: BuildPlan,
+    tools: BuildTools,
+    launcher: Launcher | None,
+    *,
+    folder: Path,
+    into: Path,
 ) -> Ran:
     build, hipified = plan.build, None
     if _hipified_first(job, tools):
@@ -325,7 +331,7 @@ def _hipify_failed(made: hipify.Hipified) -> Ran | None:
     return Ran(made.tail, made.seconds, error=trouble)
 
 
-def judge_build(build: Build, base: Side, patched: Side) -> tuple[Outcome, str]:
+def judge_build(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     """Return the outcome of a build and one line that says why."""
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:

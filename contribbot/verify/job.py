@@ -24,7 +24,7 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.evidence import Machine, Outcome, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
-from contribbot.verify.witness import Statement, new_statements
+from contribbot.verify.witness import AddedStatement, new_statements
 
 if TYPE_CHECKING:
     from contribbot.verify.placement import Overlay
@@ -172,7 +172,7 @@ class Job:
     _exports: Memo[_Export] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
     _added: Memo[dict[str, list[int]]] = field(default_factory=Memo, init=False)
-    _statements: Memo[dict[str, list[Statement]]] = field(default_factory=Memo, init=False)
+    _statements: Memo[dict[str, list[AddedStatement]]] = field(default_factory=Memo, init=False)
 
     def fresh_folder(self) -> Path:
         """Make a folder whose name says nothing of what it will hold."""
@@ -200,7 +200,7 @@ class Job:
         """Return the numbers of the lines that the patch adds, by path."""
         return self._added.get("", lambda: added_lines(self.store, *self.trees.sides))
 
-    def witnesses(self) -> tuple[str, dict[str, list[Statement]]]:
+    def witnesses(self) -> tuple[str, dict[str, list[AddedStatement]]]:
         """Return the tree whose statements must run in a test, and these by file; none of tests.
 
         They are what the patch adds; where it adds none, what it deletes from the base.
@@ -213,10 +213,10 @@ class Job:
                 return base, deleted
         return patched, added
 
-    def _statements_of(self, old: str, new: str) -> dict[str, list[Statement]]:
+    def _statements_of(self, old: str, new: str) -> dict[str, list[AddedStatement]]:
         """Return what a tree has in its Python files, and another has not."""
 
-        def find() -> dict[str, list[Statement]]:
+        def find() -> dict[str, list[AddedStatement]]:
             lines = added_lines(self.store, old, new)
             return {
                 path: new_statements(

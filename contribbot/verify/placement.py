@@ -25,7 +25,7 @@ from contribbot.model.checks import Bench, Check
 from contribbot.model.pin import Pin
 from contribbot.verify import builds
 from contribbot.verify.job import Job
-from contribbot.verify.pytest_run import Place, Witnessed
+from contribbot.verify.pytest_run import RunLayout, Witnessed
 
 #: `git merge-file` says how many conflicts there are, up to this number.
 _CONFLICTS: Final = range(128)
@@ -53,7 +53,7 @@ def unplaceable(job: Job, what: Check | Bench) -> str:
     return builds.obstacle(job, what.build, what.target) if what.build else ""
 
 
-def place(job: Job, what: Check | Bench, tree: str) -> Place:
+def place(job: Job, what: Check | Bench, tree: str) -> RunLayout:
     """Put a tree in place for something to run on it."""
     folder = job.exported(tree)
     roots = tuple(folder / root for root in job.patch.upstream.python_roots)
@@ -77,7 +77,7 @@ def place(job: Job, what: Check | Bench, tree: str) -> Place:
                 change.path, sorted(wanted), folder / change.path, runs
             )
     shown = job.preflights.shown(what.target)
-    return Place(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
+    return RunLayout(tree=folder, python=python, witnessed=witnessed, env={**env, **shown})
 
 
 def _imported(folder: Path, path: str, roots: tuple[Path, ...], searched: tuple[Path, ...]) -> Path:

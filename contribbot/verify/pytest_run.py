@@ -85,7 +85,7 @@ class Witnessed:
 
 
 @dataclass(frozen=True)
-class Place:
+class RunLayout:
     """Where a tree runs."""
 
     tree: Path  # the exported tree
@@ -158,7 +158,7 @@ _TAIL: Final = 2000
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedTest:
     """One test that did not pass: when, `ExceptionType: message`, and what it may be put down to.
 
     `broken`: why it shows nothing. `fault`: what this machine could not do (`memory`, `device`),
@@ -187,7 +187,7 @@ class _Recorded:
     __pydantic_config__ = _STRICT
 
     passed: list[str] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
+    failed: list[FailedTest] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     partly: list[str] = field(default_factory=list)  # tests of which a part was skipped
     status: int | None = None  # pytest's exit status, when the end was reached
@@ -326,7 +326,7 @@ def run_check(
     check: Check,
     support: Sequence[PatchFile],
     *,
-    place: Place,
+    place: RunLayout,
     env: Mapping[str, str],
     threads: int,
     folder: Path,
@@ -405,7 +405,7 @@ def lay_out(folder: Path, support: Sequence[PatchFile]) -> Path:
 
 
 def child_environment(
-    place: Place,
+    place: RunLayout,
     stated: Mapping[str, str],
     *,
     threads: int,
@@ -448,7 +448,7 @@ class _Session:
     collected: list[str] = field(default_factory=list)  # the tests that there are
     outcomes: dict[str, str] = field(default_factory=dict)  # of each test that has ended
     current: str = ""  # the test that started last
-    uncollected: Failure | None = None  # why a file could not be collected
+    uncollected: FailedTest | None = None  # why a file could not be collected
     stopped: bool = False  # whether the session was stopped from inside
     #: Lines that a compiler took over, by the file that runs.
     compiled: set[tuple[str, int]] = field(default_factory=set)
@@ -487,10 +487,10 @@ class _Session:
             self.outcomes[test] = outcome
 
 
-def _failure(event: dict[str, JsonValue], scrub: Scrub) -> Failure:
+def _failure(event: dict[str, JsonValue], scrub: Scrub) -> FailedTest:
     broken = Broken(str(event["broken"])) if event.get("broken") else None
     message, fault = scrub(str(event.get("message", ""))), str(event.get("fault", ""))
-    return Failure(str(event.get("test", "")), str(event["when"]), message, broken, fault)
+    return FailedTest(str(event.get("test", "")), str(event["when"]), message, broken, fault)
 
 
 def read_report(

@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
-from contribbot.bench.results import Finding as Comparison
+from contribbot.bench.results import ResultFinding as Comparison
 from contribbot.bench.session import BenchResult, case_details, conclude
 from contribbot.bench.verdict import (
     CaseInfo,
@@ -24,7 +24,7 @@ from contribbot.bench.verdict import (
     Measurements,
     judge_case,
 )
-from contribbot.hardware.compare import Row, left_out_of, rows_in, seen
+from contribbot.hardware.compare import ListingRow, left_out_of, rows_in, seen
 from contribbot.model.base import Model
 from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
 from contribbot.model.evidence import ON_HARDWARE, SEEN, Details, Outcome, StageResult
@@ -279,7 +279,7 @@ def _source(kept: RecordedResult) -> Finding:
     return Finding(Outcome.PASSED, origin(kept.patch.pin, str(kept.facts["from"])))
 
 
-class _Commit(Model):
+class _RecordedCommit(Model):
     file: str
     commit: str
     subject: str
@@ -287,7 +287,7 @@ class _Commit(Model):
 
 def _apply(kept: RecordedResult) -> Finding:
     facts, (source,) = kept.facts, kept.of_stages("source")
-    commits = [_Commit.model_validate(commit) for commit in _list(facts["commits"])]
+    commits = [_RecordedCommit.model_validate(commit) for commit in _list(facts["commits"])]
     if [commit.file for commit in commits] != [file.name for file in kept.patch.files]:
         raise ValueError("its commits are not of the files of the patch")
     if commits[-1].commit != facts["patched_commit"]:
@@ -376,7 +376,7 @@ def _build(kept: RecordedResult) -> Finding:
     base, patched = _sides(kept)
     if outcome is Outcome.PASSED and not patched.product:
         raise ValueError("it made no product")
-    sides = [builds.Side(error=side.wrong, crash=side.trouble) for side in (base, patched)]
+    sides = [builds.BuildSide(error=side.wrong, crash=side.trouble) for side in (base, patched)]
     if outcome is Outcome.UNAVAILABLE or base.trouble or patched.trouble:
         return Finding(outcome, kept.sentence, _stated(entry))
     outcome, reason = builds.judge_build(entry, *sides)
@@ -413,7 +413,9 @@ def _compile(kept: RecordedResult) -> Finding:
     return Finding(Outcome.PASSED, sentence, facts)
 
 
-def _claims(entry: Compile, target: str, base: _Side, patched: _Side, rows: Sequence[Row]) -> str:
+def _claims(
+    entry: Compile, target: str, base: _Side, patched: _Side, rows: Sequence[ListingRow]
+) -> str:
     """Say what of a compile's numbers is not as the patch states, or nothing."""
     working = sum(row.count for row in rows if row.patched and (row.patched[-1] or 0) > 1)
     for name in entry.instructions.get(target, ()):

@@ -10,7 +10,7 @@ from typing import Final
 
 from contribbot.model.checks import Check
 from contribbot.model.evidence import HOST_TARGETS, Outcome
-from contribbot.verify.pytest_run import Broken, CheckRun, Failure, Trouble
+from contribbot.verify.pytest_run import Broken, CheckRun, FailedTest, Trouble
 
 #: A patched tree that needs so many times longer than the base's run hangs, on any machine.
 _HANGS: Final = 10
@@ -155,7 +155,7 @@ def _machine_fault(check: Check, base: CheckRun, patched: CheckRun) -> Judgement
     return None
 
 
-def _own(check: Check, failure: Failure, base: CheckRun, patched: CheckRun) -> bool:
+def _own(check: Check, failure: FailedTest, base: CheckRun, patched: CheckRun) -> bool:
     """Say whether a failure is the check's own, since a known-good kernel ran well after it.
 
     How much memory there was before the check cannot be known for sure: it counts as what
@@ -175,7 +175,9 @@ def _on_base(check: Check, base: CheckRun) -> Judgement | None:
     return unlike_stated(check, base.failed)
 
 
-def unlike_stated(check: Check, failed: Sequence[Failure], where: str = "base") -> Judgement | None:
+def unlike_stated(
+    check: Check, failed: Sequence[FailedTest], where: str = "base"
+) -> Judgement | None:
     """Judge failures by the one that is another than a fail-to-pass check states; None: none is."""
     for failure in failed:
         if failure.broken:
@@ -201,7 +203,7 @@ def _on_patched(base: CheckRun, patched: CheckRun) -> Judgement | None:
     return None
 
 
-def _failed(cause: Cause, side: str, failed: Sequence[Failure]) -> Judgement:
+def _failed(cause: Cause, side: str, failed: Sequence[FailedTest]) -> Judgement:
     for failure in failed:
         # That the patched tree imports from itself what it has not is the patch's doing.
         if failure.broken and (failure.broken is not Broken.OWN_IMPORT or side == "base"):
@@ -209,7 +211,7 @@ def _failed(cause: Cause, side: str, failed: Sequence[Failure]) -> Judgement:
     return Judgement(cause, side, _name(failed[0]), len(failed) - 1)
 
 
-def _name(failure: Failure) -> str:
+def _name(failure: FailedTest) -> str:
     return f"{failure.test}: {failure.first}"
 
 

@@ -22,7 +22,7 @@ _BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 @dataclass(frozen=True)
-class Statement:
+class AddedStatement:
     """A statement of a file, and whether it does something when it is run."""
 
     key: tuple[str, ...]  # what it says and what it stands in, without what it holds
@@ -30,7 +30,7 @@ class Statement:
     acts: bool
 
 
-def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[Statement]:
+def new_statements(base: bytes, patched: bytes, added: Collection[int]) -> list[AddedStatement]:
     """Return the statements of a file that a patch adds and that do something.
 
     Comments, docstrings, blank lines, other spellings of the same, and what the compiler
@@ -120,12 +120,12 @@ def _blocks(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield from ((field, child) for child in value)
 
 
-def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[Statement]:
+def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[AddedStatement]:
     for field, child in _blocks(node):
         inner = (*path, field, _head(child))
         if isinstance(child, ast.stmt):
             acts = not isinstance(child, _DECLARES) and not _is_bare(child)
-            yield Statement(inner, _own_lines(child), acts)
+            yield AddedStatement(inner, _own_lines(child), acts)
         yield from _walk(child, inner)
 
 

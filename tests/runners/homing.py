@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from contribbot.cli import main, runners
 from contribbot.model.evidence import Outcome, seal_of
-from contribbot.runners.model import Again, CellState, Collected, Job, Plan
+from contribbot.runners.model import Again, CellState, CiJob, Collected, Plan
 from tests.conftest import dig
 from tests.github.handle import GitHub
 from tests.github.state import Repository, User
@@ -84,7 +84,7 @@ class Home:
     run: Run = field(init=False)
     plan: Plan = field(init=False)
     #: The second tries that the run's own `collect --again` asked for.
-    tries: tuple[Job, ...] = ()
+    tries: tuple[CiJob, ...] = ()
 
     def begin(self, event: str = "schedule", *, everything: bool = False) -> None:
         """Start a run that has made its plan; its jobs wait."""
@@ -100,7 +100,7 @@ class Home:
             for each in self.plan.jobs:
                 add_job(state, self.run, each.id).labels = each.labels
 
-    def job(self, name: str) -> Job:
+    def job(self, name: str) -> CiJob:
         """Return a job of the plan."""
         return next(each for each in (*self.plan.jobs, *self.tries) if each.id == name)
 

@@ -12,7 +12,7 @@ from contribbot.github.auth import Server
 from contribbot.github.client import GitHub as Client
 from contribbot.model.evidence import Outcome
 from contribbot.runners import actions
-from contribbot.runners.actions import Run, repository_of
+from contribbot.runners.actions import ActionsRun, repository_of
 from contribbot.runners.artifacts import NO_PROGRAM, VERIFIED, attested
 from contribbot.runners.model import CellState, Collected
 from tests.conftest import Program
@@ -57,7 +57,7 @@ def test_a_repository_that_is_gone_is_not_this_one(
     """GitHub names no repository where a fork was deleted; its description does not say so."""
     ask = actions.read_run
 
-    def gone(github: Client, repository: str, run_id: int) -> Run:
+    def gone(github: Client, repository: str, run_id: int) -> ActionsRun:
         return ask(github, repository, run_id).model_copy(update={"head_repository": None})
 
     monkeypatch.setattr(actions, "read_run", gone)

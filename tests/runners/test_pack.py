@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.runners.model import Cell, Hosted, RunnerSet
+from contribbot.runners.model import Hosted, PlannedCell, RunnerSet
 from contribbot.runners.plan import MOST_JOBS, START, Piece, Pool, makespan, pack
 
 IMAGE = {"version": "7.1", "image": f"a/b@sha256:{'0' * 64}"}
@@ -16,7 +16,8 @@ IMAGE = {"version": "7.1", "image": f"a/b@sha256:{'0' * 64}"}
 
 def piece(name: str, seconds: float, *, tree: str = "a v1", rocm: str = "7.1",
           shared: float = 0.0) -> Piece:  # fmt: skip
-    cell = Cell(kind="gpu", patch=name, target="gfx942", rocm=rocm, require=("reproduce:gfx942",),
+    cell = PlannedCell(kind="gpu", patch=name, target="gfx942", rocm=rocm,
+                       require=("reproduce:gfx942",),
                 tree=tree, seconds=seconds, estimate="default")  # fmt: skip
     return Piece((cell,), seconds, tree, shared)
 

@@ -15,7 +15,7 @@ import pytest
 from contribbot.files import stores_folder
 from contribbot.git import package_index
 from contribbot.git.repository import Store, git_environment, open_store
-from contribbot.git.source import Job, Silent
+from contribbot.git.source import Silent, SourceRequest
 from contribbot.model.pin import GitSource, InstalledSource, Pin, SdistSource, SourceSpec, Upstream
 
 from .index_server import Index
@@ -65,8 +65,8 @@ class Kit:
         tag = tag or f"v{version.partition('+')[0]}"
         return Pin(upstream="demo", tag=tag, commit=commit, sources=sources)
 
-    def job(self, spec: SourceSpec) -> Job:
-        return Job(self.pin(spec), spec, self.upstream, self.store, Silent())
+    def job(self, spec: SourceSpec) -> SourceRequest:
+        return SourceRequest(self.pin(spec), spec, self.upstream, self.store, Silent())
 
     def files(self, tree: str) -> dict[str, tuple[str, bytes]]:
         """Return mode and content of each file of a tree."""

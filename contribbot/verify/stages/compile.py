@@ -10,7 +10,13 @@ from pydantic import JsonValue
 
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import details_of, judge_compile
-from contribbot.hardware.hip import Source, compile_hip, headers_digest, toolchain, torch_include
+from contribbot.hardware.hip import (
+    HipSource,
+    compile_hip,
+    headers_digest,
+    hip_toolchain,
+    torch_include,
+)
 from contribbot.hardware.toolchain import Lacking, Toolchain
 from contribbot.hardware.triton import TritonSource, compile_triton, triton_missing, triton_name
 from contribbot.model.checks import Compile
@@ -39,7 +45,7 @@ class CompileStage(Stage):
 
 def _unit(job: Job, entry: Compile, target: str) -> Unit:
     upstream, hipify = job.patch.upstream, job.patch.spec.hipify
-    using = toolchain(target)
+    using = hip_toolchain(target)
     inputs: dict[str, JsonValue] = {
         "entry": entry.model_dump_json(),
         "base": job.trees.base,
@@ -132,7 +138,7 @@ def _hip_side(job: Job, entry: Compile, target: str, using: Toolchain, tree: str
         # What was rewritten comes before what it was made of.
         rewritten = made is not None and (made.folder / root).is_dir()
         include.append((made.folder if made and rewritten else exported) / root)
-    source = Source(
+    source = HipSource(
         path=path,
         include=tuple(include),
         defines=(*upstream.compile.defines, *entry.defines),
