@@ -63,13 +63,15 @@ def verdict_line(report: PatchReport) -> str:
     if report.verdict is Verdict.PROVED:
         text = f"{report.patch}: proved {_where(report)}"
     elif report.verdict is Verdict.REFUTED:
-        failed = dict.fromkeys(one.stage for one in report.stages if one.outcome is Outcome.FAILED)
+        failed = dict.fromkeys(
+            result.stage for result in report.stages if result.outcome is Outcome.FAILED
+        )
         text = f"{report.patch}: refuted by {', '.join(failed)}"
     else:
         missing = dict.fromkeys(
-            one.stage
-            for one in report.stages
-            if one.outcome is Outcome.UNAVAILABLE and not too_noisy(one)
+            result.stage
+            for result in report.stages
+            if result.outcome is Outcome.UNAVAILABLE and not too_noisy(result)
         )
         shown = _where(report)
         what = f"shown {shown}, but not all of it" if shown else "nothing proved, nothing refuted"
@@ -78,10 +80,12 @@ def verdict_line(report: PatchReport) -> str:
         text = f"{report.patch}: {what}"
         if missing:
             text += f"; unavailable: {', '.join(missing)}"
-    noisy = dict.fromkeys(f"{one.stage}:{one.target}" for one in report.stages if too_noisy(one))
+    noisy = dict.fromkeys(
+        f"{result.stage}:{result.target}" for result in report.stages if too_noisy(result)
+    )
     if noisy:
         text += f"; too noisy to tell: {', '.join(noisy)}"
-    if unrun := [_open(report, one) for one in report.open if one not in noisy]:
+    if unrun := [_open(report, target) for target in report.open if target not in noisy]:
         text += f"; not run: {', '.join(unrun)}"
     return text
 
@@ -95,10 +99,12 @@ def _open(report: PatchReport, name: str) -> str:
 
 def _where(report: PatchReport) -> str:
     """Say where a patch was shown to go from red to green: what ran apart from what compiled."""
-    shown = [one for one in report.stages if proves(one)]
-    ran = dict.fromkeys(one.target for one in shown if one.stage in ON_HARDWARE)
-    made = dict.fromkeys(one.target for one in shown if one.stage == "compile")
-    others = dict.fromkeys(one.stage for one in shown if one.stage not in {*ON_HARDWARE, "compile"})
+    shown = [result for result in report.stages if proves(result)]
+    ran = dict.fromkeys(result.target for result in shown if result.stage in ON_HARDWARE)
+    made = dict.fromkeys(result.target for result in shown if result.stage == "compile")
+    others = dict.fromkeys(
+        result.stage for result in shown if result.stage not in {*ON_HARDWARE, "compile"}
+    )
     parts = [
         *([f"on {', '.join(ran)}"] if ran else []),
         *([f"by compiling for {', '.join(made)}"] if made else []),
@@ -166,12 +172,12 @@ def conflict_lines(result: StageResult) -> list[str]:
     """Return the three sides of each conflict of an `apply` outcome, as lines."""
     conflicts = result.details.get("conflicts")
     lines: list[str] = []
-    for one in conflicts if isinstance(conflicts, list) else []:
-        if not isinstance(one, dict) or not one.get("hunk"):
+    for conflict in conflicts if isinstance(conflicts, list) else []:
+        if not isinstance(conflict, dict) or not conflict.get("hunk"):
             continue
-        expected, found, wanted = (_rows(one[key]) for key in ("expected", "found", "wanted"))
-        lines.append(f"  {clean(str(one['path']))}, hunk {one['hunk']}")
-        has = f"the pin has, at line {one['line']}:"
+        expected, found, wanted = (_rows(conflict[key]) for key in ("expected", "found", "wanted"))
+        lines.append(f"  {clean(str(conflict['path']))}, hunk {conflict['hunk']}")
+        has = f"the pin has, at line {conflict['line']}:"
         lines += [f"    {row}" for row in three_sides(expected, found, wanted, has=has)]
     return lines
 
@@ -194,16 +200,16 @@ def bench_lines(result: StageResult) -> list[str]:
     listed = result.details.get("cases")
     if result.stage != "bench" or not isinstance(listed, list):
         return []
-    cases = [one for one in listed if isinstance(one, dict)]
-    rows = [_HEAD, *(_row(one) for one in cases if isinstance(one.get("ratio"), dict))]
+    cases = [case for case in listed if isinstance(case, dict)]
+    rows = [_HEAD, *(_row(case) for case in cases if isinstance(case.get("ratio"), dict))]
     used = [place for place in range(len(_HEAD)) if any(row[place] for row in rows[1:])]
     lines = [
         f"  {line}" for line in table([[row[place] for place in used] for row in rows if used])
     ]
     lines += [
-        f"  {clean(str(one.get('case')))}: {clean(str(one.get('text')))}"
-        for one in cases
-        if one.get("verdict") != "passed"
+        f"  {clean(str(case.get('case')))}: {clean(str(case.get('text')))}"
+        for case in cases
+        if case.get("verdict") != "passed"
     ]
     return [*lines, *_ceilings(result.details.get("ceilings"))]
 
@@ -427,30 +433,30 @@ def worst_lines(result: StageResult) -> list[str]:
 
 
 def _judged(cells: JsonValue) -> Iterator[tuple[CellRecord, OutputRecord]]:
-    for one in cells if isinstance(cells, list) else []:
+    for document in cells if isinstance(cells, list) else []:
         try:
-            cell = CellRecord.model_validate(one)
+            cell = CellRecord.model_validate(document)
         except ValidationError:
             continue  # a record of another version; the reason line still says what came of it
         for output in cell.outputs:
             yield cell, output
 
 
-def _numerics_row(cell: CellRecord, one: OutputRecord) -> str:
-    where = f"{cell.cell} seed {one.worst_seed}: {one.name}: "
-    if one.complaint and not one.elements:
-        return clean(where + one.complaint)
+def _numerics_row(cell: CellRecord, output: OutputRecord) -> str:
+    where = f"{cell.cell} seed {output.worst_seed}: {output.name}: "
+    if output.complaint and not output.elements:
+        return clean(where + output.complaint)
     told = []
-    if one.non_finite:
-        told.append(f"{count(one.non_finite)} NaN or infinite")
-    if one.kind == "exact":
-        told.append(f"{count(one.mismatches)} of {count(one.elements)} elements differ")
+    if output.non_finite:
+        told.append(f"{count(output.non_finite)} NaN or infinite")
+    if output.kind == "exact":
+        told.append(f"{count(output.mismatches)} of {count(output.elements)} elements differ")
     else:
-        told.append(f"max abs {number(one.max_abs)}, {one.multiple}")
-        told.append(f"{count(one.mismatches)} of {count(one.elements)} elements beyond")
-    told.append("max rel " + ("undefined" if one.max_rel is None else number(one.max_rel)))
-    if one.place is not None:
-        told.append(f"at {place_of(one.place)}")
+        told.append(f"max abs {number(output.max_abs)}, {output.multiple}")
+        told.append(f"{count(output.mismatches)} of {count(output.elements)} elements beyond")
+    told.append("max rel " + ("undefined" if output.max_rel is None else number(output.max_rel)))
+    if output.place is not None:
+        told.append(f"at {place_of(output.place)}")
     return clean(where + ", ".join(told))
 
 
@@ -474,8 +480,8 @@ def append_summary(path: Path, reports: Sequence[PatchReport]) -> None:
     for report in reports:
         lines += [f"### {escape(verdict_line(report))}", ""]
         lines += ["| stage | target | outcome | time | seen |", "|---|---|---|---|---|"]
-        for one in report.stages:
-            cells = columns(report.patch, one)[1:]
+        for result in report.stages:
+            cells = columns(report.patch, result)[1:]
             lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
         lines.append("")
     with path.open("a", encoding="utf-8") as file:

@@ -52,7 +52,7 @@ def read_model(path: Path, model: type[M]) -> M:
     except ValidationError as error:
         # What is misspelled is also missing, and an item that is refused is one too few.
         first, *rest = sorted(
-            error.errors(), key=lambda one: one["type"] in {"missing", "too_short"}
+            error.errors(), key=lambda fault: fault["type"] in {"missing", "too_short"}
         )
         # Pydantic puts the tag of a union into the location; it is no key of the file.
         location = [part for part in first["loc"] if part not in SOURCE_KINDS]
