@@ -196,8 +196,9 @@ def _impossible(kept: RecordedResult) -> str:
     ran = counts and result.stage in ON_HARDWARE | {"witness", "build"}
     threads, flight = facts.get("threads", 1), _table(facts.get("preflight") or {})
     gpus = {gpu.target for gpu in machine.gpus}
+    # A flight that failed before it saw the GPU names none.
     flown = not flight or (
-        str(flight["arch"]).partition(":")[0] in gpus
+        str(flight.get("arch", "")).partition(":")[0] in gpus
         and flight["passed"] is True
         and flight["target"] == result.target
     )
