@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
+import hashlib
 import logging
 import os
 import threading
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import contribbot
 from contribbot import process
 from contribbot.errors import MachineError, UsageError
 
@@ -244,3 +247,18 @@ def _changed(path: Path, *, absent: float) -> float:
         return path.lstat().st_mtime
     except OSError:
         return absent
+
+
+@functools.cache
+def tool_digest() -> str:
+    """Return the SHA-256 over contribbot's own source, in hexadecimal.
+
+    The version alone would keep outcomes of a development tree that has changed.
+    """
+    root = Path(contribbot.__file__).parent
+    total = hashlib.sha256(contribbot.__version__.encode())
+    for path in sorted(root.rglob("*")):
+        if path.suffix in {".py", ".toml"}:
+            total.update(path.relative_to(root).as_posix().encode())
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()

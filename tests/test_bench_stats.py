@@ -18,7 +18,7 @@ from contribbot.bench.verdict import (
     judge_case,
     spread,
 )
-from contribbot.cli.text import bench_lines
+from contribbot.cli.show_results import bench_lines
 from contribbot.model.evidence import Outcome, StageResult
 
 if TYPE_CHECKING:

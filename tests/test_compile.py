@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.cli.text import listing_lines
+from contribbot.cli.show_results import listing_lines
 from contribbot.hardware.hip import hip_toolchain
 from tests.conftest import dig
 from tests.hiptoy import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import JsonValue
 
-from contribbot.cli.text import listing_lines
+from contribbot.cli.show_results import listing_lines
 from contribbot.hardware import build_cache, listing
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import COLUMNS, ListingRow, pair_kernels, rows_of

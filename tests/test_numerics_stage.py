@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.cli.text import worst_lines
+from contribbot.cli.show_results import worst_lines
 from contribbot.model.checks import Numerics
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.numerics.records import CellRecord, Digests, OutputRecord

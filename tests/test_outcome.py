@@ -6,7 +6,7 @@ import pytest
 
 from contribbot.bench.session import BenchResult
 from contribbot.bench.verdict import CaseInfo, CaseResult, CaseVerdict
-from contribbot.cli.text import verdict_line
+from contribbot.cli.show_results import verdict_line
 from contribbot.model.evidence import (
     Outcome,
     PatchReport,

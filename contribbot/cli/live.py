@@ -24,7 +24,8 @@ from rich.progress import (
 from rich.text import Text
 
 from contribbot import process
-from contribbot.cli.text import STYLES, columns, detail_lines
+from contribbot.cli.show_results import detail_lines
+from contribbot.cli.text import STYLES, columns
 from contribbot.model.evidence import HOST_TARGETS, StageResult
 
 #: Widths that keep the usual names in columns; longer ones push the rest.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("queue:list_patches", "List the patches of the queue, in its order."),
     "show": ("queue:show", "Show what a patch is for and what proves it."),
-    "status": ("verify:status", "Show which patches apply, are needed, and are proved where."),
+    "status": ("status:status", "Show which patches apply, are needed, and are proved where."),
     "new": ("queue:new", "Begin a patch."),
     "import": ("queue:import_", "Take a patch from elsewhere."),
     "edit": ("queue:edit", "Open a patch as commits in a git work tree."),

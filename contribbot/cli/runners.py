@@ -20,7 +20,7 @@ from contribbot.cli.command import (
     print_notes,
     print_report,
 )
-from contribbot.cli.text import append_summary
+from contribbot.cli.show_results import append_summary
 from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import write_atomically
 from contribbot.queue.load import select

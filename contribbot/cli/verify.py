@@ -1,4 +1,4 @@
-"""`contribbot verify`, `status`, `rebase` and `bisect`."""
+"""`contribbot verify`, `rebase` and `bisect`."""
 
 from __future__ import annotations
 
@@ -11,33 +11,28 @@ import typer
 from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
-    PatchesArgument,
     command,
     live_lines,
     open_queue,
     print_json,
     print_report,
 )
-from contribbot.cli.show_verify import (
+from contribbot.cli.show_lifecycle import (
     alone_lines,
     bisection_lines,
     plan_lines,
-    status_lines,
     step_line,
-    write_junit,
 )
-from contribbot.cli.text import append_summary, closing_lines
+from contribbot.cli.show_results import append_summary, closing_lines
+from contribbot.cli.show_verify import write_junit
 from contribbot.errors import UsageError
 from contribbot.lifecycle import leave_one_out as stacks
 from contribbot.lifecycle import rebase as rebasing
 from contribbot.lifecycle.bisect import Range
 from contribbot.lifecycle.bisect import bisect as search
-from contribbot.lifecycle.status import status as local_status
-from contribbot.lifecycle.status import status_against
 from contribbot.model.evidence import VerifyReport
 from contribbot.model.lifecycle import Question
 from contribbot.queue.load import select
-from contribbot.queue.stack import upstream_meant
 from contribbot.verify.pipeline import Options
 from contribbot.verify.run import exit_code, targets, verify_and_record
 
@@ -106,44 +101,6 @@ def verify(
 
 def _options(jobs: int | None = None, *, force: bool = False) -> Options:
     return Options(jobs=jobs or len(os.sched_getaffinity(0)), force=force)
-
-
-@command
-def status(
-    context: typer.Context,
-    patches: PatchesArgument = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="TAG", help="Ask what this release (or newest) makes of them."),
-    ] = None,
-    upstream: Annotated[
-        str | None, typer.Option(help="Whose release it is, where the patches are for several.")
-    ] = None,
-    text_only: Annotated[
-        bool, typer.Option("--text-only", help="With --against: run no checks.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Show every patch at a glance: does it apply, is it needed, what is proved where."""
-    queue = open_queue(context, *(patches or ()))
-    names = select(queue, patches or (), everything=not patches)
-    if against is None:
-        if upstream or text_only:
-            raise UsageError("--upstream and --text-only go with --against TAG")
-        report = local_status(queue, names)
-    else:
-        with live_lines(stderr=True) as lines:
-            report = status_against(
-                queue,
-                names,
-                upstream=upstream_meant(queue, names, upstream or ""),
-                tag=against,
-                run=not text_only,
-                options=_options(),
-                watcher=lines,
-            )
-    print_report(report, status_lines(report), as_json=as_json)
-    return 0
 
 
 @command

@@ -7,12 +7,13 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationError
 
-from contribbot.files import run_folder, stores_folder, write_atomically
+from contribbot.files import run_folder, stores_folder, tool_digest, write_atomically
 from contribbot.git.merge import Fate, Moved
 from contribbot.git.repository import open_store
 from contribbot.git.sources import find
@@ -44,9 +45,9 @@ from contribbot.queue.stack import (
     pin_at,
     with_dependencies,
 )
-from contribbot.verify.base_only import Ask, behaviours
-from contribbot.verify.evidence import State, read_records
-from contribbot.verify.pipeline import Options, Watcher, tool_digest
+
+if TYPE_CHECKING:
+    from contribbot.verify.pipeline import Options, Watcher
 
 
 def asked(spec: PatchSpec) -> list[str]:
@@ -59,6 +60,8 @@ def asked(spec: PatchSpec) -> list[str]:
 
 def target_states(queue: Queue, name: str) -> tuple[TargetState, ...]:
     """Return what the records in the queue say of each target of a patch."""
+    from contribbot.verify.evidence import State, read_records  # noqa: PLC0415  start-up time
+
     states = dict.fromkeys(asked(queue.specs[name]), "missing")
     records = read_records(queue, queue.evidence, name)
     for state in (State.STALE, State.FRESH):
@@ -326,6 +329,8 @@ def needs_of(
     A patch stands on those of its dependencies that the release does not make
     unnecessary: what is superseded is left out, lowest first.
     """
+    from contribbot.verify.base_only import Ask, behaviours  # noqa: PLC0415  start-up time
+
     asks = []
     for name in names:
         fates = {low: moved[low].fate for low in queue.below(name)}

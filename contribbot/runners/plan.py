@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field, ValidationError
 
 from contribbot.errors import ContribbotError, QueueError
-from contribbot.files import write_atomically
+from contribbot.files import tool_digest, write_atomically
 from contribbot.model.base import Model
 from contribbot.model.evidence import HOST_TARGETS, SEEN, Details, Outcome, pin_digest
 from contribbot.model.patch import Patch, PatchSpec, units_of
@@ -46,7 +46,6 @@ from contribbot.runners.model import (
     restricted,
 )
 from contribbot.verify.evidence import State, judge_record
-from contribbot.verify.pipeline import tool_digest
 
 
 def demands(spec: PatchSpec) -> dict[tuple[Kind, str], tuple[str, ...]]:

@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 import contribbot
 from contribbot.errors import ContribbotError
-from contribbot.files import write_atomically
+from contribbot.files import tool_digest, write_atomically
 from contribbot.git.sources import pinned_commit
 from contribbot.hardware.machine import container_of, run_of, this_machine
 from contribbot.model.evidence import (
@@ -36,7 +36,7 @@ from contribbot.model.evidence import (
 from contribbot.model.history import RetiredEvent
 from contribbot.queue import history
 from contribbot.queue.load import Queue
-from contribbot.verify.pipeline import Verified, tool_digest
+from contribbot.verify.pipeline import Verified
 from contribbot.verify.restate import contradiction, unlike
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -17,9 +16,15 @@ from typing import Final, Protocol, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-import contribbot
 from contribbot import process
-from contribbot.files import Kept, run_folder, stores_folder, used, write_atomically
+from contribbot.files import (
+    Kept,
+    run_folder,
+    stores_folder,
+    tool_digest,
+    used,
+    write_atomically,
+)
 from contribbot.git.repository import open_store
 from contribbot.git.source import Progress
 from contribbot.hardware import build_cache
@@ -66,21 +71,6 @@ _LONGEST: Final = 1000
 _UNITS: Final = 16
 #: How a remembered outcome names the logs of what it saw.
 _LOG: Final = re.compile(rb'"log(?:_sha256)?":"([0-9a-f]{64})"')
-
-
-@functools.cache
-def tool_digest() -> str:
-    """Return the SHA-256 over contribbot's own source, in hexadecimal.
-
-    The version alone would keep outcomes of a development tree that has changed.
-    """
-    root = Path(contribbot.__file__).parent
-    total = hashlib.sha256(contribbot.__version__.encode())
-    for path in sorted(root.rglob("*")):
-        if path.suffix in {".py", ".toml"}:
-            total.update(path.relative_to(root).as_posix().encode())
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()
 
 
 class OutcomeCache:

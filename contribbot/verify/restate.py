@@ -24,6 +24,7 @@ from contribbot.bench.verdict import (
     Measurements,
     judge_case,
 )
+from contribbot.files import tool_digest
 from contribbot.hardware.compare import ListingRow, left_out_of, rows_in, seen
 from contribbot.model.base import Model
 from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
@@ -34,7 +35,7 @@ from contribbot.verify import builds
 from contribbot.verify.check import judge_kernels, reason_of
 from contribbot.verify.includes import Left
 from contribbot.verify.job import Finding
-from contribbot.verify.pipeline import STAGES, obstacle_of, tool_digest
+from contribbot.verify.pipeline import STAGES, obstacle_of
 from contribbot.verify.placement import overlay_note
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.stages.apply import how_applied

@@ -1,0 +1,66 @@
+"""`contribbot status`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.command import (
+    JsonOption,
+    PatchesArgument,
+    command,
+    live_lines,
+    open_queue,
+    print_report,
+)
+from contribbot.cli.show_lifecycle import (
+    status_lines,
+)
+from contribbot.errors import UsageError
+from contribbot.lifecycle.status import status as local_status
+from contribbot.lifecycle.status import status_against
+from contribbot.queue.load import select
+from contribbot.queue.stack import upstream_meant
+
+
+@command
+def status(
+    context: typer.Context,
+    patches: PatchesArgument = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="TAG", help="Ask what this release (or newest) makes of them."),
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(help="Whose release it is, where the patches are for several.")
+    ] = None,
+    text_only: Annotated[
+        bool, typer.Option("--text-only", help="With --against: run no checks.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Show every patch at a glance: does it apply, is it needed, what is proved where."""
+    queue = open_queue(context, *(patches or ()))
+    names = select(queue, patches or (), everything=not patches)
+    if against is None:
+        if upstream or text_only:
+            raise UsageError("--upstream and --text-only go with --against TAG")
+        report = local_status(queue, names)
+    else:
+        from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
+
+        options = Options(jobs=len(os.sched_getaffinity(0)), force=False)
+        with live_lines(stderr=True) as lines:
+            report = status_against(
+                queue,
+                names,
+                upstream=upstream_meant(queue, names, upstream or ""),
+                tag=against,
+                run=not text_only,
+                options=options,
+                watcher=lines,
+            )
+    print_report(report, status_lines(report), as_json=as_json)
+    return 0
