@@ -1,8 +1,7 @@
 """Real git behind the local GitHub: objects, refs and history of one bare repository.
 
 The repositories of a fork network have one folder of objects: each one's `objects` is a link to
-that of the network, so that a commit pushed to a fork opens in its upstream too. A lagging fork
-has objects of its own; its network borrows from it by alternates, and not the other way round.
+that of the network, so that a commit pushed to a fork opens in its upstream too.
 Refs and objects are files of their own, which are read without starting git.
 """
 

@@ -1,4 +1,4 @@
-"""POST /graphql: the two queries and two mutations that contribbot sends, told by their words.
+"""POST /graphql: the query and two mutations that contribbot sends, told by their words.
 
 That GitHub knows what they ask is for `test_schema.py`; what is none of them is refused.
 """
@@ -6,18 +6,14 @@ That GitHub knows what they ask is for `test_schema.py`; what is none of them is
 from __future__ import annotations
 
 import base64
-import re
 from typing import cast
 
 from pydantic import JsonValue
 
 from tests.github import pulling, render
 from tests.github.models import Json
-from tests.github.state import PUSHERS, Pull, Repository
+from tests.github.state import PUSHERS, Pull
 from tests.github.wire import Answer, GitHubFault, Request, UnmodelledError, route
-
-#: Characters of a blob that GitHub gives as text at most.
-TEXT_LIMIT = 512_000
 
 
 def _refusal(kind: str, message: str) -> GitHubFault:
@@ -40,35 +36,15 @@ def graphql(request: Request) -> Answer:
         data = _mark_ready(request, cast("dict[str, str]", given["input"])["pullRequestId"])
     elif "reviewThreads" in query:
         data = _threads(request, given)
-    elif ids := dict(re.findall(r'(b\d+): object\(oid: "([0-9a-f]{40})"\)', query)):
-        data = {"repository": _texts(_repository(request, given), ids)}
     else:
         raise UnmodelledError(f"GraphQL: {query}")
     return Answer(json={"data": data})
 
 
-def _repository(request: Request, given: Json) -> Repository:
-    found = request.state.repository(f"{given['owner']}/{given['name']}")
-    if found is None:
-        raise _refusal("NOT_FOUND", "Could not resolve to a Repository with that name.")
-    return found
-
-
-def _texts(where: Repository, ids: dict[str, str]) -> Json:
-    texts: Json = dict.fromkeys(ids)
-    for name, sha in ids.items():
-        if where.git.kind(sha) == "blob":
-            content = where.git.blob(sha)
-            # Git, too, takes a file with a NUL byte for binary.
-            binary = b"\0" in content[:8000]
-            text = None if binary else content[:TEXT_LIMIT].decode(errors="replace")
-            texts[name] = {"text": text, "isTruncated": len(content) > TEXT_LIMIT}
-    return texts
-
-
 def _threads(request: Request, given: Json) -> Json:
-    pull = next((pull for pull in _repository(request, given).pulls()
-                 if pull.number == given["number"]), None)  # fmt: skip
+    where = request.state.repository(f"{given['owner']}/{given['name']}")
+    pulls = where.pulls() if where else []
+    pull = next((pull for pull in pulls if pull.number == given["number"]), None)
     if pull is None:
         raise _refusal("NOT_FOUND", "Could not resolve to a PullRequest with that number.")
     roots = [comment for comment in pull.review_comments if comment.reply_to is None]

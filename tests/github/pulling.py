@@ -26,7 +26,8 @@ def add_repository(
     """Keep an empty repository, with objects of its own or those of its network."""
     folder = state.root / owner.login / f"{name}.git"
     git = BareRepository.create(folder, objects, default_branch)
-    made = Repository(state.next_id(), owner, name, git, default_branch, state.clock.now())
+    now = state.clock.now()
+    made = Repository(state.next_id(), owner, name, git, default_branch, now, state.base)
     state.repositories[made.full_name.lower()] = made
     return made
 
@@ -43,12 +44,9 @@ def fork(
     free = next(it for number in numbers
                 if state.repository(f"{owner.login}/{(it := f'{name or upstream.name}{number}')}")
                 is None)  # fmt: skip
-    objects = None if state.lagging_forks else (root.git.path / "objects").resolve()
+    objects = (root.git.path / "objects").resolve()
     made = add_repository(state, owner, free, upstream.default_branch, objects=objects)
     made.git.fetch(upstream.git.path, f"+refs/heads/{branch}:refs/heads/{branch}")
-    if objects is None:
-        with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
-            file.write(f"{made.git.path / 'objects'}\n")
     made.parent, made.polls_until_ready = upstream, state.forks_ready_after
     return made
 

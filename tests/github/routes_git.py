@@ -27,14 +27,8 @@ _COMMIT: Final = f"{REPO}/commits/{{ref}}"
 _LARGE: Final = 1024 * 1024
 
 
-@route("GET", "/user", "PublicUser")
-def get_me(request: Request) -> Json:
-    return render.user(request.who)
-
-
-@route("GET", REPO, "FullRepository")
-def get_repository(request: Request) -> Json:
-    return render.full_repository(request.state, request.repository(), request.user)
+route("GET", "/user", "PublicUser")(lambda it: render.user(it.who))
+route("GET", REPO, "FullRepository")(lambda it: render.full_repository(it.repository(), it.user))
 
 
 @route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
@@ -44,7 +38,7 @@ def fork(request: Request) -> Json:
         raise UnmodelledError("forking one's own repository")
     branch = upstream.default_branch if body.get("default_branch_only") else "*"
     made = pulling.fork(request.state, upstream, request.who, branch=branch)
-    return render.full_repository(request.state, made, request.user)
+    return render.full_repository(made, request.user)
 
 
 @route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
@@ -79,7 +73,7 @@ def get_branch(request: Request) -> Json:
     sha = repository.git.ref(f"refs/heads/{name}")
     if sha is None:
         raise not_found("Branch not found")
-    return {"name": name, "commit": render.full_commit(request.state, repository, sha)}
+    return {"name": name, "commit": render.full_commit(repository, sha)}
 
 
 @route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
@@ -93,8 +87,8 @@ def compare(request: Request) -> Json:
     ahead, behind = len(git.between(base, head)), len(git.between(head, base))
     apart = "ahead" if ahead else "behind" if behind else "identical"
     return {
-        "base_commit": render.full_commit(request.state, repository, base),
-        "merge_base_commit": render.full_commit(request.state, repository, part),
+        "base_commit": render.full_commit(repository, base),
+        "merge_base_commit": render.full_commit(repository, part),
         "status": "diverged" if ahead and behind else apart, "ahead_by": ahead,
         "behind_by": behind, "total_commits": ahead,
         "files": [render.file_change(change) for change in git.changes(part, head)],
@@ -148,7 +142,7 @@ def list_check_runs(request: Request) -> list[Json]:
     if request.query.get("filter") != "latest":
         raise UnmodelledError("check runs that are not the latest")
     runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
-    return [render.check_run(request.state, where, run) for run in [*runs.values()][::-1]]
+    return [render.check_run(where, run) for run in [*runs.values()][::-1]]
 
 
 @route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
@@ -156,7 +150,7 @@ def combined_status(request: Request) -> list[Json]:
     """Give the newest status of each context."""
     where, sha = _commit(request)
     newest = {status.context: status for status in where.statuses if status.sha == sha}
-    return [render.status(request.state, where, status) for status in newest.values()]
+    return [render.status(where, status) for status in newest.values()]
 
 
 def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
@@ -224,7 +218,7 @@ def add_tree(request: Request) -> Json:
 @route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
 def get_commit(request: Request) -> Json:
     repository, sha = _object(request, "commit", "commit_sha")
-    return render.git_commit(request.state, repository, repository.git.commit(sha))
+    return render.git_commit(repository, repository.git.commit(sha))
 
 
 @route("POST", f"{_GIT}/commits", "GitCommit")
@@ -239,7 +233,7 @@ def add_commit(request: Request) -> Json:
     people = (cast("dict[str, str]", body[role]) for role in ("author", "committer"))
     author, committer = (Person(it["name"], it["email"], git_time(it["date"])) for it in people)
     sha = git.add_commit(tree, parents, author, committer, str(body["message"]))
-    return render.git_commit(request.state, repository, git.commit(sha))
+    return render.git_commit(repository, git.commit(sha))
 
 
 @route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")

@@ -74,7 +74,7 @@ def list_pulls(request: Request) -> list[Json]:
     ]  # fmt: skip
     if query.get("sort", "created") == "updated":
         pulls.sort(key=lambda pull: pull.issue.updated_at)
-    return [render.pull(request.state, pull, request.user) for pull in pulls[::-1]]
+    return [render.pull(pull, request.user) for pull in pulls[::-1]]
 
 
 @route("POST", f"{REPO}/pulls", "PullRequest", permission="pull_requests")
@@ -91,12 +91,12 @@ def open_pull(request: Request) -> Json:
         request.state, request.who, (base, str(body["base"])), (head, ref), title=title, text=text,
         draft=bool(body.get("draft")),
     )  # fmt: skip
-    return render.full_pull(request.state, pull, request.user, None)
+    return render.full_pull(pull, request.user, None)
 
 
 def _full(request: Request, pull: Pull) -> Json:
     judged = pulling.mergeable(request.state, pull)
-    return render.full_pull(request.state, pull, request.user, judged)
+    return render.full_pull(pull, request.user, judged)
 
 
 @route("GET", _PULL, "PullRequest")
@@ -108,12 +108,6 @@ def get_pull(request: Request) -> Answer | Json:
             headers = {"Content-Type": f"{media}; charset=utf-8"}
             return Answer(raw=read(pull.part, pull.head_sha), headers=headers)
     return _full(request, pull)
-
-
-@route("GET", f"{_PULL}/files", rows="DiffEntry")
-def list_files(request: Request) -> list[Json]:
-    pull = _pull(request)
-    return [render.file_change(it) for it in pull.base.git.changes(pull.part, pull.head_sha)]
 
 
 @route("PATCH", _PULL, "PullRequest", permission="pull_requests")
@@ -134,18 +128,6 @@ def _change(request: Request, issue: Issue, body: Json) -> None:
     issue.updated_at = request.state.clock.now()
 
 
-@route("GET", f"{_PULL}/reviews", rows="PullRequestReview")
-def list_reviews(request: Request) -> list[Json]:
-    pull = _pull(request)
-    return [render.review(pull, it) for it in pull.reviews]
-
-
-@route("GET", f"{_PULL}/comments", rows="PullRequestReviewComment")
-def list_review_comments(request: Request) -> list[Json]:
-    pull = _pull(request)
-    return [render.review_comment(request.state, pull, it) for it in pull.review_comments]
-
-
 @route("POST", f"{_PULL}/comments/{{comment_id}}/replies", "PullRequestReviewComment",
        permission="pull_requests")  # fmt: skip
 def reply(request: Request) -> Json:
@@ -156,14 +138,14 @@ def reply(request: Request) -> Json:
     if not roots:
         raise not_found()
     made = add_reply(request.state, pull, request.who, roots[0], text)
-    return render.review_comment(request.state, pull, made)
+    return render.review_comment(pull, made)
 
 
 @route("GET", f"{REPO}/issues", rows="Issue", query=("state", "creator"))
 def list_issues(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
     pulling.settle(request.state, where)
-    return [render.issue(request.state, issue) for issue in [*where.issues.values()][::-1]
+    return [render.issue(issue) for issue in [*where.issues.values()][::-1]
             if query.get("state", "open") in {"all", issue.state}
             and query.get("creator") in {None, issue.user.login}]  # fmt: skip
 
@@ -175,12 +157,7 @@ def create_issue(request: Request) -> Json:
     issue = add_issue(request.state, where, request.who, title, _optional(body, "body"))
     if isinstance(labels, list) and where.permission(request.who) in PUSHERS:
         set_labels(request.state, issue, request.who, [str(name) for name in labels])
-    return render.issue(request.state, issue)
-
-
-@route("GET", _ISSUE, "Issue")
-def get_issue(request: Request) -> Json:
-    return render.issue(request.state, _issue(request))
+    return render.issue(issue)
 
 
 @route("PATCH", _ISSUE, "Issue", permission="issues")
@@ -189,14 +166,7 @@ def update_issue(request: Request) -> Json:
     _change(request, issue, body)
     if "state" in body:
         pulling.close(request.state, issue, request.who, closed=body["state"] == "closed")
-    return render.issue(request.state, issue)
-
-
-@route("GET", f"{_ISSUE}/comments", rows="IssueComment", query=("since",))
-def list_comments(request: Request) -> list[Json]:
-    issue, since = _issue(request), request.query.get("since", "")
-    return [render.comment(request.state, issue, it) for it in issue.comments
-            if it.updated_at >= since]  # fmt: skip
+    return render.issue(issue)
 
 
 @route("POST", f"{_ISSUE}/comments", "IssueComment", permission="issues")
@@ -204,13 +174,29 @@ def create_comment(request: Request) -> Json:
     issue = _issue(request)
     text = _text(request.json("body"), "body", "IssueComment")
     made = add_comment(request.state, issue, request.who, text)
-    return render.comment(request.state, issue, made)
+    return render.comment(issue, made)
 
 
-@route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")
-def list_events(request: Request) -> list[Json]:
-    issue = _issue(request)
-    return [render.event(request.state, issue, it) for it in issue.events]
+# What is only shown:
+
+route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
+route("GET", f"{_ISSUE}/comments", rows="IssueComment", query=("since",))(lambda it: [
+    render.comment(issue, comment) for issue in [_issue(it)] for comment in issue.comments
+    if comment.updated_at >= it.query.get("since", "")
+])  # fmt: skip
+route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")(lambda it: [
+    render.event(issue, event) for issue in [_issue(it)] for event in issue.events
+])  # fmt: skip
+route("GET", f"{_PULL}/files", rows="DiffEntry")(lambda it: [
+    render.file_change(change) for pull in [_pull(it)]
+    for change in pull.base.git.changes(pull.part, pull.head_sha)
+])  # fmt: skip
+route("GET", f"{_PULL}/reviews", rows="PullRequestReview")(lambda it: [
+    render.review(pull, review) for pull in [_pull(it)] for review in pull.reviews
+])  # fmt: skip
+route("GET", f"{_PULL}/comments", rows="PullRequestReviewComment")(lambda it: [
+    render.review_comment(pull, comment) for pull in [_pull(it)] for comment in pull.review_comments
+])  # fmt: skip
 
 
 # GitHub's query language, as far as contribbot searches with it.
@@ -266,4 +252,4 @@ def search_issues(request: Request) -> list[Json]:
     pulling.settle(request.state, where)
     issues = [issue for issue in where.issues.values() if _fits(issue, terms)]
     issues.sort(key=operator.attrgetter("created_at"), reverse=True)
-    return [render.issue(request.state, issue) | {"score": 1.0} for issue in issues]
+    return [render.issue(issue) | {"score": 1.0} for issue in issues]

@@ -14,12 +14,10 @@ import pytest
 
 from contribbot.errors import ContribbotError, GitHubError
 from contribbot.github.client import GitHub as Client
-from contribbot.github.git_data import read_blobs
 from tests.github import faults as f
-from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
-from tests.github.scene import make_scene
 from tests.github.wire import Answer
+from tests.github.world import World
 
 
 def everything(error: BaseException) -> str:
@@ -49,37 +47,37 @@ FAULTS = [
 ]  # fmt: skip
 CALLS: dict[str, Callable[[Client], object]] = {
     "me": lambda ours: ours.me,
-    "pull": lambda ours: ours.pull("upstream/project", 1).title,
-    "blobs": lambda ours: read_blobs(ours, "upstream/project", ["1" * 40]),
+    "pull": lambda ours: ours.pull("org/tool", 1).title,
+    "threads": lambda ours: ours.review_threads("org/tool", 1),
     "create_blob": lambda ours: ours.repository("author/project").create_git_blob("eA==", "base64"),
     "move_ref": lambda ours: ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40),
-    "create_pull": lambda ours: ours.repository("upstream/project").create_pull(
-        "main", "author:fix", title="T", body="B", draft=True
+    "create_pull": lambda ours: ours.repository("org/tool").create_pull(
+        "main", "ada:fix", title="T", body="B", draft=True
     ),
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_the_token_is_nowhere(
-    github: GitHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, call: str
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    scene = make_scene(github)
-    token = scene.author.tokens[0].text
+    token = world.ada.tokens[0].text
+    assert world.pull.number == 1
     for fault in FAULTS:
         caplog.clear()
-        scene.faults.clear()
-        scene.faults.struck.clear()
-        scene.faults.arm(fault, times=0)
+        world.faults.clear()
+        world.faults.struck.clear()
+        world.faults.arm(fault, times=0)
         cache = tmp_path / fault.name
         shown = []
-        with client(github, token, cache=cache, waits=Patience().waits(attempts=2)) as ours:
+        with client(world.github, token, cache=cache, waits=Patience().waits(attempts=2)) as ours:
             shown.append(repr(ours.requester))
             try:
                 CALLS[call](ours)
             except GitHubError as error:
                 shown += [everything(error), error.hint]
-        assert scene.faults.struck, fault
+        assert world.faults.struck, fault
         shown += [record.getMessage() for record in caplog.records]
         assert any(line.startswith(("GET", "POST")) for line in shown), "--debug shows requests"
         shown += os.environ.values()

@@ -116,16 +116,6 @@ def route(
     return register
 
 
-def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-    """Find the route of a path, still percent-encoded: of several, that with the longest text."""
-    fitting = [(row, match) for row in ROUTES
-               if row.method == method and (match := row.pattern.fullmatch(path))]  # fmt: skip
-    if not fitting:
-        return None
-    best, match = max(fitting, key=lambda pair: len(re.sub(r"\{\w+\}", "", pair[0].template)))
-    return best, {key: unquote(value) for key, value in match.groupdict().items()}
-
-
 @dataclass
 class Request:
     number: int  # counted from 1 as requests arrive
@@ -139,6 +129,11 @@ class Request:
     parameters: dict[str, str] = field(default_factory=dict)
     user: User | None = None
     token: Token | None = None
+    status: int = 0  # what it was answered with; 0: the connection was reset
+
+    @property
+    def conditional(self) -> bool:
+        return "if-none-match" in self.headers
 
     @property
     def who(self) -> User:
@@ -158,6 +153,14 @@ class Request:
         return said
 
     # What comes before the handler:
+
+    def find_route(self) -> None:
+        """Find the row of the path, still percent-encoded."""
+        for row in ROUTES:
+            if row.method == self.method and (match := row.pattern.fullmatch(self.path)):
+                self.route = row
+                self.parameters = {key: unquote(value) for key, value in match.groupdict().items()}
+                return
 
     def screen(self) -> dict[str, str]:
         """Find who asks, count the request; return the headers that tell of limits and scopes."""
@@ -218,20 +221,14 @@ class Request:
     def _page(self, row: Route, things: Sequence[Json]) -> Answer:
         here = f"{self.state.base}{self.path}"
         size = min(max(int(self.query.get("per_page", "30")), 1), 100)
-        number, last = int(self.query.get("page", "1")), max(-(-len(things) // size), 1)
-        targets = {"prev": number - 1, "next": number + 1, "last": last}
-        links = [
-            f'<{here}?{urlencode({**self.query, "page": str(target)})}>; rel="{rel}"'
-            for rel, target in targets.items()
-            if 1 <= target <= last and not (rel == "last" and number == last)
-        ]
+        number = int(self.query.get("page", "1"))
+        query = urlencode({**self.query, "page": str(number + 1)})
+        link = {"Link": f'<{here}?{query}>; rel="next"'} if number * size < len(things) else {}
         rows: list[JsonValue] = [
             described(row.model, thing) for thing in things[(number - 1) * size : number * size]
         ]
-        whole: JsonValue = rows
-        if row.inside:
-            whole = {"total_count": len(things), row.inside: rows}
-        return Answer(200, whole, {"Link": ", ".join(links)} if links else {})
+        return Answer(200, {"total_count": len(things), row.inside: rows} if row.inside else rows,
+                      link)  # fmt: skip
 
     # What handlers ask for:
 
