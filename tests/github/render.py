@@ -12,7 +12,6 @@ from unidiff.patch import PatchSet
 from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
 from tests.github.state import (
-    PUSHERS,
     CheckRun,
     Comment,
     CommitStatus,
@@ -65,7 +64,6 @@ def minimal(where: Repository) -> Json:
 def repository(where: Repository, asked_by: User | None) -> Json:
     reached = _LEVELS.index(where.permission(asked_by))
     return _repository(where, "Repository") | {
-        "visibility": "public",
         "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()},
     }
 
@@ -103,12 +101,10 @@ def full_commit(where: Repository, sha: str) -> Json:
 
 
 def file_change(change: FileChange) -> Json:
-    rows = (change.patch or "").split("\n")
-    added, gone = (sum(row.startswith(sign) for row in rows) for sign in "+-")
     patch: Json = {} if change.patch is None else {"patch": change.patch}
     renamed: Json = {} if change.previous is None else {"previous_filename": change.previous}
-    return {"sha": change.sha, "filename": change.path, "status": change.status, "additions": added,
-            "deletions": gone, "changes": added + gone, **patch, **renamed}  # fmt: skip
+    return {"sha": change.sha, "filename": change.path, "status": change.status, **patch,
+            **renamed}  # fmt: skip
 
 
 def page(issue: Issue) -> str:
@@ -117,19 +113,13 @@ def page(issue: Issue) -> str:
     return f"{WEB}/{issue.repository.full_name}/{kind}/{issue.number}"
 
 
-def _association(where: Repository, who: User) -> str:
-    landed = any(pull.merged_at and pull.issue.user is who for pull in where.pulls())
-    known = "OWNER" if who is where.owner else "MEMBER"
-    return known if where.permission(who) in PUSHERS else "CONTRIBUTOR" if landed else "NONE"
-
-
 def _talk(name: str, thing: Issue, kind: str, /, **more: JsonValue) -> Json:
     """Write what an issue and a pull request have in common."""
     here = thing.repository.api
     return shown(
         name, thing, url=f"{here}/{kind}/{thing.number}", html_url=page(thing),
         labels=[{"name": label, "url": f"{here}/labels/{label}"} for label in thing.labels],
-        author_association=_association(thing.repository, thing.user), **more,
+        **more,
     )  # fmt: skip
 
 
@@ -165,8 +155,6 @@ def full_pull(thing: Pull, asked_by: User | None, mergeable: bool | None) -> Jso
     """Write a pull request as `GET /repos/OWNER/NAME/pulls/N` does."""
     return pull(thing, asked_by) | {
         "merged": thing.merged_at is not None, "mergeable": mergeable,
-        "comments": len(thing.issue.comments), "review_comments": len(thing.review_comments),
-        "commits": len(thing.base.git.between(thing.base_sha, thing.head_sha)),
     }  # fmt: skip
 
 
@@ -174,7 +162,6 @@ def comment(where: Issue, thing: Comment) -> Json:
     return shown(
         "IssueComment", thing, url=f"{where.repository.api}/issues/comments/{thing.id}",
         html_url=f"{page(where)}#issuecomment-{thing.id}",
-        author_association=_association(where.repository, thing.user),
     )  # fmt: skip
 
 
@@ -186,7 +173,6 @@ def event(where: Issue, thing: Event) -> Json:
 def review(where: Pull, thing: Review) -> Json:
     return shown(
         "PullRequestReview", thing, html_url=f"{page(where.issue)}#pullrequestreview-{thing.id}",
-        author_association=_association(where.base, thing.user),
     )  # fmt: skip
 
 
@@ -199,7 +185,7 @@ def review_comment(where: Pull, thing: ReviewComment) -> Json:
         url=f"{where.base.api}/pulls/comments/{thing.id}",
         html_url=f"{page(where.issue)}#discussion_r{thing.id}",
         commit_id=where.head_sha if line else thing.original_commit_id,
-        author_association=_association(where.base, thing.user), **answers,
+        **answers,
     )  # fmt: skip
 
 

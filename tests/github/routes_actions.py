@@ -150,7 +150,7 @@ def _show_run(run: Run) -> Json:
     # A fork that is gone is null, though the description does not say so.
     head = render.minimal(run.head_repository or run.repository)
     return render.shown(
-        "WorkflowRun", run, name="contribbot verify", run_number=run.number,
+        "WorkflowRun", run, name="contribbot verify",
         run_attempt=run.attempt, url=here, html_url=_page(run), run_started_at=run.created_at,
         repository=render.minimal(run.repository), head_repository=head,
         display_title=run.title,

@@ -58,11 +58,7 @@ def merge_upstream(request: Request) -> Json:
     elif git.is_ancestor(ours, theirs):
         git.set_ref(name, theirs)
     else:
-        kind, tree = "merge", git.merge_tree(ours, theirs)
-        if tree is None:
-            raise GitHubFault(409, "There are merge conflicts")
-        who = Person(request.who.name, request.who.noreply, git_time(request.state.clock.now()))
-        git.set_ref(name, git.add_commit(tree, [ours, theirs], who, who, f"Merge branch '{label}'"))
+        raise UnmodelledError("a fork whose branch has commits of its own")
     pulling.settle(request.state, repository)
     return {"merge_type": kind, "base_branch": label}
 
@@ -88,7 +84,6 @@ def compare(request: Request) -> Json:
     apart = "ahead" if ahead else "behind" if behind else "identical"
     return {
         "base_commit": render.full_commit(repository, base),
-        "merge_base_commit": render.full_commit(repository, part),
         "status": "diverged" if ahead and behind else apart, "ahead_by": ahead,
         "behind_by": behind, "total_commits": ahead,
         "files": [render.file_change(change) for change in git.changes(part, head)],
@@ -101,7 +96,7 @@ def _revision(request: Request, repository: Repository, name: str) -> str | None
     if not colon:
         return repository.git.resolve(name)
     for other in request.state.network(repository):
-        if owner.lower() in {other.owner.login.lower(), other.full_name.replace("/", ":").lower()}:
+        if owner.lower() == other.owner.login.lower():
             return request.allow(other, "read").git.resolve(ref)
     return None
 

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.github.state import State
 from tests.github.wire import Answer, HangUpError, Request, UnmodelledError
 
-for room in ("graphql", "routes_actions", "routes_git", "routes_talk"):
+for room in ("routes_actions", "routes_git", "routes_talk"):
     importlib.import_module(f"tests.github.{room}")  # they register their routes
 
 

@@ -50,7 +50,7 @@ def add_event(
 
 
 def set_labels(state: State, issue: Issue, actor: User, names: Sequence[str]) -> None:
-    """Replace the labels, and note that it happened."""
+    """Replace the labels, each an event."""
     for name in {*names} ^ {*issue.labels}:
         add_event(state, issue, actor, "labeled" if name in names else "unlabeled")
     issue.labels = list(names)

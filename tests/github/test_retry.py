@@ -195,7 +195,7 @@ def test_writes_are_sent_one_after_the_other_with_a_pause(world: World) -> None:
         for writer in writers:
             writer.join()
         for _ in range(3):
-            assert ours.review_threads("org/tool", 1) == ()
+            assert ours.review_threads("org/tool", world.pull.number) == ()
             ours.repository("org/tool").complete()
     assert len(sent) == 3
     assert all(later - earlier >= 0.02 for (earlier, _), (later, _) in itertools.pairwise(sent))
