@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from tests.github import render
 from tests.github.models import Json
 from tests.github.state_actions import Run, actions_of, add_run
-from tests.github.wire import REPO, Answer, GitHubFault, Request, not_found, route
+from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, not_found
 
 _WORKFLOW: Final = f"{REPO}/actions/workflows/{{workflow_id}}"
 _RUN: Final = f"{REPO}/actions/runs/{{run_id}}"
@@ -25,7 +25,7 @@ def _run(request: Request) -> Run:
     return run
 
 
-@route("POST", f"{_WORKFLOW}/dispatches", "WorkflowDispatchResponse", status=200,
+@Route("POST", f"{_WORKFLOW}/dispatches", "WorkflowDispatchResponse", status=200,
        scopes=("repo",), permission="actions")  # fmt: skip
 def dispatch(request: Request) -> Answer | Json:
     """Start a run of a workflow, if its file on that branch says that this can be done."""
@@ -56,7 +56,7 @@ def dispatch(request: Request) -> Answer | Json:
             "html_url": _page(run)}  # fmt: skip
 
 
-@route("GET", f"{_WORKFLOW}/runs", rows="WorkflowRun", inside="workflow_runs",
+@Route("GET", f"{_WORKFLOW}/runs", rows="WorkflowRun", inside="workflow_runs",
        query=("branch", "event", "status"))  # fmt: skip
 def list_runs(request: Request) -> list[Json]:
     own, query = actions_of(request.repository()), request.query
@@ -77,10 +77,10 @@ def list_runs(request: Request) -> list[Json]:
     return [_show_run(run) for run in runs]
 
 
-route("GET", _RUN, "WorkflowRun")(lambda it: _show_run(_run(it)))
+Route("GET", _RUN, "WorkflowRun")(lambda it: _show_run(_run(it)))
 
 
-@route("POST", f"{_RUN}/cancel", scopes=("repo",), permission="actions")
+@Route("POST", f"{_RUN}/cancel", scopes=("repo",), permission="actions")
 def cancel_run(request: Request) -> Answer:
     run = _run(request)
     if run.status == "completed":
@@ -94,7 +94,7 @@ def cancel_run(request: Request) -> Answer:
     return Answer(202, {})
 
 
-@route("GET", f"{_RUN}/jobs", rows="Job", inside="jobs", query=("filter",))
+@Route("GET", f"{_RUN}/jobs", rows="Job", inside="jobs", query=("filter",))
 def list_jobs(request: Request) -> list[Json]:
     """List the jobs of a run: of its last attempt, or of all."""
     run = _run(request)
@@ -114,7 +114,7 @@ def list_jobs(request: Request) -> list[Json]:
     ]  # fmt: skip
 
 
-@route("GET", f"{_RUN}/artifacts", rows="Artifact", inside="artifacts", query=("name",))
+@Route("GET", f"{_RUN}/artifacts", rows="Artifact", inside="artifacts", query=("name",))
 def list_artifacts(request: Request) -> list[Json]:
     run = _run(request)
     url = f"{run.repository.api}/actions/artifacts"
@@ -128,7 +128,7 @@ def list_artifacts(request: Request) -> list[Json]:
     ]  # fmt: skip
 
 
-@route("GET", f"{REPO}/actions/artifacts/{{artifact_id}}/zip")
+@Route("GET", f"{REPO}/actions/artifacts/{{artifact_id}}/zip")
 def download(request: Request) -> Answer:
     """Say where an artifact can be fetched, for a minute."""
     own, number = actions_of(request.repository()), int(request.parameters["artifact_id"])

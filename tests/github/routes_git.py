@@ -16,9 +16,9 @@ from tests.github.wire import (
     Answer,
     GitHubFault,
     Request,
+    Route,
     UnmodelledError,
     not_found,
-    route,
 )
 
 _GIT: Final = f"{REPO}/git"
@@ -27,11 +27,11 @@ _COMMIT: Final = f"{REPO}/commits/{{ref}}"
 _LARGE: Final = 1024 * 1024
 
 
-route("GET", "/user", "PublicUser")(lambda it: render.user(it.who))
-route("GET", REPO, "FullRepository")(lambda it: render.full_repository(it.repository(), it.user))
+Route("GET", "/user", "PublicUser")(lambda it: render.user(it.who))
+Route("GET", REPO, "FullRepository")(lambda it: render.full_repository(it.repository(), it.user))
 
 
-@route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
+@Route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
 def fork(request: Request) -> Json:
     upstream, body = request.repository(), request.json("name", "default_branch_only")
     if upstream.owner is request.who:
@@ -41,7 +41,7 @@ def fork(request: Request) -> Json:
     return render.full_repository(made, request.user)
 
 
-@route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
+@Route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
 def merge_upstream(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, branch, upstream = repository.git, str(request.json("branch")["branch"]), repository.parent
@@ -63,7 +63,7 @@ def merge_upstream(request: Request) -> Json:
     return {"merge_type": kind, "base_branch": label}
 
 
-@route("GET", f"{REPO}/branches/{{branch}}", "BranchWithProtection")
+@Route("GET", f"{REPO}/branches/{{branch}}", "BranchWithProtection")
 def get_branch(request: Request) -> Json:
     repository, name = request.repository(), request.parameters["branch"]
     sha = repository.git.ref(f"refs/heads/{name}")
@@ -72,7 +72,7 @@ def get_branch(request: Request) -> Json:
     return {"name": name, "commit": render.full_commit(repository, sha)}
 
 
-@route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
+@Route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
 def compare(request: Request) -> Json:
     repository = request.repository(filled=True)
     git, names = repository.git, request.parameters["basehead"].split("...")
@@ -101,7 +101,7 @@ def _revision(request: Request, repository: Repository, name: str) -> str | None
     return None
 
 
-@route("GET", f"{REPO}/contents/{{path}}", "ContentFile", query=("ref",))
+@Route("GET", f"{REPO}/contents/{{path}}", "ContentFile", query=("ref",))
 def get_contents(request: Request) -> Answer | Json:
     repository = request.repository(filled=True)
     git, ref = repository.git, request.query.get("ref") or repository.default_branch
@@ -130,7 +130,7 @@ def _commit(request: Request) -> tuple[Repository, str]:
     return where, sha
 
 
-@route("GET", f"{_COMMIT}/check-runs", rows="CheckRun", inside="check_runs", query=("filter",))
+@Route("GET", f"{_COMMIT}/check-runs", rows="CheckRun", inside="check_runs", query=("filter",))
 def list_check_runs(request: Request) -> list[Json]:
     """List the check runs of a commit: the newest of each name."""
     where, sha = _commit(request)
@@ -140,7 +140,7 @@ def list_check_runs(request: Request) -> list[Json]:
     return [render.check_run(where, run) for run in [*runs.values()][::-1]]
 
 
-@route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
+@Route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
 def combined_status(request: Request) -> list[Json]:
     """Give the newest status of each context."""
     where, sha = _commit(request)
@@ -156,7 +156,7 @@ def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
     return repository, sha
 
 
-@route("POST", f"{_GIT}/blobs", "ShortBlob")
+@Route("POST", f"{_GIT}/blobs", "ShortBlob")
 def add_blob(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     body = request.json("content", "encoding")
@@ -169,7 +169,7 @@ def add_blob(request: Request) -> Json:
     return {"sha": repository.git.add_blob(content)}
 
 
-@route("GET", f"{_GIT}/blobs/{{file_sha}}", "Blob")
+@Route("GET", f"{_GIT}/blobs/{{file_sha}}", "Blob")
 def get_blob(request: Request) -> Json:
     repository, sha = _object(request, "blob", "file_sha")
     return {"sha": sha, "content": _wrapped(repository.git.blob(sha)), "encoding": "base64"}
@@ -184,12 +184,12 @@ def _tree(repository: Repository, sha: str, *, recursive: bool) -> Json:
     ]}  # fmt: skip
 
 
-@route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree", query=("recursive",))
+@Route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree", query=("recursive",))
 def get_tree(request: Request) -> Json:
     return _tree(*_object(request, "tree", "tree_sha"), recursive="recursive" in request.query)
 
 
-@route("POST", f"{_GIT}/trees", "GitTree")
+@Route("POST", f"{_GIT}/trees", "GitTree")
 def add_tree(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("tree", "base_tree")
@@ -210,13 +210,13 @@ def add_tree(request: Request) -> Json:
     return _tree(repository, made, recursive=False)
 
 
-@route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
+@Route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
 def get_commit(request: Request) -> Json:
     repository, sha = _object(request, "commit", "commit_sha")
     return render.git_commit(repository, repository.git.commit(sha))
 
 
-@route("POST", f"{_GIT}/commits", "GitCommit")
+@Route("POST", f"{_GIT}/commits", "GitCommit")
 def add_commit(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("message", "tree", "parents", "author", "committer")
@@ -231,7 +231,7 @@ def add_commit(request: Request) -> Json:
     return render.git_commit(repository, git.commit(sha))
 
 
-@route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")
+@Route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")
 def get_ref(request: Request) -> Json:
     repository = request.repository(filled=True)
     name = f"refs/{request.parameters['ref']}"
@@ -240,7 +240,7 @@ def get_ref(request: Request) -> Json:
     return {"ref": name, "object": {"sha": sha, "type": repository.git.kind(sha)}}
 
 
-@route("POST", f"{_GIT}/refs", "GitRef")
+@Route("POST", f"{_GIT}/refs", "GitRef")
 def add_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("ref", "sha")
@@ -268,7 +268,7 @@ def _guard_workflows(request: Request, repository: Repository, sha: str) -> None
         raise not_found()
 
 
-@route("PATCH", f"{_GIT}/refs/{{ref}}", "GitRef")
+@Route("PATCH", f"{_GIT}/refs/{{ref}}", "GitRef")
 def move_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("sha", "force")

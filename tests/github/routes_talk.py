@@ -18,10 +18,10 @@ from tests.github.wire import (
     Answer,
     GitHubFault,
     Request,
+    Route,
     UnmodelledError,
     invalid,
     not_found,
-    route,
 )
 
 _PULL: Final = f"{REPO}/pulls/{{pull_number}}"
@@ -62,7 +62,7 @@ def _optional(body: Json, key: str) -> str | None:
     return _text(body, key, "Issue") if body.get(key) else None
 
 
-@route("GET", f"{REPO}/pulls", rows="PullRequestSimple",
+@Route("GET", f"{REPO}/pulls", rows="PullRequestSimple",
        query=("state", "head", "sort", "direction"))  # fmt: skip
 def list_pulls(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
@@ -79,7 +79,7 @@ def list_pulls(request: Request) -> list[Json]:
     return [render.pull(pull, request.user) for pull in pulls[::-1]]
 
 
-@route("POST", f"{REPO}/pulls", "PullRequest", permission="pull_requests")
+@Route("POST", f"{REPO}/pulls", "PullRequest", permission="pull_requests")
 def open_pull(request: Request) -> Json:
     base = request.repository(filled=True)
     body = request.json("title", "head", "base", "body", "draft")
@@ -101,7 +101,7 @@ def _full(request: Request, pull: Pull) -> Json:
     return render.full_pull(pull, request.user, judged)
 
 
-@route("GET", _PULL, "PullRequest")
+@Route("GET", _PULL, "PullRequest")
 def get_pull(request: Request) -> Answer | Json:
     pull = _pull(request)
     for kind, read in (("diff", pull.base.git.diff), ("patch", pull.base.git.series)):
@@ -112,7 +112,7 @@ def get_pull(request: Request) -> Answer | Json:
     return _full(request, pull)
 
 
-@route("PATCH", _PULL, "PullRequest", permission="pull_requests")
+@Route("PATCH", _PULL, "PullRequest", permission="pull_requests")
 def change_pull(request: Request) -> Json:
     pull = _pull(request)
     _change(request, pull.issue, request.json("title", "body"))
@@ -130,7 +130,7 @@ def _change(request: Request, issue: Issue, body: Json) -> None:
     issue.updated_at = request.state.clock.now()
 
 
-@route("POST", f"{_PULL}/comments/{{comment_id}}/replies", "PullRequestReviewComment",
+@Route("POST", f"{_PULL}/comments/{{comment_id}}/replies", "PullRequestReviewComment",
        permission="pull_requests")  # fmt: skip
 def reply(request: Request) -> Json:
     """Answer the first comment of a thread; GitHub has no answers to answers."""
@@ -143,7 +143,7 @@ def reply(request: Request) -> Json:
     return render.review_comment(pull, made)
 
 
-@route("GET", f"{REPO}/issues", rows="Issue", query=("state", "creator"))
+@Route("GET", f"{REPO}/issues", rows="Issue", query=("state", "creator"))
 def list_issues(request: Request) -> list[Json]:
     where, query = request.repository(), request.query
     pulling.settle(request.state, where)
@@ -152,7 +152,7 @@ def list_issues(request: Request) -> list[Json]:
             and query.get("creator") in {None, issue.user.login}]  # fmt: skip
 
 
-@route("POST", f"{REPO}/issues", "Issue", permission="issues")
+@Route("POST", f"{REPO}/issues", "Issue", permission="issues")
 def create_issue(request: Request) -> Json:
     where, body = request.repository(), request.json("title", "body", "labels")
     title, labels = _text(body, "title", "Issue"), body.get("labels") or []
@@ -162,7 +162,7 @@ def create_issue(request: Request) -> Json:
     return render.issue(issue)
 
 
-@route("PATCH", _ISSUE, "Issue", permission="issues")
+@Route("PATCH", _ISSUE, "Issue", permission="issues")
 def update_issue(request: Request) -> Json:
     issue, body = _issue(request), request.json("title", "body", "state")
     _change(request, issue, body)
@@ -171,7 +171,7 @@ def update_issue(request: Request) -> Json:
     return render.issue(issue)
 
 
-@route("POST", f"{_ISSUE}/comments", "IssueComment", permission="issues")
+@Route("POST", f"{_ISSUE}/comments", "IssueComment", permission="issues")
 def create_comment(request: Request) -> Json:
     issue = _issue(request)
     text = _text(request.json("body"), "body", "IssueComment")
@@ -181,22 +181,22 @@ def create_comment(request: Request) -> Json:
 
 # What is only shown:
 
-route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
-route("GET", f"{_ISSUE}/comments", rows="IssueComment", query=("since",))(lambda it: [
+Route("GET", _ISSUE, "Issue")(lambda it: render.issue(_issue(it)))
+Route("GET", f"{_ISSUE}/comments", rows="IssueComment", query=("since",))(lambda it: [
     render.comment(issue, comment) for issue in [_issue(it)] for comment in issue.comments
     if comment.updated_at >= it.query.get("since", "")
 ])  # fmt: skip
-route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")(lambda it: [
+Route("GET", f"{_ISSUE}/events", rows="StateChangeIssueEvent")(lambda it: [
     render.event(issue, event) for issue in [_issue(it)] for event in issue.events
 ])  # fmt: skip
-route("GET", f"{_PULL}/files", rows="DiffEntry")(lambda it: [
+Route("GET", f"{_PULL}/files", rows="DiffEntry")(lambda it: [
     render.file_change(change) for pull in [_pull(it)]
     for change in pull.base.git.changes(pull.part, pull.head_sha)
 ])  # fmt: skip
-route("GET", f"{_PULL}/reviews", rows="PullRequestReview")(lambda it: [
+Route("GET", f"{_PULL}/reviews", rows="PullRequestReview")(lambda it: [
     render.review(pull, review) for pull in [_pull(it)] for review in pull.reviews
 ])  # fmt: skip
-route("GET", f"{_PULL}/comments", rows="PullRequestReviewComment")(lambda it: [
+Route("GET", f"{_PULL}/comments", rows="PullRequestReviewComment")(lambda it: [
     render.review_comment(pull, comment) for pull in [_pull(it)] for comment in pull.review_comments
 ])  # fmt: skip
 
@@ -239,7 +239,7 @@ def _fits(issue: Issue, terms: list[tuple[str, str]]) -> bool:
     return True
 
 
-@route("GET", "/search/issues", rows="IssueSearchResultItem", inside="items", query=("q",),
+@Route("GET", "/search/issues", rows="IssueSearchResultItem", inside="items", query=("q",),
        resource="search")  # fmt: skip
 def search_issues(request: Request) -> list[Json]:
     """Search issues and pull requests of a repository, newest first."""
@@ -268,7 +268,7 @@ def _refusal(kind: str, message: str) -> GitHubFault:
     return fault
 
 
-@route("POST", "/graphql", scopes=("read:user", "public_repo", "repo"), resource="graphql")
+@Route("POST", "/graphql", scopes=("read:user", "public_repo", "repo"), resource="graphql")
 def graphql(request: Request) -> Answer:
     """Answer a query or a mutation; errors come with status 200, as GitHub's do."""
     if request.user is None:
