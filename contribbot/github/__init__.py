@@ -1,1 +1,1 @@
-"""GitHub behind a narrow protocol: see `protocol`, and `connect` for an open client."""
+"""GitHub, over PyGithub: `client.connect` opens a client."""

@@ -28,11 +28,11 @@ _BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An answer: its ETag, its `Link` header and its body."""
+class Answer:
+    """An answer; header names are in lower case."""
 
-    etag: str
-    link: str
+    status: int
+    headers: dict[str, str]
     body: bytes
 
 
@@ -46,24 +46,25 @@ class Cache:
             with contextlib.suppress(OSError):
                 self._prune(folder)
 
-    def find(self, url: str) -> Kept | None:
+    def find(self, url: str) -> Answer | None:
         """Return what was kept of a URL, or None: also where the file is damaged."""
         if (path := self._path(url)) is None:
             return None
         try:
             head, _, body = path.read_bytes().partition(b"\n")
-            etag, link, digest = json.loads(head)
+            headers, digest = json.loads(head)
             os.utime(path)
         except (OSError, ValueError, TypeError):
             return None
-        return Kept(etag, link, body) if digest == hashlib.sha256(body).hexdigest() else None
+        return Answer(200, headers, body) if digest == hashlib.sha256(body).hexdigest() else None
 
-    def keep(self, url: str, answer: Kept) -> None:
+    def keep(self, url: str, answer: Answer) -> None:
         """Keep an answer that has an ETag; that it cannot be written is no error."""
         path = self._path(url)
-        if path is None or not answer.etag or len(answer.body) > _LARGEST:
+        if path is None or "etag" not in answer.headers or len(answer.body) > _LARGEST:
             return
-        head = json.dumps([answer.etag, answer.link, hashlib.sha256(answer.body).hexdigest()])
+        headers = {key: answer.headers[key] for key in ("etag", "link") if key in answer.headers}
+        head = json.dumps([headers, hashlib.sha256(answer.body).hexdigest()])
         try:
             files.write_atomically(path, head.encode() + b"\n" + answer.body)
         except OSError as error:

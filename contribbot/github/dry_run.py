@@ -16,9 +16,10 @@ from pydantic import JsonValue
 
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
+from contribbot.github.cache import Answer
 from contribbot.github.git_data import read_folder
 from contribbot.github.git_objects import FOLDER, Author, Entry, blob_id, commit_id, tree_id
-from contribbot.github.requester import JSON, Answer, Requester, is_write
+from contribbot.github.requester import JSON, Requester, is_write
 from contribbot.github.waits import Waits
 
 #: Stands for an id that only GitHub could have given.
@@ -158,13 +159,10 @@ class DryRun(Requester):
     def _ref(self, body: Body, repo: str, branch: str = "") -> Rehearsed:
         new, sha = str(body.get("ref", "")).removeprefix("refs/heads/"), str(body["sha"])
         self._refs[repo.lower(), new or branch] = sha
+        if new:
+            return f"make the branch {new} of {repo} at {sha[:12]}", _ref_to(new, sha)
         forced = ", forced" if body.get("force") else ""
-        what = (
-            f"make the branch {new} of {repo} at"
-            if new
-            else f"move the branch {branch} of {repo} to"
-        )
-        return f"{what} {sha[:12]}{forced}", _ref_to(new or branch, sha)
+        return f"move the branch {branch} of {repo} to {sha[:12]}{forced}", _ref_to(branch, sha)
 
     def _pull(self, body: Body, repo: str) -> Rehearsed:
         now, head = datetime.now(UTC).isoformat(), str(body["head"])

@@ -1,4 +1,4 @@
-"""Reading git's objects: what is at paths of a tree, in one request where GitHub allows it."""
+"""Reading git's objects: heads, trees, blobs, files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
 _MODES: Final = frozenset({"100644", "100755", "120000", FOLDER, "160000"})
-#: Blobs that one GraphQL query asks for.
-_TOGETHER: Final = 100
 
 
 def head_of(repository: Repository, branch: str) -> str | None:
@@ -86,40 +84,9 @@ def _entries(listing: GitTree) -> tuple[Entry, ...]:
 
 
 def read_blobs(github: GitHub, repository: str, ids: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of blobs, each checked against its id.
-
-    One GraphQL request, and one more for each that is not text (or for all, where
-    GraphQL is refused); no request for no ids.
-    """
-    wanted = sorted(set(ids))
-    contents: dict[str, bytes] = {}
-    owner, _, name = repository.partition("/")
-    for start in range(0, len(wanted), _TOGETHER):
-        some = wanted[start : start + _TOGETHER]
-        answer = github.requester.graphql(texts_query(some), {"owner": owner, "name": name})
-        data = (answer or {}).get("repository")
-        for number, sha in enumerate(some):
-            blob = data.get(f"b{number}") if isinstance(data, dict) else None
-            if isinstance(blob, dict) and not blob.get("isTruncated"):
-                # What is no UTF-8 comes with other characters in its place.
-                content = str(blob.get("text")).encode("utf-8", "replace")
-                if blob_id(content) == sha:
-                    contents[sha] = content
+    """Return the contents of blobs, each checked against its id."""
     place = github.repository(repository)
-    others = (sha for sha in wanted if sha not in contents)
-    return contents | {sha: _content(place.get_git_blob(sha)) for sha in others}
-
-
-def texts_query(ids: Collection[str]) -> str:
-    """Return the query for blobs that are text."""
-    asked = "\n".join(
-        f'b{number}: object(oid: "{sha}") {{ ... on Blob {{ text isTruncated }} }}'
-        for number, sha in enumerate(ids)
-    )
-    return (
-        "query($owner: String!, $name: String!) "
-        f"{{ repository(owner: $owner, name: $name) {{\n{asked}\n}} }}"
-    )
+    return {sha: _content(place.get_git_blob(sha)) for sha in sorted(set(ids))}
 
 
 def read_file(github: GitHub, repository: str, path: str, ref: str) -> bytes | None:

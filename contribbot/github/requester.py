@@ -37,7 +37,7 @@ from contribbot.errors import (
     UncertainError,
 )
 from contribbot.github.auth import Server, Token, is_loopback
-from contribbot.github.cache import Cache, Kept
+from contribbot.github.cache import Answer, Cache
 from contribbot.github.refusals import clean_line, refusal, words_of
 from contribbot.github.waits import MINUTE, Waits
 
@@ -86,15 +86,6 @@ _CHUNK: Final = 1024
 _LIMIT: Final = re.compile(rb"rate limit|abuse detection", re.IGNORECASE)
 #: GraphQL answers 200 and says it inside, in either spelling.
 _GRAPHQL_LIMIT: Final = re.compile(rb'"type"\s*:\s*"RATE_LIMIT(ED)?"')
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer; header names are in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 @dataclass(frozen=True)
@@ -176,17 +167,15 @@ class Requester(github.Requester.Requester):
         address = url if graphql else f"{self.base_url}{url.removeprefix(self.base_url)}"
         key = f"{accept} {address}"
         kept = self._cache.find(key) if read else None
-        headers = {"Accept": accept} | ({"If-None-Match": kept.etag} if kept else {})
+        headers = {"Accept": accept} | ({"If-None-Match": kept.headers["etag"]} if kept else {})
         exchange = partial(self._exchange, verb, address, headers, content)
         with self.waits.write() if is_write(what, content) else contextlib.nullcontext():
             answer = self.patiently(what, exchange, once=bool(_ONCE.match(what)))
         self._refuse(what, answer)
         if answer.status == HTTPStatus.NOT_MODIFIED and kept is not None:
-            link = {"link": kept.link} if kept.link else {}
-            return Answer(HTTPStatus.OK, {**answer.headers, **link}, kept.body)
+            return replace(kept, headers={**answer.headers, **kept.headers})
         if read and answer.status == HTTPStatus.OK:
-            etag, pages = (answer.headers.get(name, "") for name in ("etag", "link"))
-            self._cache.keep(key, Kept(etag, pages, answer.body))
+            self._cache.keep(key, answer)
         return answer
 
     def fetch(self, path: str, most: int) -> bytes:

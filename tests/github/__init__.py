@@ -2,8 +2,8 @@
 
 - `state.py`: what is known besides git, as dataclasses; `gitdata.py`: git itself.
 - `models.py`: GitHub's own models, which fill up and judge answers and judge requests.
-- `render.py`: what is known in GitHub's words; `routes_*.py`, `graphql.py`: the handlers.
-- `wire.py`: `@route`, `Request`, `Answer`, `GitHubFault`; who may do what.
+- `render.py`: what is known in GitHub's words; `routes_*.py`: the handlers.
+- `wire.py`: `@Route`, `Request`, `Answer`, `GitHubFault`; who may do what.
 - `server.py`: `LocalServer`, `Hook` (before and after each request), the log `Logged`.
 - `pulling.py`, `state_social.py`, `state_actions.py`: what people and machines do there.
 - `handle.py`: `GitHub`, that server with what a test does behind its back.

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.github.handle import GitHub, serve
-from tests.github.scene import Scene, make_scene
 from tests.github.world import World, make_world
 
 
@@ -20,12 +19,6 @@ def github(tmp_path: Path) -> Iterator[GitHub]:
 
 
 @pytest.fixture
-def scene(github: GitHub) -> Scene:
-    """An upstream, a fork, a pull request, and faults that can be armed."""
-    return make_scene(github)
-
-
-@pytest.fixture
 def world(github: GitHub, tmp_path: Path) -> World:
-    """An upstream with a maintainer, a fork with its owner, and a bystander."""
+    """An upstream with a maintainer, a fork with its owner, and faults that can be armed."""
     return make_world(github, tmp_path / "source")

@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import urlencode
 
@@ -64,8 +64,8 @@ class Faults(Hook):
     _armed: list[Callable[[Request], Fault | None]] = field(default_factory=list)
     _pending: dict[int, Fault] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _started: threading.Event = field(default_factory=threading.Event)
-    _pid: int = 0
+    started: threading.Event = field(default_factory=threading.Event)
+    pid: int = 0
 
     def arm(
         self, fault: Fault, *, number: int = 1, method: str | None = None, path: str = "",
@@ -80,22 +80,15 @@ class Faults(Hook):
             now = next(late)
             return fault if now >= 0 and (times == 0 or now < times) else None
 
-        with self._lock:
-            self._armed.append(meet)
+        self._armed.append(meet)
 
     def clear(self) -> None:
-        with self._lock:
-            self._armed.clear()
+        self._armed.clear()
 
     def victim(self, pid: int) -> None:
         """Say which process the faults that kill are to kill."""
-        self._pid = pid
-        self._started.set()
-
-    def kill(self) -> None:
-        """Kill the victim, as soon as it is known."""
-        assert self._started.wait(_START), "nobody said which process a fault was to kill"
-        os.kill(self._pid, signal.SIGKILL)
+        self.pid = pid
+        self.started.set()
 
     def before(self, request: Request) -> Answer | None:
         """See whether the request meets a fault, and which."""
@@ -112,19 +105,16 @@ class Faults(Hook):
 
     def after(self, request: Request, answer: Answer) -> Answer:
         """Spoil the answer, where the request met a fault."""
-        with self._lock:
-            fault = self._pending.pop(request.number, None)
+        fault = self._pending.pop(request.number, None)
         return answer if fault is None or fault.after is None else fault.after(self, answer)
 
 
-def _says(
-    name: str, status: int, message: str, headers: Callable[[], dict[str, str]] = dict,
-    *, passing: bool = False,
-) -> Fault:  # fmt: skip
+def _answers(
+    name: str, status: int, message: str, headers: Callable[[], dict[str, str]] = dict
+) -> Fault:
     """Make a fault that answers an error of GitHub's, and nothing was done."""
     body = {"message": message, "status": str(status)}
-    return Fault(name, lambda _faults, _request: Answer(status, {**body}, headers()),
-                 passing=passing)  # fmt: skip
+    return Fault(name, lambda _faults, _request: Answer(status, {**body}, headers()))
 
 
 def _hang_up(_faults: Faults, _what: Request | Answer) -> Answer:
@@ -132,7 +122,9 @@ def _hang_up(_faults: Faults, _what: Request | Answer) -> Answer:
 
 
 def _kill(faults: Faults, _what: Request | Answer) -> Answer:
-    faults.kill()
+    """Kill the victim, as soon as it is known."""
+    assert faults.started.wait(_START), "nobody said which process a fault was to kill"
+    os.kill(faults.pid, signal.SIGKILL)
     raise HangUpError
 
 
@@ -166,20 +158,17 @@ def slow(seconds: float) -> Fault:
 
 def primary_limit(seconds: int) -> Fault:
     """Make a fault: the hour's requests are used up, and there are more after some seconds."""
-
-    def headers() -> dict[str, str]:
-        reset = str(int(time.time()) + seconds)
-        return {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": reset}
-
     message = "API rate limit exceeded for user ID 1."
-    return _says(f"403-limit-{seconds}s", 403, message, headers, passing=True)
+    return replace(_answers(f"403-limit-{seconds}s", 403, message, lambda: {
+        "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(time.time()) + seconds),
+    }), passing=True)  # fmt: skip
 
 
 def secondary_limit(status: int, seconds: int) -> Fault:
     """Make a fault: too much in too short a time, to be tried again after some seconds."""
-    message = "You have exceeded a secondary rate limit. Please wait a few minutes."
+    message, after = "You have exceeded a secondary rate limit.", {"Retry-After": str(seconds)}
     name = f"{status}-secondary-{seconds}s"
-    return _says(name, status, message, lambda: {"Retry-After": str(seconds)}, passing=True)
+    return replace(_answers(name, status, message, lambda: {**after}), passing=True)
 
 
 def moved(old: str, new: str) -> Fault:
@@ -195,12 +184,12 @@ def moved(old: str, new: str) -> Fault:
 
 RESET_BEFORE: Final = Fault("reset-before", before=_hang_up, passing=True)
 RESET_AFTER: Final = Fault("reset-after", after=_hang_up, passing=True)
-UNAUTHORIZED: Final = _says("401", 401, "Bad credentials")
-FORBIDDEN: Final = _says("403", 403, "Resource not accessible by personal access token")
-NOT_FOUND: Final = _says("404", 404, "Not Found")
-CONFLICT: Final = _says("409", 409, "Git Repository is empty.")
+UNAUTHORIZED: Final = _answers("401", 401, "Bad credentials")
+FORBIDDEN: Final = _answers("403", 403, "Resource not accessible by personal access token")
+NOT_FOUND: Final = _answers("404", 404, "Not Found")
+CONFLICT: Final = _answers("409", 409, "Git Repository is empty.")
 EXISTS: Final = Fault("422-exists", before=_exists)
-SERVER_ERROR: Final = _says("500", 500, "Server Error", passing=True)
+SERVER_ERROR: Final = replace(_answers("500", 500, "Server Error"), passing=True)
 BAD_GATEWAY: Final = Fault("502", before=lambda _faults, _request: _page(502), passing=True)
 BAD_GATEWAY_AFTER: Final = Fault("502-after", after=lambda _f, _answer: _page(502), passing=True)
 UNAVAILABLE: Final = Fault("503", before=lambda _faults, _request: _page(503), passing=True)

@@ -1,8 +1,7 @@
 """Real git behind the local GitHub: objects, refs and history of one bare repository.
 
 The repositories of a fork network have one folder of objects: each one's `objects` is a link to
-that of the network, so that a commit pushed to a fork opens in its upstream too. A lagging fork
-has objects of its own; its network borrows from it by alternates, and not the other way round.
+that of the network, so that a commit pushed to a fork opens in its upstream too.
 Refs and objects are files of their own, which are read without starting git.
 """
 
@@ -28,7 +27,7 @@ _CONFIG: Final = """\
 	bare = true
 [gc]
 	auto = 0
-[fetch]
+[transfer]
 	unpackLimit = 1000000
 [uploadpack]
 	allowAnySHA1InWant = true
@@ -171,10 +170,8 @@ class BareRepository:
     # Objects:
 
     def kind(self, sha: str) -> str | None:
-        if not re.fullmatch(r"[0-9a-f]{40}", sha):
-            return None
-        loose = self._object(sha)
-        return loose[0] if loose else self._said("cat-file", "-t", sha)
+        known = self._object(sha)
+        return known[0] if known else None
 
     def parse(self, expression: str) -> str | None:
         return self._said(
@@ -186,17 +183,19 @@ class BareRepository:
         return sha if self.kind(sha) == "commit" else None
 
     def read(self, kind: str, sha: str) -> bytes:
-        loose = self._object(sha)
-        return loose[1] if loose and loose[0] == kind else self.git("cat-file", kind, sha)
+        known = self._object(sha)
+        if known is None or known[0] != kind:
+            raise GitRefusedError(f"{sha} is no {kind}")
+        return known[1]
 
     def blob(self, sha: str) -> bytes:
         return self.read("blob", sha)
 
     def _object(self, sha: str) -> tuple[str, bytes] | None:
-        """Return the kind and content of an object that has a file of its own."""
+        """Return the kind and content of an object; each has a file of its own."""
         try:
             raw = zlib.decompress((self.path / "objects" / sha[:2] / sha[2:]).read_bytes())
-        except FileNotFoundError:
+        except OSError:
             return None
         head, _, content = raw.partition(b"\0")
         return head.split()[0].decode(), content
@@ -291,8 +290,8 @@ class BareRepository:
     def merge_tree(self, ours: str, theirs: str) -> str | None:
         return self._said("merge-tree", "--write-tree", ours, theirs)
 
-    def replay(self, commits: Sequence[str], onto: str, committer: Person) -> str | None:
-        """Put commits onto another one, as a rebase merge does; None where one conflicts."""
+    def replay(self, commits: Sequence[str], onto: str, committer: Person) -> str:
+        """Put commits onto another one, as a rebase merge does."""
         tip = onto
         for sha in commits:
             commit = self.commit(sha)
@@ -300,8 +299,7 @@ class BareRepository:
             parents = commit.parents[:1]
             stand_in = self.add_commit(self.commit(tip).tree, parents, committer, committer, "-")
             tree = self.merge_tree(stand_in, sha)
-            if tree is None:
-                return None
+            assert tree is not None, "it conflicts with its base"
             tip = self.add_commit(tree, [tip], commit.author, committer, commit.message)
         return tip
 

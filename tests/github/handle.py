@@ -6,11 +6,16 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from tests.github import pulling
-from tests.github.pulling import How
+from tests.github.gitdata import Person, git_time
+from tests.github.render import page
 from tests.github.server import Hook, LocalServer
 from tests.github.state import Kind, Permission, Pull, Repository, State, Token, User
+from tests.github.state_social import add_event, set_labels
+
+How = Literal["merge", "squash", "rebase", "bot"]
 
 
 class GitHub(LocalServer):
@@ -72,21 +77,60 @@ class GitHub(LocalServer):
             )  # fmt: skip
 
     def merge(self, pull: Pull, how: How = "merge", who: User | None = None) -> str:
-        """Merge it, or let a bot land it, and return the commit on the base branch."""
-        with self.state.lock:
-            pulling.settle(self.state, pull)
-            if how == "bot" and who is None:
-                who = self.state.user("mergebot") or self.add_user("mergebot", kind="Bot")
-            return pulling.merge(self.state, pull, who or pull.base.owner, how)
+        """Merge it as GitHub does, or land it as a bot does; return the commit on its base.
+
+        A bot pushes one commit and closes: it is then closed and not merged, and the commit and
+        the `closed` event name each other (pytorchmergebot).
+        """
+        state, git, issue = self.state, pull.base.git, pull.issue
+        with state.lock:
+            pulling.settle(state, pull)
+            if how == "bot":
+                who = who or state.user("mergebot") or self.add_user("mergebot", kind="Bot")
+            who = who or pull.base.owner
+            base, head = pull.base_sha, pull.head_sha
+            person = Person(who.name, who.noreply, git_time(state.clock.now()))
+            tree = git.merge_tree(base, head)
+            assert tree is not None, "it conflicts with its base"
+            if how == "merge":
+                words = f"Merge pull request #{issue.number} from {pull.head_owner.login}"
+                message = f"{words}/{pull.head_ref}\n\n{issue.title}"
+                sha = git.add_commit(tree, [base, head], person, person, message)
+            elif how == "rebase":
+                sha = git.replay(git.between(pull.part, head), base, person)
+            else:
+                first = git.commit(git.between(base, head)[0])
+                body = first.message.rstrip("\n").partition("\n\n")[2]
+                if how == "bot":
+                    body = f"{issue.body or ''}\n\nPull Request resolved: {page(issue)}".strip()
+                text = f"{issue.title} (#{issue.number})\n\n{body}".strip()
+                sha = git.add_commit(tree, [base], first.author, person, text)
+            git.set_ref(f"refs/heads/{pull.base_ref}", sha)
+            if how == "bot":
+                add_event(state, issue, who, "referenced", commit=sha)
+                add_event(state, issue, who, "closed", commit=sha)
+                set_labels(state, issue, who, [*issue.labels, "Merged"])
+            else:
+                pulling.mark_merged(state, pull, who, sha)
+            pulling.settle(state, pull.base)
+            return sha
 
     def commit(
         self, repository: Repository, branch: str, files: Mapping[str, bytes | None],
         message: str = "A change\n", *, who: User | None = None,
     ) -> str:  # fmt: skip
         """Push one commit to a branch (made from the default branch if new); None deletes."""
+        git, who, heads = repository.git, who or repository.owner, "refs/heads/"
         with self.state.lock:
-            who = who or repository.owner
-            return pulling.push(self.state, repository, branch, files, message=message, who=who)
+            tip = git.ref(heads + branch) or git.ref(heads + repository.default_branch)
+            rows = [(path, "100644", None if content is None else git.add_blob(content))
+                    for path, content in files.items()]  # fmt: skip
+            tree = git.add_tree(git.commit(tip).tree if tip else None, rows)
+            person = Person(who.name, who.email, git_time(self.state.clock.now()))
+            sha = git.add_commit(tree, [tip] if tip else [], person, person, message)
+            git.set_ref(heads + branch, sha)
+            pulling.settle(self.state, repository)
+            return sha
 
     def count(self, method: str | None = None, path: str = "") -> int:
         return sum(method in {None, it.method} and path in it.path for it in self.requests)

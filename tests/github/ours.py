@@ -22,27 +22,17 @@ class Patience:
     said: list[str] = field(default_factory=list)
 
     def waits(self, longest: float = 900.0, attempts: int = 3, first: float = 1.0) -> Waits:
-        return Waits(
-            say=self.said.append, sleep=self.slept.append, longest=longest, attempts=attempts,
-            first=first, between_writes=0,
-        )  # fmt: skip
+        return Waits(self.said.append, self.slept.append, longest, attempts, first, 0)
 
 
 @contextlib.contextmanager
 def client(
-    github: GitHub | str,
-    token: str,
-    *,
-    cache: Path | None = None,
-    waits: Waits | None = None,
+    github: GitHub | str, token: str, *, cache: Path | None = None, waits: Waits | None = None,
     dry_run: bool = False,
-) -> Iterator[Client]:
+) -> Iterator[Client]:  # fmt: skip
     base = github if isinstance(github, str) else github.base
     with connect(
-        cache,
-        server=find_server({"GITHUB_API_URL": base}),
-        token=Token(Secret(token), "GITHUB_TOKEN"),
-        waits=waits or Patience().waits(),
-        dry_run=dry_run,
-    ) as made:
-        yield made
+        cache, server=find_server({"GITHUB_API_URL": base}), dry_run=dry_run,
+        token=Token(Secret(token), "GITHUB_TOKEN"), waits=waits or Patience().waits(),
+    ) as ours:  # fmt: skip
+        yield ours

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
-from tests.github import render
 from tests.github.gitdata import BareRepository, Person, git_time
 from tests.github.models import Json
 from tests.github.state import PUSHERS, Issue, Pull, Repository, State, User
-from tests.github.state_social import add_event, add_issue, set_labels
+from tests.github.state_social import add_event, add_issue
 from tests.github.wire import GitHubFault, invalid
-
-How = Literal["merge", "squash", "rebase", "bot"]
-
-
-class NotMergeableError(Exception):
-    """It conflicts with its base."""
 
 
 def add_repository(
@@ -26,7 +17,8 @@ def add_repository(
     """Keep an empty repository, with objects of its own or those of its network."""
     folder = state.root / owner.login / f"{name}.git"
     git = BareRepository.create(folder, objects, default_branch)
-    made = Repository(state.next_id(), owner, name, git, default_branch, state.clock.now())
+    now = state.clock.now()
+    made = Repository(state.next_id(), owner, name, git, default_branch, now, state.base)
     state.repositories[made.full_name.lower()] = made
     return made
 
@@ -43,31 +35,11 @@ def fork(
     free = next(it for number in numbers
                 if state.repository(f"{owner.login}/{(it := f'{name or upstream.name}{number}')}")
                 is None)  # fmt: skip
-    objects = None if state.lagging_forks else (root.git.path / "objects").resolve()
+    objects = (root.git.path / "objects").resolve()
     made = add_repository(state, owner, free, upstream.default_branch, objects=objects)
     made.git.fetch(upstream.git.path, f"+refs/heads/{branch}:refs/heads/{branch}")
-    if objects is None:
-        with (root.git.path / "objects/info/alternates").open("a", encoding="utf-8") as file:
-            file.write(f"{made.git.path / 'objects'}\n")
     made.parent, made.polls_until_ready = upstream, state.forks_ready_after
     return made
-
-
-def push(
-    state: State, repository: Repository, branch: str, files: Mapping[str, bytes | None], *,
-    message: str, who: User,
-) -> str:  # fmt: skip
-    """Put one commit on a branch, as if somebody had pushed it."""
-    git = repository.git
-    tip = git.ref(f"refs/heads/{branch}") or git.ref(f"refs/heads/{repository.default_branch}")
-    rows = [(path, "100644", None if content is None else git.add_blob(content))
-            for path, content in files.items()]  # fmt: skip
-    tree = git.add_tree(git.commit(tip).tree if tip else None, rows)
-    person = Person(who.name, who.email, git_time(state.clock.now()))
-    sha = git.add_commit(tree, [tip] if tip else [], person, person, message)
-    git.set_ref(f"refs/heads/{branch}", sha)
-    settle(state, repository)
-    return sha
 
 
 def make_pull(
@@ -127,7 +99,7 @@ def _follow(state: State, pull: Pull) -> None:
         pull.issue.updated_at = state.clock.now()
         pull.base.git.set_ref(f"refs/pull/{pull.number}/head", head)
     elif base != pull.base_sha and pull.base.git.is_ancestor(head, base):
-        _mark_merged(state, pull, pull.base.owner, head)
+        mark_merged(state, pull, pull.base.owner, head)
         return
     pull.head_sha, pull.base_sha = head, base
 
@@ -151,45 +123,7 @@ def mergeable(state: State, pull: Pull) -> bool | None:
         return tree is not None
 
 
-def merge(state: State, pull: Pull, who: User, how: How = "merge") -> str:
-    """Merge it as GitHub does, or land it as a bot does; return the commit on its base.
-
-    A bot pushes one commit and closes: it is then closed and not merged, and the commit and the
-    `closed` event name each other (pytorchmergebot).
-    """
-    git, issue = pull.base.git, pull.issue
-    base, head = pull.base_sha, pull.head_sha
-    person = Person(who.name, who.noreply, git_time(state.clock.now()))
-    tree = git.merge_tree(base, head)
-    if tree is None:
-        raise NotMergeableError
-    sha: str | None
-    if how == "merge":
-        words = f"Merge pull request #{issue.number} from {pull.head_owner.login}/{pull.head_ref}"
-        sha = git.add_commit(tree, [base, head], person, person, f"{words}\n\n{issue.title}")
-    elif how == "rebase":
-        sha = git.replay(git.between(pull.part, head), base, person)
-    else:
-        first = git.commit(git.between(base, head)[0])
-        body = first.message.rstrip("\n").partition("\n\n")[2]
-        if how == "bot":
-            body = f"{issue.body or ''}\n\nPull Request resolved: {render.page(issue)}".strip()
-        text = f"{issue.title} (#{issue.number})\n\n{body}".strip()
-        sha = git.add_commit(tree, [base], first.author, person, text)
-    if sha is None:
-        raise NotMergeableError
-    git.set_ref(f"refs/heads/{pull.base_ref}", sha)
-    if how == "bot":
-        add_event(state, issue, who, "referenced", commit=sha)
-        add_event(state, issue, who, "closed", commit=sha)
-        set_labels(state, issue, who, [*issue.labels, "Merged"])
-    else:
-        _mark_merged(state, pull, who, sha)
-    settle(state, pull.base)
-    return sha
-
-
-def _mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
+def mark_merged(state: State, pull: Pull, who: User, sha: str) -> None:
     pull.merge_commit = sha
     add_event(state, pull.issue, who, "merged", commit=sha)
     pull.merged_at = add_event(state, pull.issue, who, "closed").created_at

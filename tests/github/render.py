@@ -12,7 +12,6 @@ from unidiff.patch import PatchSet
 from tests.github.gitdata import CommitData, FileChange, Person
 from tests.github.models import Json, fields, model
 from tests.github.state import (
-    PUSHERS,
     CheckRun,
     Comment,
     CommitStatus,
@@ -23,11 +22,10 @@ from tests.github.state import (
     Review,
     ReviewComment,
     Side,
-    State,
     User,
 )
 
-#: Where pages for people are; the API itself is at `State.base`.
+#: Where pages for people are.
 WEB: Final = "https://github.com"
 _RANKS: Final = {"pull": "read", "push": "write", "admin": "admin"}
 _LEVELS: Final = ("read", "write", "admin")
@@ -36,10 +34,6 @@ _LEVELS: Final = ("read", "write", "admin")
 def node_id(kind: str, number: int) -> str:
     """Make GitHub's opaque name of a thing."""
     return base64.b64encode(f"{kind}:{number}".encode()).decode()
-
-
-def api(state: State, where: Repository) -> str:
-    return f"{state.base}/repos/{where.full_name}"
 
 
 def shown(name: str, thing: object, /, **more: JsonValue) -> Json:
@@ -55,32 +49,31 @@ def user(who: User) -> Json:
     return {"login": who.login, "id": who.id, "type": who.kind}
 
 
-def _repository(state: State, where: Repository, name: str) -> Json:
+def _repository(where: Repository, name: str) -> Json:
     return shown(
         name, where, node_id=node_id("Repository", where.id), full_name=where.full_name,
         html_url=f"{WEB}/{where.full_name}", fork=where.parent is not None,
-        url=api(state, where),
+        url=where.api,
     )  # fmt: skip
 
 
-def minimal(state: State, where: Repository) -> Json:
-    return _repository(state, where, "MinimalRepository")
+def minimal(where: Repository) -> Json:
+    return _repository(where, "MinimalRepository")
 
 
-def repository(state: State, where: Repository, asked_by: User | None) -> Json:
+def repository(where: Repository, asked_by: User | None) -> Json:
     reached = _LEVELS.index(where.permission(asked_by))
-    return _repository(state, where, "Repository") | {
-        "visibility": "public",
+    return _repository(where, "Repository") | {
         "permissions": {name: reached >= _LEVELS.index(need) for name, need in _RANKS.items()},
     }
 
 
-def full_repository(state: State, where: Repository, asked_by: User | None) -> Json:
+def full_repository(where: Repository, asked_by: User | None) -> Json:
     """Write a repository as `GET /repos/OWNER/NAME` does."""
-    written = repository(state, where, asked_by)
+    written = repository(where, asked_by)
     if where.parent is not None:
-        written["parent"] = repository(state, where.parent, asked_by)
-        written["source"] = repository(state, where.root, asked_by)
+        written["parent"] = repository(where.parent, asked_by)
+        written["source"] = repository(where.root, asked_by)
     return written
 
 
@@ -88,8 +81,8 @@ def _person(person: Person) -> Json:
     return {"name": person.name, "email": person.email, "date": person.time}
 
 
-def git_commit(state: State, where: Repository, commit: CommitData) -> Json:
-    url = f"{api(state, where)}/git"
+def git_commit(where: Repository, commit: CommitData) -> Json:
+    url = f"{where.api}/git"
     return {
         "sha": commit.sha, "url": f"{url}/commits/{commit.sha}",
         "author": _person(commit.author), "committer": _person(commit.committer),
@@ -99,21 +92,19 @@ def git_commit(state: State, where: Repository, commit: CommitData) -> Json:
     }  # fmt: skip
 
 
-def full_commit(state: State, where: Repository, sha: str) -> Json:
+def full_commit(where: Repository, sha: str) -> Json:
     """Write a commit as it stands in branches and comparisons."""
-    inner = git_commit(state, where, where.git.commit(sha))
+    inner = git_commit(where, where.git.commit(sha))
     parents = inner.pop("parents")
-    url = f"{api(state, where)}/commits/{inner.pop('sha')}"
+    url = f"{where.api}/commits/{inner.pop('sha')}"
     return {"sha": sha, "url": url, "commit": inner, "parents": parents}
 
 
 def file_change(change: FileChange) -> Json:
-    rows = (change.patch or "").split("\n")
-    added, gone = (sum(row.startswith(sign) for row in rows) for sign in "+-")
     patch: Json = {} if change.patch is None else {"patch": change.patch}
     renamed: Json = {} if change.previous is None else {"previous_filename": change.previous}
-    return {"sha": change.sha, "filename": change.path, "status": change.status, "additions": added,
-            "deletions": gone, "changes": added + gone, **patch, **renamed}  # fmt: skip
+    return {"sha": change.sha, "filename": change.path, "status": change.status, **patch,
+            **renamed}  # fmt: skip
 
 
 def page(issue: Issue) -> str:
@@ -122,37 +113,31 @@ def page(issue: Issue) -> str:
     return f"{WEB}/{issue.repository.full_name}/{kind}/{issue.number}"
 
 
-def _association(where: Repository, who: User) -> str:
-    landed = any(pull.merged_at and pull.issue.user is who for pull in where.pulls())
-    known = "OWNER" if who is where.owner else "MEMBER"
-    return known if where.permission(who) in PUSHERS else "CONTRIBUTOR" if landed else "NONE"
-
-
-def _talk(state: State, name: str, thing: Issue, kind: str, /, **more: JsonValue) -> Json:
+def _talk(name: str, thing: Issue, kind: str, /, **more: JsonValue) -> Json:
     """Write what an issue and a pull request have in common."""
-    here = api(state, thing.repository)
+    here = thing.repository.api
     return shown(
         name, thing, url=f"{here}/{kind}/{thing.number}", html_url=page(thing),
         labels=[{"name": label, "url": f"{here}/labels/{label}"} for label in thing.labels],
-        author_association=_association(thing.repository, thing.user), **more,
+        **more,
     )  # fmt: skip
 
 
-def issue(state: State, thing: Issue) -> Json:
-    written = _talk(state, "Issue", thing, "issues", comments=len(thing.comments))
+def issue(thing: Issue) -> Json:
+    written = _talk("Issue", thing, "issues", comments=len(thing.comments))
     if thing.pull is not None:
-        url = f"{api(state, thing.repository)}/pulls/{thing.number}"
+        url = f"{thing.repository.api}/pulls/{thing.number}"
         link: Json = {"url": url, "html_url": page(thing), "merged_at": thing.pull.merged_at}
         written |= {"draft": thing.pull.draft, "pull_request": link}
     return written
 
 
-def pull(state: State, thing: Pull, asked_by: User | None) -> Json:
+def pull(thing: Pull, asked_by: User | None) -> Json:
     """Write a pull request as it stands in lists."""
     written = _talk(
-        state, "PullRequestSimple", thing.issue, "pulls", id=thing.id, draft=thing.draft,
+        "PullRequestSimple", thing.issue, "pulls", id=thing.id, draft=thing.draft,
         node_id=node_id("PullRequest", thing.id), merged_at=thing.merged_at,
-        issue_url=f"{api(state, thing.base)}/issues/{thing.number}",
+        issue_url=f"{thing.base.api}/issues/{thing.number}",
         merge_commit_sha=thing.merge_commit or thing.test_merge,
     )  # fmt: skip
     for name, where, owner, ref, sha in (
@@ -161,57 +146,53 @@ def pull(state: State, thing: Pull, asked_by: User | None) -> Json:
     ):
         written[name] = {
             "label": f"{owner.login}:{ref}", "ref": ref, "sha": sha, "user": user(owner),
-            "repo": repository(state, where, asked_by) if where else None,
+            "repo": repository(where, asked_by) if where else None,
         }  # fmt: skip
     return written
 
 
-def full_pull(state: State, thing: Pull, asked_by: User | None, mergeable: bool | None) -> Json:
+def full_pull(thing: Pull, asked_by: User | None, mergeable: bool | None) -> Json:
     """Write a pull request as `GET /repos/OWNER/NAME/pulls/N` does."""
-    return pull(state, thing, asked_by) | {
+    return pull(thing, asked_by) | {
         "merged": thing.merged_at is not None, "mergeable": mergeable,
-        "comments": len(thing.issue.comments), "review_comments": len(thing.review_comments),
-        "commits": len(thing.base.git.between(thing.base_sha, thing.head_sha)),
     }  # fmt: skip
 
 
-def comment(state: State, where: Issue, thing: Comment) -> Json:
+def comment(where: Issue, thing: Comment) -> Json:
     return shown(
-        "IssueComment", thing, url=f"{api(state, where.repository)}/issues/comments/{thing.id}",
+        "IssueComment", thing, url=f"{where.repository.api}/issues/comments/{thing.id}",
         html_url=f"{page(where)}#issuecomment-{thing.id}",
-        author_association=_association(where.repository, thing.user),
     )  # fmt: skip
 
 
-def event(state: State, where: Issue, thing: Event) -> Json:
-    url = f"{api(state, where.repository)}/issues/events/{thing.id}"
+def event(where: Issue, thing: Event) -> Json:
+    url = f"{where.repository.api}/issues/events/{thing.id}"
     return shown("StateChangeIssueEvent", thing, url=url)
 
 
 def review(where: Pull, thing: Review) -> Json:
     return shown(
         "PullRequestReview", thing, html_url=f"{page(where.issue)}#pullrequestreview-{thing.id}",
-        author_association=_association(where.base, thing.user),
     )  # fmt: skip
 
 
-def review_comment(state: State, where: Pull, thing: ReviewComment) -> Json:
+def review_comment(where: Pull, thing: ReviewComment) -> Json:
     """Write a comment on a line; an outdated one has no line any more."""
     line = current_line(where, thing)
     answers: Json = {"in_reply_to_id": thing.reply_to.id} if thing.reply_to else {}
     return shown(
         "PullRequestReviewComment", thing, pull_request_review_id=thing.review.id, line=line,
-        url=f"{api(state, where.base)}/pulls/comments/{thing.id}",
+        url=f"{where.base.api}/pulls/comments/{thing.id}",
         html_url=f"{page(where.issue)}#discussion_r{thing.id}",
         commit_id=where.head_sha if line else thing.original_commit_id,
-        author_association=_association(where.base, thing.user), **answers,
+        **answers,
     )  # fmt: skip
 
 
-def check_run(state: State, where: Repository, thing: CheckRun) -> Json:
+def check_run(where: Repository, thing: CheckRun) -> Json:
     ended = thing.conclusion is not None
     return shown(
-        "CheckRun", thing, url=f"{api(state, where)}/check-runs/{thing.id}",
+        "CheckRun", thing, url=f"{where.api}/check-runs/{thing.id}",
         html_url=f"{WEB}/{where.full_name}/runs/{thing.id}",
         status="completed" if ended else "in_progress",
         completed_at=thing.started_at if ended else None,
@@ -220,8 +201,8 @@ def check_run(state: State, where: Repository, thing: CheckRun) -> Json:
     )  # fmt: skip
 
 
-def status(state: State, where: Repository, thing: CommitStatus) -> Json:
-    url = f"{api(state, where)}/statuses/{thing.sha}"
+def status(where: Repository, thing: CommitStatus) -> Json:
+    url = f"{where.api}/statuses/{thing.sha}"
     return shown("SimpleCommitStatus", thing, url=url, updated_at=thing.created_at)
 
 

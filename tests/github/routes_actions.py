@@ -9,9 +9,8 @@ from ruamel.yaml import YAML
 
 from tests.github import render
 from tests.github.models import Json
-from tests.github.state import Repository
 from tests.github.state_actions import Run, actions_of, add_run
-from tests.github.wire import REPO, Answer, GitHubFault, Request, not_found, route
+from tests.github.wire import REPO, Answer, GitHubFault, Request, Route, not_found
 
 _WORKFLOW: Final = f"{REPO}/actions/workflows/{{workflow_id}}"
 _RUN: Final = f"{REPO}/actions/runs/{{run_id}}"
@@ -26,7 +25,7 @@ def _run(request: Request) -> Run:
     return run
 
 
-@route("POST", f"{_WORKFLOW}/dispatches", "WorkflowDispatchResponse", status=200,
+@Route("POST", f"{_WORKFLOW}/dispatches", "WorkflowDispatchResponse", status=200,
        scopes=("repo",), permission="actions")  # fmt: skip
 def dispatch(request: Request) -> Answer | Json:
     """Start a run of a workflow, if its file on that branch says that this can be done."""
@@ -53,11 +52,11 @@ def dispatch(request: Request) -> Answer | Json:
     run.inputs = given
     if actions_of(where).delay or not body.get("return_run_details"):
         return Answer(204)
-    return {"workflow_run_id": run.id, "run_url": f"{_api(request, where)}/runs/{run.id}",
+    return {"workflow_run_id": run.id, "run_url": f"{where.api}/actions/runs/{run.id}",
             "html_url": _page(run)}  # fmt: skip
 
 
-@route("GET", f"{_WORKFLOW}/runs", rows="WorkflowRun", inside="workflow_runs",
+@Route("GET", f"{_WORKFLOW}/runs", rows="WorkflowRun", inside="workflow_runs",
        query=("branch", "event", "status"))  # fmt: skip
 def list_runs(request: Request) -> list[Json]:
     own, query = actions_of(request.repository()), request.query
@@ -75,15 +74,13 @@ def list_runs(request: Request) -> list[Json]:
             and run.workflow_id == own.workflows[name]
         ):
             runs.append(run)
-    return [_show_run(request, run) for run in runs]
+    return [_show_run(run) for run in runs]
 
 
-@route("GET", _RUN, "WorkflowRun")
-def get_run(request: Request) -> Json:
-    return _show_run(request, _run(request))
+Route("GET", _RUN, "WorkflowRun")(lambda it: _show_run(_run(it)))
 
 
-@route("POST", f"{_RUN}/cancel", scopes=("repo",), permission="actions")
+@Route("POST", f"{_RUN}/cancel", scopes=("repo",), permission="actions")
 def cancel_run(request: Request) -> Answer:
     run = _run(request)
     if run.status == "completed":
@@ -97,7 +94,7 @@ def cancel_run(request: Request) -> Answer:
     return Answer(202, {})
 
 
-@route("GET", f"{_RUN}/jobs", rows="Job", inside="jobs", query=("filter",))
+@Route("GET", f"{_RUN}/jobs", rows="Job", inside="jobs", query=("filter",))
 def list_jobs(request: Request) -> list[Json]:
     """List the jobs of a run: of its last attempt, or of all."""
     run = _run(request)
@@ -107,7 +104,7 @@ def list_jobs(request: Request) -> list[Json]:
     return [
         render.shown(
             "Job", job, run_id=run.id, run_attempt=job.attempt, head_sha=run.head_sha,
-            url=f"{_api(request, run.repository)}/jobs/{job.id}", labels=[*job.labels],
+            url=f"{run.repository.api}/actions/jobs/{job.id}", labels=[*job.labels],
             html_url=f"{_page(run)}/job/{job.id}", runner_id=1 if job.runner else None,
             runner_name=job.runner, steps=[
                 {"name": name, "status": status, "conclusion": conclusion, "number": number}
@@ -117,10 +114,10 @@ def list_jobs(request: Request) -> list[Json]:
     ]  # fmt: skip
 
 
-@route("GET", f"{_RUN}/artifacts", rows="Artifact", inside="artifacts", query=("name",))
+@Route("GET", f"{_RUN}/artifacts", rows="Artifact", inside="artifacts", query=("name",))
 def list_artifacts(request: Request) -> list[Json]:
     run = _run(request)
-    url = f"{_api(request, run.repository)}/artifacts"
+    url = f"{run.repository.api}/actions/artifacts"
     origin: Json = {"id": run.id, "head_branch": run.head_branch, "head_sha": run.head_sha}
     return [
         render.shown(
@@ -131,7 +128,7 @@ def list_artifacts(request: Request) -> list[Json]:
     ]  # fmt: skip
 
 
-@route("GET", f"{REPO}/actions/artifacts/{{artifact_id}}/zip")
+@Route("GET", f"{REPO}/actions/artifacts/{{artifact_id}}/zip")
 def download(request: Request) -> Answer:
     """Say where an artifact can be fetched, for a minute."""
     own, number = actions_of(request.repository()), int(request.parameters["artifact_id"])
@@ -144,22 +141,18 @@ def download(request: Request) -> Answer:
     return Answer(302, headers={"Location": own.storage.address(artifacts[0])}, raw=b"")
 
 
-def _api(request: Request, where: Repository) -> str:
-    return f"{render.api(request.state, where)}/actions"
-
-
 def _page(run: Run) -> str:
     return f"{render.WEB}/{run.repository.full_name}/actions/runs/{run.id}"
 
 
-def _show_run(request: Request, run: Run) -> Json:
-    here = f"{_api(request, run.repository)}/runs/{run.id}"
+def _show_run(run: Run) -> Json:
+    here = f"{run.repository.api}/actions/runs/{run.id}"
     # A fork that is gone is null, though the description does not say so.
-    head = render.minimal(request.state, run.head_repository or run.repository)
+    head = render.minimal(run.head_repository or run.repository)
     return render.shown(
-        "WorkflowRun", run, name="contribbot verify", run_number=run.number,
+        "WorkflowRun", run, name="contribbot verify",
         run_attempt=run.attempt, url=here, html_url=_page(run), run_started_at=run.created_at,
-        repository=render.minimal(request.state, run.repository), head_repository=head,
+        repository=render.minimal(run.repository), head_repository=head,
         display_title=run.title,
         **{f"{part}_url": f"{here}/{part}" for part in ("jobs", "artifacts", "cancel")},
     )  # fmt: skip

@@ -16,9 +16,9 @@ from tests.github.wire import (
     Answer,
     GitHubFault,
     Request,
+    Route,
     UnmodelledError,
     not_found,
-    route,
 )
 
 _GIT: Final = f"{REPO}/git"
@@ -27,27 +27,21 @@ _COMMIT: Final = f"{REPO}/commits/{{ref}}"
 _LARGE: Final = 1024 * 1024
 
 
-@route("GET", "/user", "PublicUser")
-def get_me(request: Request) -> Json:
-    return render.user(request.who)
+Route("GET", "/user", "PublicUser")(lambda it: render.user(it.who))
+Route("GET", REPO, "FullRepository")(lambda it: render.full_repository(it.repository(), it.user))
 
 
-@route("GET", REPO, "FullRepository")
-def get_repository(request: Request) -> Json:
-    return render.full_repository(request.state, request.repository(), request.user)
-
-
-@route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
+@Route("POST", f"{REPO}/forks", "FullRepository", status=202, permission="administration")
 def fork(request: Request) -> Json:
     upstream, body = request.repository(), request.json("name", "default_branch_only")
     if upstream.owner is request.who:
         raise UnmodelledError("forking one's own repository")
     branch = upstream.default_branch if body.get("default_branch_only") else "*"
     made = pulling.fork(request.state, upstream, request.who, branch=branch)
-    return render.full_repository(request.state, made, request.user)
+    return render.full_repository(made, request.user)
 
 
-@route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
+@Route("POST", f"{REPO}/merge-upstream", "MergedUpstream", status=200)
 def merge_upstream(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, branch, upstream = repository.git, str(request.json("branch")["branch"]), repository.parent
@@ -64,25 +58,21 @@ def merge_upstream(request: Request) -> Json:
     elif git.is_ancestor(ours, theirs):
         git.set_ref(name, theirs)
     else:
-        kind, tree = "merge", git.merge_tree(ours, theirs)
-        if tree is None:
-            raise GitHubFault(409, "There are merge conflicts")
-        who = Person(request.who.name, request.who.noreply, git_time(request.state.clock.now()))
-        git.set_ref(name, git.add_commit(tree, [ours, theirs], who, who, f"Merge branch '{label}'"))
+        raise UnmodelledError("a fork whose branch has commits of its own")
     pulling.settle(request.state, repository)
     return {"merge_type": kind, "base_branch": label}
 
 
-@route("GET", f"{REPO}/branches/{{branch}}", "BranchWithProtection")
+@Route("GET", f"{REPO}/branches/{{branch}}", "BranchWithProtection")
 def get_branch(request: Request) -> Json:
     repository, name = request.repository(), request.parameters["branch"]
     sha = repository.git.ref(f"refs/heads/{name}")
     if sha is None:
         raise not_found("Branch not found")
-    return {"name": name, "commit": render.full_commit(request.state, repository, sha)}
+    return {"name": name, "commit": render.full_commit(repository, sha)}
 
 
-@route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
+@Route("GET", f"{REPO}/compare/{{basehead}}", "CommitComparison", query=("per_page", "page"))
 def compare(request: Request) -> Json:
     repository = request.repository(filled=True)
     git, names = repository.git, request.parameters["basehead"].split("...")
@@ -93,8 +83,7 @@ def compare(request: Request) -> Json:
     ahead, behind = len(git.between(base, head)), len(git.between(head, base))
     apart = "ahead" if ahead else "behind" if behind else "identical"
     return {
-        "base_commit": render.full_commit(request.state, repository, base),
-        "merge_base_commit": render.full_commit(request.state, repository, part),
+        "base_commit": render.full_commit(repository, base),
         "status": "diverged" if ahead and behind else apart, "ahead_by": ahead,
         "behind_by": behind, "total_commits": ahead,
         "files": [render.file_change(change) for change in git.changes(part, head)],
@@ -107,12 +96,12 @@ def _revision(request: Request, repository: Repository, name: str) -> str | None
     if not colon:
         return repository.git.resolve(name)
     for other in request.state.network(repository):
-        if owner.lower() in {other.owner.login.lower(), other.full_name.replace("/", ":").lower()}:
+        if owner.lower() == other.owner.login.lower():
             return request.allow(other, "read").git.resolve(ref)
     return None
 
 
-@route("GET", f"{REPO}/contents/{{path}}", "ContentFile", query=("ref",))
+@Route("GET", f"{REPO}/contents/{{path}}", "ContentFile", query=("ref",))
 def get_contents(request: Request) -> Answer | Json:
     repository = request.repository(filled=True)
     git, ref = repository.git, request.query.get("ref") or repository.default_branch
@@ -141,22 +130,22 @@ def _commit(request: Request) -> tuple[Repository, str]:
     return where, sha
 
 
-@route("GET", f"{_COMMIT}/check-runs", rows="CheckRun", inside="check_runs", query=("filter",))
+@Route("GET", f"{_COMMIT}/check-runs", rows="CheckRun", inside="check_runs", query=("filter",))
 def list_check_runs(request: Request) -> list[Json]:
     """List the check runs of a commit: the newest of each name."""
     where, sha = _commit(request)
     if request.query.get("filter") != "latest":
         raise UnmodelledError("check runs that are not the latest")
     runs = {run.name: run for run in where.check_runs if run.head_sha == sha}
-    return [render.check_run(request.state, where, run) for run in [*runs.values()][::-1]]
+    return [render.check_run(where, run) for run in [*runs.values()][::-1]]
 
 
-@route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
+@Route("GET", f"{_COMMIT}/status", rows="SimpleCommitStatus", inside="statuses")
 def combined_status(request: Request) -> list[Json]:
     """Give the newest status of each context."""
     where, sha = _commit(request)
     newest = {status.context: status for status in where.statuses if status.sha == sha}
-    return [render.status(request.state, where, status) for status in newest.values()]
+    return [render.status(where, status) for status in newest.values()]
 
 
 def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
@@ -167,7 +156,7 @@ def _object(request: Request, kind: str, key: str) -> tuple[Repository, str]:
     return repository, sha
 
 
-@route("POST", f"{_GIT}/blobs", "ShortBlob")
+@Route("POST", f"{_GIT}/blobs", "ShortBlob")
 def add_blob(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     body = request.json("content", "encoding")
@@ -180,7 +169,7 @@ def add_blob(request: Request) -> Json:
     return {"sha": repository.git.add_blob(content)}
 
 
-@route("GET", f"{_GIT}/blobs/{{file_sha}}", "Blob")
+@Route("GET", f"{_GIT}/blobs/{{file_sha}}", "Blob")
 def get_blob(request: Request) -> Json:
     repository, sha = _object(request, "blob", "file_sha")
     return {"sha": sha, "content": _wrapped(repository.git.blob(sha)), "encoding": "base64"}
@@ -195,12 +184,12 @@ def _tree(repository: Repository, sha: str, *, recursive: bool) -> Json:
     ]}  # fmt: skip
 
 
-@route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree", query=("recursive",))
+@Route("GET", f"{_GIT}/trees/{{tree_sha}}", "GitTree", query=("recursive",))
 def get_tree(request: Request) -> Json:
     return _tree(*_object(request, "tree", "tree_sha"), recursive="recursive" in request.query)
 
 
-@route("POST", f"{_GIT}/trees", "GitTree")
+@Route("POST", f"{_GIT}/trees", "GitTree")
 def add_tree(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("tree", "base_tree")
@@ -221,13 +210,13 @@ def add_tree(request: Request) -> Json:
     return _tree(repository, made, recursive=False)
 
 
-@route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
+@Route("GET", f"{_GIT}/commits/{{commit_sha}}", "GitCommit")
 def get_commit(request: Request) -> Json:
     repository, sha = _object(request, "commit", "commit_sha")
-    return render.git_commit(request.state, repository, repository.git.commit(sha))
+    return render.git_commit(repository, repository.git.commit(sha))
 
 
-@route("POST", f"{_GIT}/commits", "GitCommit")
+@Route("POST", f"{_GIT}/commits", "GitCommit")
 def add_commit(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("message", "tree", "parents", "author", "committer")
@@ -239,10 +228,10 @@ def add_commit(request: Request) -> Json:
     people = (cast("dict[str, str]", body[role]) for role in ("author", "committer"))
     author, committer = (Person(it["name"], it["email"], git_time(it["date"])) for it in people)
     sha = git.add_commit(tree, parents, author, committer, str(body["message"]))
-    return render.git_commit(request.state, repository, git.commit(sha))
+    return render.git_commit(repository, git.commit(sha))
 
 
-@route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")
+@Route("GET", f"{_GIT}/ref/{{ref}}", "GitRef")
 def get_ref(request: Request) -> Json:
     repository = request.repository(filled=True)
     name = f"refs/{request.parameters['ref']}"
@@ -251,7 +240,7 @@ def get_ref(request: Request) -> Json:
     return {"ref": name, "object": {"sha": sha, "type": repository.git.kind(sha)}}
 
 
-@route("POST", f"{_GIT}/refs", "GitRef")
+@Route("POST", f"{_GIT}/refs", "GitRef")
 def add_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("ref", "sha")
@@ -279,7 +268,7 @@ def _guard_workflows(request: Request, repository: Repository, sha: str) -> None
         raise not_found()
 
 
-@route("PATCH", f"{_GIT}/refs/{{ref}}", "GitRef")
+@Route("PATCH", f"{_GIT}/refs/{{ref}}", "GitRef")
 def move_ref(request: Request) -> Json:
     repository = request.repository("write", filled=True)
     git, body = repository.git, request.json("sha", "force")

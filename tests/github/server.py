@@ -7,7 +7,6 @@ thread; `HangUpError` out of one resets the connection.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.server
 import importlib
@@ -18,13 +17,12 @@ import struct
 import sys
 import threading
 import traceback
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.github.state import State
-from tests.github.wire import Answer, HangUpError, Request, UnmodelledError, find_route
+from tests.github.wire import Answer, HangUpError, Request, UnmodelledError
 
-for room in ("graphql", "routes_actions", "routes_git", "routes_talk"):
+for room in ("routes_actions", "routes_git", "routes_talk"):
     importlib.import_module(f"tests.github.{room}")  # they register their routes
 
 
@@ -40,19 +38,8 @@ class Hook:
         return answer
 
 
-@dataclass(frozen=True)
-class Logged:
-    """One request as it was answered; status 0: the connection was reset."""
-
-    number: int
-    method: str
-    path: str
-    query: dict[str, str]
-    status: int
-    conditional: bool
-    user: str | None
-    body: bytes
-    headers: dict[str, str]
+#: One request as it was answered.
+Logged = Request
 
 
 class LocalServer:
@@ -62,7 +49,6 @@ class LocalServer:
         self.requests: list[Logged] = []
         self.broken: list[str] = []
         self.numbers = itertools.count(1)
-        self.connections: set[socket.socket] = set()
         self._http = _Http(("127.0.0.1", 0), _Connection)
         self._http.owner = self
         self._thread = threading.Thread(
@@ -78,27 +64,18 @@ class LocalServer:
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
-        for connection in list(self.connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
 
     def answer(self, request: Request) -> Answer:
-        status = 0
         try:
-            final = self._conditional(request, self._act(request))
-            status = final.status
+            answer = self._conditional(request, self._act(request))
+            request.status = answer.status
         finally:
-            user = request.user.login if request.user else None
-            self.requests.append(Logged(
-                request.number, request.method, request.path, request.query, status,
-                "if-none-match" in request.headers, user, request.body, dict(request.headers),
-            ))  # fmt: skip
-        return final
+            self.requests.append(request)
+        return answer
 
     def _act(self, request: Request) -> Answer:
         try:
-            if (found := find_route(request.method, request.path)) is not None:
-                request.route, request.parameters = found
+            request.find_route()
             for hook in self.hooks:
                 if (instead := hook.before(request)) is not None:
                     return instead
@@ -150,14 +127,6 @@ class _Connection(http.server.BaseHTTPRequestHandler):
     sys_version = ""
     disable_nagle_algorithm = True
     timeout = 60
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.owner.connections.add(self.connection)
-
-    def finish(self) -> None:
-        self.server.owner.connections.discard(self.connection)
-        super().finish()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
         """Say nothing on standard error."""

@@ -189,6 +189,7 @@ class Repository:
     git: BareRepository
     default_branch: str
     created_at: str
+    base: str  # the URL of the server
     parent: Repository | None = None
     archived: bool = False
     has_pull_requests: bool = True
@@ -204,6 +205,10 @@ class Repository:
     @property
     def full_name(self) -> str:
         return f"{self.owner.login}/{self.name}"
+
+    @property
+    def api(self) -> str:
+        return f"{self.base}/repos/{self.full_name}"
 
     @property
     def root(self) -> Repository:
@@ -242,7 +247,6 @@ class State:
         self.base = ""  # set by the server: where it is reached
         # Options, as tests want them.
         self.forks_ready_after = 0  # polls of a new fork that answer 404
-        self.lagging_forks = False  # a new fork misses what its upstream gets later
         self.mergeable_at_once = True  # else null at the first GET after a change, as on GitHub
         self.missing_scope_status: Literal[403, 404] = 403
         self.rate_limits = {"core": 5000, "search": 30, "graphql": 5000}

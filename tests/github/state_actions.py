@@ -70,7 +70,6 @@ class Run:
     status: str = "queued"
     conclusion: str | None = None
     attempt: int = 1
-    number: int = 1
     head_repository: Repository | None = None
     inputs: dict[str, str] = field(default_factory=dict)
     jobs: list[RunJob] = field(default_factory=list)
@@ -109,7 +108,7 @@ def add_run(
         id=state.next_id(), repository=repository, path=f".github/workflows/{name}",
         workflow_id=own.workflows.setdefault(name, state.next_id()), head_branch=ref,
         head_sha=sha, event=event, title=title, actor=actor, created_at=now, updated_at=now,
-        number=len(own.runs) + 1, hidden=own.delay, head_repository=repository,
+        hidden=own.delay, head_repository=repository,
     )  # fmt: skip
     own.runs[run.id] = run
     return run
@@ -139,7 +138,7 @@ def upload(state: State, run: Run, name: str, content: bytes) -> Artifact:
     return run.artifacts[-1]
 
 
-class Storage:
+class Storage(http.server.ThreadingHTTPServer):
     """The server that artifacts are fetched from, at signed addresses; not GitHub's own.
 
     Attributes:
@@ -148,48 +147,44 @@ class Storage:
     """
 
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Download)
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.faults = 0
-        self._stored: dict[str, bytes] = {}
-        owner = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                owner.answer(self)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's
-                """Say nothing on standard error."""
-
-        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(
-            target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        )
+        self.stored: dict[str, bytes] = {}
 
     def address(self, artifact: Artifact) -> str:
         """Return an address at which an artifact can be fetched once."""
         key = secrets.token_hex(16)
-        self._stored[key] = artifact.stored
-        return f"http://127.0.0.1:{self._http.server_address[1]}/{artifact.id}.zip?sig={key}"
-
-    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        parts = urlsplit(handler.path)
-        headers = {name.lower(): value for name, value in handler.headers.items()}
-        self.seen.append((parts.path, headers))
-        content = self._stored.pop(parse_qs(parts.query)["sig"][0], None)
-        status = 200 if content is not None else 403
-        if self.faults:
-            self.faults, status, content = self.faults - 1, 500, None
-        handler.send_response(status)
-        handler.send_header("Content-Length", str(len(content or b"")))
-        handler.end_headers()
-        handler.wfile.write(content or b"")
+        self.stored[key] = artifact.stored
+        return f"http://127.0.0.1:{self.server_address[1]}/{artifact.id}.zip?sig={key}"
 
     @contextmanager
     def running(self) -> Iterator[Storage]:
-        self._thread.start()
+        thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
         try:
             yield self
         finally:
-            self._http.shutdown()
-            self._thread.join()
-            self._http.server_close()
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class _Download(http.server.BaseHTTPRequestHandler):
+    server: Storage
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.seen.append((parts.path, headers))
+        content = self.server.stored.pop(parse_qs(parts.query)["sig"][0], None)
+        status = 200 if content is not None else 403
+        if self.server.faults:
+            self.server.faults, status, content = self.server.faults - 1, 500, None
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content or b"")))
+        self.end_headers()
+        self.wfile.write(content or b"")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
+        """Say nothing on standard error."""

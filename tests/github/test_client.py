@@ -15,8 +15,8 @@ from contribbot.github.dry_run import UNKNOWN, planned
 from contribbot.github.fields import login_of, may_push
 from contribbot.github.git_data import head_of, read_blobs, read_file, read_tree
 from contribbot.github.git_objects import Author, Entry, blob_id
+from tests.github.faults import FORBIDDEN
 from tests.github.ours import client
-from tests.github.scene import Scene
 from tests.github.state_social import add_review_comment
 from tests.github.world import FILES, World, run_git
 
@@ -26,14 +26,14 @@ ADA = Author("Ada Größe", "ada@example.org", datetime(2026, 2, 3, 4, 5, tzinfo
 
 @pytest.fixture
 def ours(world: World) -> Iterator[Client]:
-    with client(world.github, world.ada.tokens[0].text) as made:
-        yield made
+    with client(world.github, world.ada.tokens[0].text) as ours:
+        yield ours
 
 
 @pytest.fixture
 def dry(world: World) -> Iterator[Client]:
-    with client(world.github, world.ada.tokens[0].text, dry_run=True) as made:
-        yield made
+    with client(world.github, world.ada.tokens[0].text, dry_run=True) as dry:
+        yield dry
 
 
 def test_repositories_and_who_asks(world: World, ours: Client) -> None:
@@ -84,16 +84,15 @@ def test_trees(world: World, ours: Client, truncated: bool) -> None:
     assert read_tree(place, tree, []) == {}
 
 
-def test_blobs_in_one_request_where_they_are_text(world: World, ours: Client) -> None:
+def test_blobs(world: World, ours: Client) -> None:
     ids = {blob_id(content): content for name, content in FILES.items() if name != "README.md"}
     assert read_blobs(ours, "org/tool", ids) == ids
-    assert world.github.count("POST", "/graphql") == 1
-    assert world.github.count("GET", "git/blobs") == 1  # data.bin
+    assert world.github.count("GET", "git/blobs") == len(ids)
     with pytest.raises(NotFoundError):
         read_blobs(ours, "org/tool", ["1" * 40])
-    before = len(world.github.requests)
-    assert read_blobs(ours, "org/tool", []) == {}
-    assert len(world.github.requests) == before
+    stored = ours.repository("ada/tool").create_git_blob(base64.b64encode(b"x").decode(), "base64")
+    assert stored.sha == blob_id(b"x")
+    assert world.fork.git.blob(stored.sha) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -129,24 +128,23 @@ def test_a_branch_is_written_and_rehearsed_alike(world: World, ours: Client, dry
     tip = ours.repository("org/tool").get_branch("main").commit
     place = Place("org/tool", "ada/tool", Tip("main", tip.sha, tip.commit.tree.sha))
     read_tree(dry.repository("org/tool"), tip.commit.tree.sha, ["README.md"])
-    made: list[tuple[str, ...]] = []
+    commits: list[tuple[str, ...]] = []
     for github in (dry, ours):
         sent = len(world.github.requests)
-        made.append(make_commits(github, place, carried()))
-        put_ref(github, place, "mine", made[-1][-1], was=None, ours=frozenset())
-        assert head_of(github.repository("ada/tool"), "mine") == made[-1][-1]
+        commits.append(make_commits(github, place, carried()))
+        put_ref(github, place, "mine", commits[-1][-1], was=None, ours=frozenset())
+        assert head_of(github.repository("ada/tool"), "mine") == commits[-1][-1]
         written = world.github.requests[sent:]
-    assert made[0] == made[1]
-    assert world.fork.git.ref("refs/heads/mine") == made[1][-1]
+    assert commits[0] == commits[1]
+    assert world.fork.git.ref("refs/heads/mine") == commits[1][-1]
     # What was shown is what was sent, in this order, one after the other.
     shown = [f"{it.method} {it.path}" for it in planned(dry.requester)]
     assert shown == [f"{it.method} {it.path}" for it in written if it.method != "GET"]
-    commit = ours.repository("ada/tool").get_git_commit(made[1][0])
+    commit = ours.repository("ada/tool").get_git_commit(commits[1][0])
     assert (commit.author.name, commit.message) == ("Ada Größe", "One\n\nGröße.")
     assert commit.author.date == ADA.date
     again = Place("org/tool", "ada/tool", Tip("main", tip.sha, "1" * 40))
-    unread = make_commits(dry, again, Carried((Made("a", "1", ADA, "m", ()),)))
-    assert unread
+    assert make_commits(dry, again, Carried((Made("a", "1", ADA, "m", ()),)))
     assert planned(dry.requester)[-2].summary.startswith(f"store the tree {UNKNOWN[:12]}")
 
 
@@ -218,31 +216,25 @@ def test_pull_requests_from_first_to_last(world: World, ours: Client, dry: Clien
     ]
 
 
-def test_discussion_and_ci(scene: Scene) -> None:
-    where, number = scene.upstream.full_name, scene.pull.number
-    said = add_review_comment(
-        scene.github.state, scene.pull, scene.reviewer, "Why?", path="file.txt", line=10
+def test_discussion_and_ci(world: World, ours: Client) -> None:
+    number, sha = world.pull.number, world.pull.head_sha
+    question = add_review_comment(
+        world.github.state, world.pull, world.mia, "Why?", path="src/core.py", line=2
     )
-    with client(scene.github, scene.author.tokens[0].text) as ours:
-        pull = ours.pull(where, number)
-        reply = pull.create_review_comment_reply(said.id, "Because")
-        assert (reply.in_reply_to_id, login_of(reply.user)) == (said.id, "author")
-        first, _ = pull.get_review_comments()
-        assert (first.body, first.line, first.path) == ("Why?", 10, "file.txt")
-        (thread,) = ours.review_threads(where, number) or ()
-        assert (thread.first, thread.resolved, thread.outdated) == (said.id, False, False)
-        comment = pull.create_issue_comment("Hello")
-        issue = ours.issue(where, number)
-        assert [it.id for it in issue.get_comments(comment.created_at)] == [comment.id]
-        assert list(issue.get_comments(comment.created_at + timedelta(seconds=1))) == []
-        assert [login_of(it.user) for it in pull.get_reviews()] == ["reviewer", "author"]
-        commit = ours.commit(where, scene.pull.head_sha)
-        assert list(commit.get_check_runs(filter="latest")) == []
-        assert ours.statuses(where, scene.pull.head_sha) == ()
-        assert list(issue.get_events()) == []
-
-
-def test_a_blob_of_another_content_is_refused(world: World, ours: Client) -> None:
-    sha = ours.repository("ada/tool").create_git_blob(base64.b64encode(b"x").decode(), "base64").sha
-    assert sha == blob_id(b"x")
-    assert world.fork.git.blob(sha) == b"x"
+    pull = ours.pull("org/tool", number)
+    reply = pull.create_review_comment_reply(question.id, "Because")
+    assert (reply.in_reply_to_id, login_of(reply.user)) == (question.id, "ada")
+    first, _ = pull.get_review_comments()
+    assert (first.body, first.line, first.path) == ("Why?", 2, "src/core.py")
+    (thread,) = ours.review_threads("org/tool", number) or ()
+    assert (thread.first, thread.resolved, thread.outdated) == (question.id, False, False)
+    comment = pull.create_issue_comment("Hello")
+    issue = ours.issue("org/tool", number)
+    assert [it.id for it in issue.get_comments(comment.created_at)] == [comment.id]
+    assert list(issue.get_comments(comment.created_at + timedelta(seconds=1))) == []
+    assert [login_of(it.user) for it in pull.get_reviews()] == ["mia", "ada"]
+    assert list(ours.commit("org/tool", sha).get_check_runs(filter="latest")) == []
+    assert ours.statuses("org/tool", sha) == ()
+    assert list(issue.get_events()) == []
+    world.faults.arm(FORBIDDEN, path="^/graphql$")
+    assert ours.review_threads("org/tool", number) is None

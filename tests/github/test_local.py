@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from contribbot.errors import GitHubError
 from tests.github.models import UndescribedError, described
 from tests.github.ours import client
-from tests.github.scene import Scene
+from tests.github.world import World
 
 
 @pytest.mark.parametrize(
@@ -30,23 +30,22 @@ def test_an_answer_is_as_github_describes_it(known: dict[str, JsonValue], words:
 @pytest.mark.parametrize(
     ("sent", "body", "status", "words"),
     [
-        ("GET /repos/upstream/project/stargazers", None, 501, "not modelled: GET /repos"),
-        ("GET /repos/upstream/project/pulls?base=main", None, 501, "query ['base']"),
-        ("POST /repos/upstream/project/issues", {"title": "T", "milestone": 1}, 501,
+        ("GET /repos/org/tool/stargazers", None, 501, "not modelled: GET /repos"),
+        ("GET /repos/org/tool/pulls?base=main", None, 501, "query ['base']"),
+        ("POST /repos/org/tool/issues", {"title": "T", "milestone": 1}, 501,
          "body keys ['milestone']"),
-        ("POST /repos/upstream/project/issues", {"title": "T", "colour": 1}, 500,
-         "PostBody has no colour"),
+        ("POST /repos/org/tool/issues", {"title": "T", "colour": 1}, 500, "PostBody has no colour"),
         ("POST /graphql", {"query": "{ viewer { login } }", "variables": {}}, 501, "GraphQL"),
     ],
 )  # fmt: skip
 def test_a_request_that_it_does_not_model_fails_the_test(
-    scene: Scene, sent: str, body: JsonValue, status: int, words: str
+    world: World, sent: str, body: JsonValue, status: int, words: str
 ) -> None:
     verb, path = sent.split()
     with (
-        client(scene.github, scene.author.tokens[0].text) as ours,
+        client(world.github, world.ada.tokens[0].text) as ours,
         pytest.raises(GitHubError, match=f"HTTP {status}"),
     ):
         ours.requester.requestJson(verb, path, input=body)
-    assert words in scene.github.broken[-1]
-    scene.github.broken.clear()  # it was meant to be there
+    assert words in world.github.broken[-1]
+    world.github.broken.clear()  # it was meant to be there

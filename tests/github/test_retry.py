@@ -26,30 +26,30 @@ from contribbot.github.git_objects import blob_id
 from contribbot.github.waits import Waits
 from tests.github import faults as f
 from tests.github.ours import Patience, client
-from tests.github.scene import Scene
 from tests.github.server import Hook
 from tests.github.wire import Answer, Request
+from tests.github.world import World
 
 
 @contextlib.contextmanager
-def author(scene: Scene, waits: Waits | None = None) -> Iterator[Client]:
-    with client(scene.github, scene.author.tokens[0].text, waits=waits) as ours:
+def ada(world: World, waits: Waits | None = None) -> Iterator[Client]:
+    with client(world.github, world.ada.tokens[0].text, waits=waits) as ours:
         yield ours
 
 
 def store(ours: Client) -> None:
-    fork = ours.repository("author/project")
+    fork = ours.repository("ada/tool")
     encoded = base64.b64encode(b"\x00\xff new").decode()
     assert fork.create_git_blob(encoded, "base64").sha == blob_id(b"\x00\xff new")
 
 
 def comment(ours: Client) -> None:
-    ours.pull("upstream/project", 1).create_issue_comment("Hello")
+    ours.pull("org/tool", 1).create_issue_comment("Hello")
 
 
 def open_it(ours: Client) -> None:
-    upstream = ours.repository("upstream/project")
-    upstream.create_pull("main", "author:other", title="T", body="B", draft=True)
+    upstream = ours.repository("org/tool")
+    upstream.create_pull("main", "ada:other", title="T", body="B", draft=True)
 
 
 def move(ours: Client) -> None:
@@ -74,57 +74,57 @@ FINAL: dict[f.Fault, type[GitHubError]] = {
 REPEATED: dict[str, tuple[str, str, Callable[[Client], object]]] = {
     "a read": ("GET", "/user$", lambda ours: ours.me),
     "git's objects": ("POST", "git/blobs$", store),
-    "a move": ("PATCH", "git/refs", lambda ours: ours.ref("author/project", "fix").edit("1" * 40)),
+    "a move": ("PATCH", "git/refs", lambda ours: ours.ref("ada/tool", "fix").edit("1" * 40)),
 }
 
 
 @pytest.mark.parametrize("what", REPEATED)
-def test_what_changes_nothing_twice_is_sent_again(scene: Scene, what: str) -> None:
+def test_what_changes_nothing_twice_is_sent_again(world: World, what: str) -> None:
     method, path, act = REPEATED[what]
     for fault in PASSING:
-        scene.faults.clear()
-        scene.faults.struck.clear()
-        scene.faults.arm(fault, method=method, path=path, times=2)
-        with author(scene) as ours, contextlib.suppress(RefusedError):  # of a commit that is none
+        world.faults.clear()
+        world.faults.struck.clear()
+        world.faults.arm(fault, method=method, path=path, times=2)
+        with ada(world) as ours, contextlib.suppress(RefusedError):  # of a commit that is none
             act(ours)
-        assert len(scene.faults.struck) == (1 if fault.name.startswith("slow") else 2), fault
+        assert len(world.faults.struck) == (1 if fault.name.startswith("slow") else 2), fault
 
 
 @pytest.mark.parametrize("fault", [*PASSING, LOST[-1]], ids=str)
-def test_a_pull_request_is_never_opened_blindly(scene: Scene, fault: f.Fault) -> None:
-    scene.github.commit(scene.fork, "other", {"new.txt": b"new\n"})
-    scene.faults.arm(fault, method="POST", path="/pulls$")
-    with author(scene) as ours:
+def test_a_pull_request_is_never_opened_blindly(world: World, fault: f.Fault) -> None:
+    world.github.commit(world.fork, "other", {"new.txt": b"new\n"})
+    world.faults.arm(fault, method="POST", path="/pulls$")
+    with ada(world) as ours:
         lost = pytest.raises(UncertainError, match="nobody knows whether it happened")
         with lost if fault in LOST else contextlib.nullcontext():
             open_it(ours)
-        pulls = ours.pulls_from(scene.upstream.full_name, "author", "other")
+        pulls = ours.pulls_from("org/tool", "ada", "other")
     # Sent once where nobody knows; again only after the server said that it had not acted.
     refused = fault not in LOST and not fault.acted
-    assert scene.github.count("POST", "/pulls") == (2 if refused else 1)
+    assert world.github.count("POST", "/pulls") == (2 if refused else 1)
     assert len(pulls) == int(fault not in LOST or fault.acted)
 
 
-def test_what_does_not_pass_is_not_repeated(scene: Scene) -> None:
+def test_what_does_not_pass_is_not_repeated(world: World) -> None:
     for number, (fault, error) in enumerate(FINAL.items(), start=1):
-        scene.faults.clear()
-        scene.faults.arm(fault, times=0)
-        with author(scene) as ours, pytest.raises(error) as caught:
+        world.faults.clear()
+        world.faults.arm(fault, times=0)
+        with ada(world) as ours, pytest.raises(error) as caught:
             comment(ours)
         assert type(caught.value) is error
-        assert len(scene.github.requests) == number
+        assert len(world.github.requests) == number
         assert caught.value.message.isprintable()
 
 
-def test_a_fault_that_stays_is_final_and_pauses_grow(scene: Scene) -> None:
-    scene.faults.arm(f.UNAVAILABLE, times=0)
+def test_a_fault_that_stays_is_final_and_pauses_grow(world: World) -> None:
+    world.faults.arm(f.UNAVAILABLE, times=0)
     patience = Patience()
     with (
-        author(scene, patience.waits(attempts=5, first=0.25)) as ours,
+        ada(world, patience.waits(attempts=5, first=0.25)) as ours,
         pytest.raises(GitHubError, match="GET /user: HTTP 503, 5 times"),
     ):
         assert ours.me
-    assert len(scene.github.requests) == 5
+    assert len(world.github.requests) == 5
     assert patience.slept[0] == 0
     assert patience.slept == sorted(patience.slept)
     assert patience.slept[-1] <= 0.25 * 2**3 + 0.25
@@ -148,17 +148,17 @@ def test_a_fault_that_stays_is_final_and_pauses_grow(scene: Scene) -> None:
     ids=str,
 )
 def test_limits_are_waited_for_and_shown(
-    scene: Scene, fault: f.Fault, times: int, slept: list[float]
+    world: World, fault: f.Fault, times: int, slept: list[float]
 ) -> None:
-    scene.faults.arm(fault, method="POST", path="^/graphql$", times=times)
+    world.faults.arm(fault, method="POST", path="^/graphql$", times=times)
     patience = Patience()
     bound = pytest.raises(RateLimitError, match=r"until 20\d\d-.* UTC \(")
-    with author(scene, patience.waits(attempts=9)) as ours:
+    with ada(world, patience.waits(attempts=9)) as ours:
         with contextlib.nullcontext() if times else bound:
-            assert ours.review_threads(scene.upstream.full_name, scene.pull.number) == ()
+            assert ours.review_threads("org/tool", world.pull.number) == ()
         assert patience.slept == pytest.approx(slept, abs=2)
         # It is no refusal, after which a branch would be moved by force.
-        scene.faults.arm(f.primary_limit(3000), times=0)
+        world.faults.arm(f.primary_limit(3000), times=0)
         with pytest.raises(RateLimitError):
             move(ours)
     for line in patience.said:
@@ -167,16 +167,16 @@ def test_limits_are_waited_for_and_shown(
     assert bool(patience.said) == bool(slept)
 
 
-def test_a_refusal_with_the_last_request_is_no_limit(scene: Scene) -> None:
-    scene.github.state.rate_limits["core"] = 2
-    scene.faults.arm(f.FORBIDDEN, number=2)
-    with author(scene) as ours:
+def test_a_refusal_with_the_last_request_is_no_limit(world: World) -> None:
+    world.github.state.rate_limits["core"] = 2
+    world.faults.arm(f.FORBIDDEN, number=2)
+    with ada(world) as ours:
         assert ours.me
         with pytest.raises(TokenError):
-            ours.repository("upstream/project").complete()
+            ours.repository("org/tool").complete()
 
 
-def test_writes_are_sent_one_after_the_other_with_a_pause(scene: Scene) -> None:
+def test_writes_are_sent_one_after_the_other_with_a_pause(world: World) -> None:
     """Also where threads send them, and GraphQL's; reads are not held up, nor GraphQL's."""
     patience = Patience()
     sent: list[tuple[float, float]] = []
@@ -187,16 +187,16 @@ def test_writes_are_sent_one_after_the_other_with_a_pause(scene: Scene) -> None:
                 sent.append((time.monotonic(), sum(patience.slept)))
                 time.sleep(0.02)
 
-    scene.github.hooks.append(Watches())
-    with author(scene, replace(patience.waits(), between_writes=30)) as ours:
+    world.github.hooks.append(Watches())
+    with ada(world, replace(patience.waits(), between_writes=30)) as ours:
         writers = [threading.Thread(target=act, args=(ours,)) for act in (store, move, store)]
         for writer in writers:
             writer.start()
         for writer in writers:
             writer.join()
         for _ in range(3):
-            assert ours.review_threads("upstream/project", 1) == ()
-            ours.repository("upstream/project").complete()
+            assert ours.review_threads("org/tool", world.pull.number) == ()
+            ours.repository("org/tool").complete()
     assert len(sent) == 3
     assert all(later - earlier >= 0.02 for (earlier, _), (later, _) in itertools.pairwise(sent))
     # Before each but the first, what is left of the pause; before a read nothing.

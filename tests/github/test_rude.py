@@ -14,13 +14,10 @@ import pytest
 
 from contribbot.errors import GitHubError
 from contribbot.github import requester
-from contribbot.github.git_data import read_blobs
-from contribbot.github.git_objects import blob_id
 from tests.github import faults as f
-from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
-from tests.github.scene import make_scene, text
 from tests.github.wire import Answer
+from tests.github.world import World
 
 
 @contextlib.contextmanager
@@ -118,40 +115,28 @@ def test_nobody_there() -> None:
     assert type(caught.value) is GitHubError
 
 
-def test_a_renamed_repository_is_followed_by_reads_alone(github: GitHub) -> None:
-    scene = make_scene(github)
-    scene.faults.arm(f.moved("old/name", "upstream/project"), path="^/repos/old/name", times=0)
-    with client(github, scene.author.tokens[0].text) as ours:
-        assert ours.repository("old/name").complete().full_name == "upstream/project"
+def test_a_renamed_repository_is_followed_by_reads_alone(world: World) -> None:
+    assert world.pull.issue.state == "open"
+    world.faults.arm(f.moved("old/name", "org/tool"), path="^/repos/old/name", times=0)
+    with client(world.github, world.ada.tokens[0].text) as ours:
+        assert ours.repository("old/name").complete().full_name == "org/tool"
         # With its query: without it, this would list all that is open.
         assert ours.recent_pulls("old/name", state="closed", pages=1) == ()
         with pytest.raises(GitHubError, match="has moved, and contribbot writes nowhere") as caught:
-            ours.pull("old/name", scene.pull.number).create_issue_comment("Hello")
+            ours.pull("old/name", world.pull.number).create_issue_comment("Hello")
     assert "`repository` in upstreams/NAME.toml" in caught.value.hint
     assert "--repo OWNER/NAME" in caught.value.hint
-    assert github.count("POST") == 1
+    assert world.github.count("POST") == 1
 
 
-@pytest.mark.parametrize("fault", [f.FORBIDDEN, f.NOT_FOUND], ids=str)
-def test_without_graphql_blobs_come_one_by_one(github: GitHub, fault: f.Fault) -> None:
-    scene = make_scene(github)
-    scene.faults.arm(fault, path="^/graphql$", times=0)
-    where = scene.upstream.full_name
-    with client(github, scene.author.tokens[0].text) as ours:
-        blobs = {blob_id(content): content for content in (text(), b"other\n")}
-        assert read_blobs(ours, where, blobs) == blobs
-        assert ours.review_threads(where, scene.pull.number) is None
-
-
-def test_a_list_that_goes_on_at_another_server_is_not_read_there(github: GitHub) -> None:
+def test_a_list_that_goes_on_at_another_server_is_not_read_there(world: World) -> None:
     def leads_away(_faults: f.Faults, answer: Answer) -> Answer:
         answer.headers["Link"] = '<https://example.org/pulls?page=2>; rel="next"'
         return answer
 
-    scene = make_scene(github)
-    scene.faults.arm(f.Fault("away", after=leads_away), path="/pulls$")
+    world.faults.arm(f.Fault("away", after=leads_away), path="/pulls$")
     with (
-        client(github, scene.author.tokens[0].text) as ours,
+        client(world.github, world.ada.tokens[0].text) as ours,
         pytest.raises(GitHubError, match=r"points to another server: .https://example"),
     ):
-        ours.pulls_from("upstream/project", "author", "fix")
+        ours.pulls_from("org/tool", "ada", world.pull.head_ref)

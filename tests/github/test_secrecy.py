@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import http.server
 import logging
 import os
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from contribbot.errors import ContribbotError, GitHubError
 from contribbot.github.client import GitHub as Client
-from contribbot.github.git_data import read_blobs
 from tests.github import faults as f
-from tests.github.handle import GitHub
 from tests.github.ours import Patience, client
-from tests.github.scene import make_scene
 from tests.github.wire import Answer
+from tests.github.world import World
 
 
 def everything(error: BaseException) -> str:
@@ -49,37 +45,37 @@ FAULTS = [
 ]  # fmt: skip
 CALLS: dict[str, Callable[[Client], object]] = {
     "me": lambda ours: ours.me,
-    "pull": lambda ours: ours.pull("upstream/project", 1).title,
-    "blobs": lambda ours: read_blobs(ours, "upstream/project", ["1" * 40]),
+    "pull": lambda ours: ours.pull("org/tool", 1).title,
+    "threads": lambda ours: ours.review_threads("org/tool", 1),
     "create_blob": lambda ours: ours.repository("author/project").create_git_blob("eA==", "base64"),
     "move_ref": lambda ours: ours.move_ref("R_1", "fix", old="1" * 40, new="2" * 40),
-    "create_pull": lambda ours: ours.repository("upstream/project").create_pull(
-        "main", "author:fix", title="T", body="B", draft=True
+    "create_pull": lambda ours: ours.repository("org/tool").create_pull(
+        "main", "ada:fix", title="T", body="B", draft=True
     ),
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_the_token_is_nowhere(
-    github: GitHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, call: str
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    scene = make_scene(github)
-    token = scene.author.tokens[0].text
+    token = world.ada.tokens[0].text
+    assert world.pull.number == 1
     for fault in FAULTS:
         caplog.clear()
-        scene.faults.clear()
-        scene.faults.struck.clear()
-        scene.faults.arm(fault, times=0)
+        world.faults.clear()
+        world.faults.struck.clear()
+        world.faults.arm(fault, times=0)
         cache = tmp_path / fault.name
         shown = []
-        with client(github, token, cache=cache, waits=Patience().waits(attempts=2)) as ours:
+        with client(world.github, token, cache=cache, waits=Patience().waits(attempts=2)) as ours:
             shown.append(repr(ours.requester))
             try:
                 CALLS[call](ours)
             except GitHubError as error:
                 shown += [everything(error), error.hint]
-        assert scene.faults.struck, fault
+        assert world.faults.struck, fault
         shown += [record.getMessage() for record in caplog.records]
         assert any(line.startswith(("GET", "POST")) for line in shown), "--debug shows requests"
         shown += os.environ.values()
@@ -88,36 +84,15 @@ def test_the_token_is_nowhere(
         assert token not in "\n".join(shown), fault
 
 
-@pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A proxy that refuses everybody, named with a password as people do."""
-
-    class Refuses(http.server.BaseHTTPRequestHandler):
-        def do_CONNECT(self) -> None:
-            self.send_error(407)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base's name
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Refuses) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        with monkeypatch.context() as context:
-            context.setenv("https_proxy", f"http://me:hunter2@127.0.0.1:{server.server_address[1]}")
-            context.delenv("no_proxy", raising=False)
-            context.delenv("NO_PROXY", raising=False)
-            yield "hunter2"
-        server.shutdown()
-        thread.join()
-
-
-def test_the_password_of_a_proxy_is_nowhere(proxy: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_password_of_a_proxy_is_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    waits = Patience().waits(attempts=2)
-    with (
-        client("https://github.invalid/api/v3", "ghp_x", waits=waits) as ours,
-        pytest.raises(GitHubError, match="the proxy does not let it through") as caught,
-    ):
-        assert ours.me
-    shown = [everything(caught.value), caught.value.hint, caplog.text]
-    assert proxy not in "\n".join(shown)
+    with pytest.MonkeyPatch.context() as context:
+        context.setenv("https_proxy", "http://me:hunter2@127.0.0.1:9")  # nobody is there
+        for name in ("no_proxy", "NO_PROXY"):
+            context.delenv(name, raising=False)
+        with (
+            client("https://github.invalid/api", "x", waits=Patience().waits(attempts=2)) as ours,
+            pytest.raises(GitHubError, match="the proxy does not let it through") as caught,
+        ):
+            assert ours.me
+    assert "hunter2" not in "\n".join([everything(caught.value), caught.value.hint, caplog.text])

@@ -43,10 +43,6 @@ def helper(home: Mapping[str, str], script: str) -> None:
     )
 
 
-def text_of(home: Mapping[str, str]) -> str:
-    return find_token(Server(), home).secret.get_secret_value()
-
-
 def test_a_secret_never_shows_itself() -> None:
     secret = Secret(TEXT)
     token = Token(secret, "GITHUB_TOKEN")
@@ -58,33 +54,25 @@ def test_a_secret_never_shows_itself() -> None:
     assert secret.scrub(f"bad token {TEXT}!") == "bad token ***!"
 
 
-def test_variables_come_first_in_their_order(home: Mapping[str, str]) -> None:
-    program(home, "gh", "echo from-gh")
-    for given, expected in (
-        ({"GITHUB_TOKEN": "one", "GH_TOKEN": "two"}, ("one", "GITHUB_TOKEN")),
-        ({"GITHUB_TOKEN": "", "GH_TOKEN": "two"}, ("two", "GH_TOKEN")),
-        ({}, ("from-gh", "`gh auth token`")),
-    ):
-        token = find_token(Server(), {**home, **given})
-        assert (token.secret.get_secret_value(), token.source) == expected
-
-
-def test_gh_is_asked_for_the_host_and_told_not_to_ask(home: Mapping[str, str]) -> None:
-    program(home, "gh", 'echo "$GH_PROMPT_DISABLED-$2-$3-$4"')
-    server = find_server({"GITHUB_API_URL": "https://git.example.org/api/v3"})
-    token = find_token(server, home).secret.get_secret_value()
-    assert token == "1-token---hostname-git.example.org"
-
-
-def test_git_is_asked_where_gh_has_none_or_is_not_there(home: Mapping[str, str]) -> None:
+def test_variables_come_first_then_gh_then_git(home: Mapping[str, str]) -> None:
     helper(
         home,
-        f'test "$1" = get && grep -q host=github.com && echo username=me && echo password={TEXT}',
+        'test "$1" = get && grep -q host=github.com && echo username=me && echo password=from-git',
     )
-    assert text_of(home) == TEXT
-    program(home, "gh", "echo no oauth token found >&2; exit 1")
-    token = find_token(Server(), home)
-    assert (token.secret.get_secret_value(), token.source) == (TEXT, "`git credential fill`")
+    assert find_token(Server(), home).source == "`git credential fill`"  # gh is not there
+    for gh, given, text, source in (
+        ("echo from-gh", {"GITHUB_TOKEN": "one", "GH_TOKEN": "two"}, "one", "GITHUB_TOKEN"),
+        ("echo from-gh", {"GITHUB_TOKEN": "", "GH_TOKEN": "two"}, "two", "GH_TOKEN"),
+        ("echo from-gh", {}, "from-gh", "`gh auth token`"),
+        ("echo no token >&2; exit 1", {}, "from-git", "`git credential fill`"),
+    ):
+        program(home, "gh", gh)
+        token = find_token(Server(), {**home, **given})
+        assert (token.secret.get_secret_value(), token.source) == (text, source)
+    program(home, "gh", 'echo "$GH_PROMPT_DISABLED-$2-$3-$4"')
+    server = find_server({"GITHUB_API_URL": "https://git.example.org/api/v3"})
+    token = find_token(server, home)
+    assert token.secret.get_secret_value() == "1-token---hostname-git.example.org"
 
 
 def test_no_token_is_an_error_and_no_prompt(home: Mapping[str, str], tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from typing import Final
 from urllib.parse import unquote, urlencode
 
@@ -18,7 +19,7 @@ from tests.github.state import PUSHERS, Permission, Repository, State, Token, Us
 #: A handler answers with what is known of the route's model, a list with all its rows.
 Handler = Callable[["Request"], "Answer | Json | list[Json]"]
 
-ROUTES: Final[list[Route]] = []
+ROUTES: Final[list[tuple[Route, Handler]]] = []
 REPO: Final = "/repos/{owner}/{repo}"
 #: Parameters that may hold slashes.
 _PATHS: Final = frozenset({"ref", "path", "basehead", "branch"})
@@ -74,56 +75,34 @@ class Answer:
 
 @dataclass(frozen=True)
 class Route:
-    """One row of the table: what it answers with, what it models, what a token needs for it."""
+    """Registers the handler that it decorates: what it answers, what a token needs for it."""
 
     method: str
     template: str
-    pattern: re.Pattern[str]
-    handler: Handler
-    #: GitHub's model of the answer, or of each row of a list.
-    model: str
-    status: int
-    #: The key of the rows, where a list has something around it.
-    inside: str
-    query: frozenset[str]
-    scopes: tuple[str, ...]
-    permission: str
-    #: Whose limit counts.
-    resource: str
+    model: str = ""  # GitHub's, of the answer
+    _: KW_ONLY
+    rows: str = ""  # the model of each row of a list
+    inside: str = ""  # the key of the rows, where a list has something around it
+    status: int = 0
+    query: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    permission: str = "contents"
+    resource: str = "core"  # whose limit counts
 
+    def __call__(self, handler: Handler) -> None:
+        ROUTES.append((self, handler))
 
-def route(
-    method: str, template: str, model: str = "", *, rows: str = "", inside: str = "",
-    status: int = 0, query: Sequence[str] = (), scopes: Sequence[str] = (),
-    permission: str = "contents", resource: str = "core",
-) -> Callable[[Handler], Handler]:  # fmt: skip
-    """Register a handler that answers with a model of GitHub's, or with a page of `rows`."""
-    pattern = "".join(
-        f"(?P<{part}>{'.+' if part in _PATHS else '[^/]+'})" if at % 2 else re.escape(part)
-        for at, part in enumerate(re.split(r"\{(\w+)\}", template))
-    )
-
-    def register(handler: Handler) -> Handler:
-        ROUTES.append(Route(
-            method, template, re.compile(pattern), handler, model or rows,
-            status or (201 if method == "POST" else 200), inside,
-            frozenset([*query, *(("per_page", "page") if rows else ())]),
-            tuple(scopes) or (() if method == "GET" else ("public_repo", "repo")),
-            permission, resource,
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile("".join(
+            f"(?P<{part}>{'.+' if part in _PATHS else '[^/]+'})" if at % 2 else re.escape(part)
+            for at, part in enumerate(re.split(r"\{(\w+)\}", self.template))
         ))  # fmt: skip
-        return handler
 
-    return register
-
-
-def find_route(method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-    """Find the route of a path, still percent-encoded: of several, that with the longest text."""
-    fitting = [(row, match) for row in ROUTES
-               if row.method == method and (match := row.pattern.fullmatch(path))]  # fmt: skip
-    if not fitting:
-        return None
-    best, match = max(fitting, key=lambda pair: len(re.sub(r"\{\w+\}", "", pair[0].template)))
-    return best, {key: unquote(value) for key, value in match.groupdict().items()}
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """The scopes of which a classic token needs one."""
+        return self.scopes or (() if self.method == "GET" else ("public_repo", "repo"))
 
 
 @dataclass
@@ -136,9 +115,15 @@ class Request:
     body: bytes
     state: State
     route: Route | None = None
+    handler: Handler | None = None
     parameters: dict[str, str] = field(default_factory=dict)
     user: User | None = None
     token: Token | None = None
+    status: int = 0  # what it was answered with; 0: the connection was reset
+
+    @property
+    def conditional(self) -> bool:
+        return "if-none-match" in self.headers
 
     @property
     def who(self) -> User:
@@ -159,6 +144,14 @@ class Request:
 
     # What comes before the handler:
 
+    def find_route(self) -> None:
+        """Find the row of the path, still percent-encoded."""
+        for row, handler in ROUTES:
+            if row.method == self.method and (match := row.pattern.fullmatch(self.path)):
+                self.route, self.handler = row, handler
+                self.parameters = {key: unquote(value) for key, value in match.groupdict().items()}
+                return
+
     def screen(self) -> dict[str, str]:
         """Find who asks, count the request; return the headers that tell of limits and scopes."""
         if self.route is None:
@@ -170,13 +163,14 @@ class Request:
             if found is None:
                 raise GitHubFault(401, "Bad credentials")
             self.user, self.token = found
-        if unknown := self.query.keys() - self.route.query:
+        pages = ("per_page", "page") if self.route.rows else ()
+        if unknown := self.query.keys() - {*self.route.query, *pages}:
             raise UnmodelledError(f"{self.method} {self.path}: query {sorted(unknown)}")
         headers = self._count(self.route)
-        token, needed = self.token, set(self.route.scopes)
+        token, needed = self.token, set(self.route.accepted)
         if token and not token.fine_grained:
             headers["X-OAuth-Scopes"] = ", ".join(token.scopes)
-            headers["X-Accepted-OAuth-Scopes"] = ", ".join(self.route.scopes)
+            headers["X-Accepted-OAuth-Scopes"] = ", ".join(self.route.accepted)
             if needed and not needed & set(token.scopes):
                 status = self.state.missing_scope_status
                 words = "Resource not accessible by personal access token"
@@ -202,12 +196,14 @@ class Request:
         try:
             headers = self.screen()
             assert self.route is not None
+            assert self.handler is not None
             with self.state.lock:
-                result = self.route.handler(self)
+                result = self.handler(self)
             if isinstance(result, list):
                 answer = self._page(self.route, result)
             elif isinstance(result, dict):
-                answer = Answer(self.route.status, described(self.route.model, result))
+                status = self.route.status or (201 if self.method == "POST" else 200)
+                answer = Answer(status, described(self.route.model, result))
             else:
                 answer = result
         except GitHubFault as fault:
@@ -218,20 +214,14 @@ class Request:
     def _page(self, row: Route, things: Sequence[Json]) -> Answer:
         here = f"{self.state.base}{self.path}"
         size = min(max(int(self.query.get("per_page", "30")), 1), 100)
-        number, last = int(self.query.get("page", "1")), max(-(-len(things) // size), 1)
-        targets = {"prev": number - 1, "next": number + 1, "last": last}
-        links = [
-            f'<{here}?{urlencode({**self.query, "page": str(target)})}>; rel="{rel}"'
-            for rel, target in targets.items()
-            if 1 <= target <= last and not (rel == "last" and number == last)
-        ]
+        number = int(self.query.get("page", "1"))
+        query = urlencode({**self.query, "page": str(number + 1)})
+        link = {"Link": f'<{here}?{query}>; rel="next"'} if number * size < len(things) else {}
         rows: list[JsonValue] = [
-            described(row.model, thing) for thing in things[(number - 1) * size : number * size]
+            described(row.rows, thing) for thing in things[(number - 1) * size : number * size]
         ]
-        whole: JsonValue = rows
-        if row.inside:
-            whole = {"total_count": len(things), row.inside: rows}
-        return Answer(200, whole, {"Link": ", ".join(links)} if links else {})
+        return Answer(200, {"total_count": len(things), row.inside: rows} if row.inside else rows,
+                      link)  # fmt: skip
 
     # What handlers ask for:
 

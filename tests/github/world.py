@@ -1,14 +1,16 @@
-"""A small world that tests start from: an upstream made from a real repository, and a fork."""
+"""A small world that tests start from: an upstream made from a real repository, a fork, a pull."""
 
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from contribbot.git.repository import git_environment
+from tests.github.faults import Faults
 from tests.github.handle import GitHub
-from tests.github.state import Repository, User
+from tests.github.state import Pull, Repository, User
 
 #: Git's view of a plain file, a program, bytes that are no text, and an odd name.
 FILES = {
@@ -21,18 +23,13 @@ FILES = {
 FIXED = "def add(a, b):\n    return a + b\n"
 
 
-def run_git(folder: Path, *args: str, stdin: bytes = b"") -> str:
+def run_git(folder: Path, *args: str) -> str:
     """Run git in a folder as a person would, and return what it printed."""
     who = {f"GIT_{role}_{part}": value
            for role in ("AUTHOR", "COMMITTER")
            for part, value in (("NAME", "Grace"), ("EMAIL", "grace@example.org"))}  # fmt: skip
     done = subprocess.run(
-        ["git", *args],
-        cwd=folder,
-        env=git_environment(who),
-        input=stdin,
-        capture_output=True,
-        check=True,
+        ["git", *args], cwd=folder, env=git_environment(who), capture_output=True, check=True
     )
     return done.stdout.decode().strip()
 
@@ -65,6 +62,14 @@ class World:
     mia: User
     ada: User
     bob: User
+    faults: Faults = field(default_factory=Faults)
+
+    @cached_property
+    def pull(self) -> Pull:
+        """Ada's pull request, opened when it is first asked for."""
+        self.change("fix")
+        title = "Fix `add` in core"
+        return self.github.pull(self.upstream, self.fork, "fix", title=title, body="Fixes #7")
 
     def tip(self, branch: str = "main", where: Repository | None = None) -> str:
         """Return the commit of a branch, by default upstream's."""
@@ -83,4 +88,6 @@ def make_world(github: GitHub, folder: Path) -> World:
     source = make_source(folder)
     mia, ada, bob = (github.add_user(login) for login in ("mia", "ada", "bob"))
     upstream = github.add_repository("org/tool", source, members={"mia": "write"})
-    return World(github, source, upstream, github.fork(upstream, ada), mia, ada, bob)
+    world = World(github, source, upstream, github.fork(upstream, ada), mia, ada, bob)
+    github.hooks.append(world.faults)
+    return world
