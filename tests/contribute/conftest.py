@@ -27,8 +27,8 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def github(tmp_path: Path) -> Iterator[GitHub]:
     """A local GitHub that fails the test where it is asked for what it does not model."""
-    with serve(tmp_path / "github") as made:
-        yield made
+    with serve(tmp_path / "github") as github:
+        yield github
 
 
 @pytest.fixture(scope="session")

@@ -49,9 +49,7 @@ class Person:
     @property
     def fork(self) -> Repository:
         """Their fork."""
-        found = self.table.github.state.repository("ada/toy")
-        assert found is not None
-        return found
+        return self.table.fork
 
     def env(self) -> dict[str, str]:
         """What the program is started with, beside what is there."""
@@ -95,7 +93,7 @@ class Person:
     def followed(self, name: str = "area") -> Followed:
         """Run `follow --json`, and return what it says of a patch."""
         report = FollowReport.model_validate_json(self("follow", "--json").out)
-        return next(one for one in report.contributions if one.patch == name)
+        return next(each for each in report.contributions if each.patch == name)
 
     def log(self, name: str = "area") -> list[str]:
         """Return what `log` says, without the times."""

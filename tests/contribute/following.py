@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from contribbot.contribute.follow import Following, follow
 from contribbot.contribute.model import Followed
-from contribbot.github.client import GitHub as Client
-from contribbot.model.history import DoneEvent, Event, IntentEvent, PullRequestEvent
+from contribbot.model.history import DoneEvent, IntentEvent, PullRequestEvent
 from contribbot.queue import history
-from contribbot.queue.load import Queue, load_queue
-from tests.conftest import Program
-from tests.github.faults import Faults
+from tests.contribute.place import Place
 from tests.github.handle import GitHub
-from tests.github.ours import Patience, client
 from tests.github.server import Logged
-from tests.github.state import Pull, Repository, User
-from tests.github.state_social import add_check_run
+from tests.github.state import Comment, Pull, ReviewComment, User, Verdict
+from tests.github.state_social import (
+    add_check_run,
+    add_comment,
+    add_event,
+    add_reply,
+    add_review,
+    add_review_comment,
+)  # fmt: skip
 from tests.toy import FIXED, Toy
 
 RULES = """
@@ -49,43 +50,17 @@ AREA = "src/toy/area.py"
 LINE = FIXED.splitlines().index("    area = width * height") + 1
 
 
-@dataclass
-class Post:
-    """A person with a queue and pull requests, and the GitHub where they are."""
+@dataclass(kw_only=True)
+class Post(Place):
+    """A person with pull requests, and who reviews them."""
 
-    toy: Toy
-    github: GitHub
-    upstream: Repository
-    fork: Repository
-    me: User
     reviewer: User
-    pulls: dict[str, Pull] = field(default_factory=dict)
-    faults: Faults = field(default_factory=Faults)
-    patience: Patience = field(default_factory=Patience)
+    opened: dict[str, Pull] = field(default_factory=dict)
 
     @property
-    def queue(self) -> Queue:
-        """The queue, as it is now."""
-        return load_queue(self.toy.queue)
-
-    @property
-    def token(self) -> str:
-        """The person's token."""
-        return self.me.tokens[0].text
-
-    @contextlib.contextmanager
-    def connect(self) -> Iterator[Client]:
-        """Open contribbot's own client, as the person."""
-        cache = self.toy.queue / ".contribbot" / "github"
-        waits = self.patience.waits()
-        with client(self.github, self.token, cache=cache, waits=waits) as made:
-            yield made
-
-    @property
-    def program(self) -> Program:
-        """Return the program, as the person has it."""
-        env = {"GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.token}
-        return Program(self.toy.queue, env)
+    def pull(self) -> Pull:
+        """The pull request of the patch `area`."""
+        return self.opened["area"]
 
     def kill(self, *args: str) -> None:
         """Start the program, and let an armed fault kill it."""
@@ -105,10 +80,10 @@ class Post:
             found.remember(self.queue)
         return found
 
-    def one(self, name: str = "area") -> Followed:
+    def followed(self, name: str = "area") -> Followed:
         """Run `follow`, and return what it says of a patch."""
         found = self.look()
-        return next(one for one in found.report.contributions if one.patch == name)
+        return next(each for each in found.report.contributions if each.patch == name)
 
     def asked(self) -> tuple[Following, list[Logged]]:
         """Run `follow`, and return it with the requests that it made."""
@@ -128,16 +103,12 @@ class Post:
         pull = self.github.pull(
             self.upstream, self.fork, f"contribbot/{name}", title=title, body="Text", draft=draft
         )
-        self.pulls[name] = pull
+        self.opened[name] = pull
         event = PullRequestEvent(
-            time=history.now(),
-            summary="opened",
-            reference=self.reference(name),
-            state="draft" if draft else "open",
-            fork=self.fork.full_name,
-            branch=f"contribbot/{name}",
-            head=head,
-        )
+            time=history.now(), summary="opened", reference=self.reference(name),
+            state="draft" if draft else "open", fork=self.fork.full_name,
+            branch=f"contribbot/{name}", head=head,
+        )  # fmt: skip
         history.append(self.toy.queue, name, event)
         return pull
 
@@ -166,45 +137,68 @@ class Post:
 
     def reference(self, name: str = "area") -> str:
         """The pull request of a patch, as the journal names it."""
-        return f"{self.upstream.full_name}#{self.pulls[name].number}"
+        return f"{self.upstream.full_name}#{self.opened[name].number}"
 
     def run(self, name: str, conclusion: str | None, patch: str = "area") -> None:
         """Let CI say something about a patch's pull request."""
-        pull = self.pulls[patch]
-        add_check_run(self.github.state, self.upstream, pull.head_sha, name, conclusion)
+        head = self.opened[patch].head_sha
+        add_check_run(self.github.state, self.upstream, head, name, conclusion)
 
     def pass_ci(self, patch: str = "area") -> None:
         """Let CI end well on every target."""
         for name in ("MI300: kernels", "MI355: kernels", "lint"):
             self.run(name, "success", patch)
 
-    def events(self, name: str = "area") -> list[Event]:
-        """The journal of a patch."""
-        return history.read(self.toy.queue, name)
+    def comment(self, text: str, who: User | None = None, patch: str = "area") -> Comment:
+        """Let the reviewer, or somebody else, say something."""
+        issue = self.opened[patch].issue
+        return add_comment(self.github.state, issue, who or self.reviewer, text)
+
+    def thread(self, text: str = "Why?", line: int = LINE, *, patch: str = "area") -> ReviewComment:
+        """Let the reviewer begin a thread at a line."""
+        state, pull = self.github.state, self.opened[patch]
+        return add_review_comment(state, pull, self.reviewer, text, path=AREA, line=line)
+
+    def answer(self, root: ReviewComment, text: str, who: User | None = None) -> ReviewComment:
+        """Let the person, or somebody else, answer in a thread."""
+        return add_reply(self.github.state, self.pull, who or self.me, root, text)
+
+    def review(
+        self, verdict: Verdict, body: str = "", *, who: User | None = None, patch: str = "area"
+    ) -> None:
+        """Let the reviewer, or somebody else, judge a pull request."""
+        pull = self.opened[patch]
+        add_review(self.github.state, pull, who or self.reviewer, verdict, body=body)
+
+    def event(self, kind: str, *, commit: str | None = None, patch: str = "area") -> None:
+        """Let something happen to a pull request by the reviewer: closed, reopened, referenced."""
+        issue = self.opened[patch].issue
+        add_event(self.github.state, issue, self.reviewer, kind, commit=commit)
 
     def states(self, name: str = "area") -> list[str]:
         """The states of a pull request that the journal has, oldest first."""
-        return [one.state for one in self.events(name) if isinstance(one, PullRequestEvent)]
+        return [each.state for each in self.events(name) if isinstance(each, PullRequestEvent)]
 
 
-def make_post(toy: Toy, github: GitHub, *names: str) -> Post:
-    """Make it, with patches of these names."""
+def make_post(toy: Toy, github: GitHub, *names: str, opened: bool = False) -> Post:
+    """Make it, with patches of these names; also with their pull requests."""
     content = toy.format_patch({AREA: FIXED})
     for name in names or ("area",):
         toy.put_patch(name, patch=content)
     toy.put_queue(list(names or ("area",)))
     toy.put("upstreams/contributing/toy.toml", RULES)
-    return make_github(toy, github)
+    post = make_github(toy, github)
+    for name in names if opened else ():
+        post.open(name)
+    return post
 
 
 def make_github(toy: Toy, github: GitHub) -> Post:
     """Put the upstream of a queue on the local GitHub, and people beside it."""
     upstream = github.add_repository("example/toy", toy.upstream, members={"rev": "write"})
     me, reviewer = github.add_user("ada"), github.add_user("rev")
-    fork = github.fork(upstream, me)
-    post = Post(toy, github, upstream, fork, me, reviewer)
-    github.hooks.append(post.faults)
-    return post
+    github.fork(upstream, me)
+    return Post(toy, github, upstream, me, reviewer=reviewer)
 
 
 def tree_of(folder: Path) -> dict[str, bytes]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,20 +14,18 @@ from typer.testing import CliRunner, Result
 
 from contribbot.cli import contribute
 from contribbot.cli.command import Settings
+from contribbot.contribute.attest import ask_all, attestation_file, conclude, prepare, read
+from contribbot.contribute.body import make_body
 from contribbot.contribute.gate import judge
-from contribbot.contribute.model import Gate, Row
-from contribbot.github.auth import Secret, Server, Token
-from contribbot.github.client import GitHub as Client
-from contribbot.github.client import connect
-from contribbot.github.waits import Waits
+from contribbot.contribute.model import Attestation, Attester, Body, Gate, Row
 from contribbot.model.history import DoneEvent, PullRequestEvent
 from contribbot.queue import history
-from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.contribute.bodytoy import OWN, TEMPLATE
+from tests.contribute.place import Place
 from tests.github.handle import GitHub
-from tests.github.state import Pull, Repository, User
-from tests.toy import FIXED, Toy
+from tests.github.state import Pull, User
+from tests.toy import AREA, FIXED, Toy
 
 #: Shortly after the local GitHub's clock begins.
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -82,6 +78,11 @@ MESSAGE = (
 )
 CHANGES: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": TEST}
 TITLE = "[Bugfix] Multiply the sides"
+#: To the questions of `attest`.
+ANSWERS = ("yes", "It drafted the change.", "lint --all, on my desk", "yes")
+#: The toy with another function changed, and the same function another way.
+BESIDE = {"src/toy/area.py": AREA.replace("base * height / 2", "0.5 * base * height")}
+OTHERWISE = {"src/toy/area.py": AREA.replace("width + height", "height * width")}
 
 
 def put_patch(toy: Toy, changes: dict[str, str | bytes]) -> None:
@@ -143,48 +144,28 @@ def verify(toy: Toy, root: Path) -> Proved:
     return Proved(toy, root / "cache")
 
 
-@dataclass
-class Table:
-    """A person with a proved patch, and the GitHub that it goes to."""
+@dataclass(kw_only=True)
+class Table(Place):
+    """A person with a proved patch, and another who works on the same upstream."""
 
-    toy: Toy
-    github: GitHub
-    upstream: Repository
-    me: User
     other: User
 
-    @property
-    def queue(self) -> Queue:
-        """The queue, as it is now."""
-        return load_queue(self.toy.queue)
-
-    @contextlib.contextmanager
-    def client(self, user: User | None = None, waits: Waits | None = None) -> Iterator[Client]:
-        """Give contribbot's client, as somebody."""
-        token = Token(Secret((user or self.me).tokens[0].text), "a test")
-        server = Server(self.github.base, self.github.base)
-        with connect(
-            self.toy.queue / ".contribbot/github",
-            server=server,
-            token=token,
-            waits=waits or Waits(between_writes=0),
-        ) as made:
-            yield made
-
-    def gate(self, *, now: datetime = NOW, waits: Waits | None = None) -> Gate:
+    def gate(self, *, now: datetime = NOW) -> Gate:
         """Judge the patch."""
-        with self.client(waits=waits) as client:
+        with self.connect() as client:
             return judge(self.queue, "area", client, server=self.github.base, now=now)
 
-    def row(self, rule: str) -> Row:
+    def row(self, rule: str, gate: Gate | None = None) -> Row:
         """Return one row of the gate."""
-        return next(row for row in self.gate().rows if row.rule == rule)
+        return next(row for row in (gate or self.gate()).rows if row.rule == rule)
 
-    def requests(self) -> int:
+    def offline(self, rule: str) -> Row:
+        """Return one row of the gate without GitHub."""
+        return self.row(rule, judge(self.queue, "area", None))
+
+    def asked(self) -> int:
         """Count the requests that a gate makes."""
-        before = len(self.github.requests)
-        self.gate()
-        return len(self.github.requests) - before
+        return len(self.requests(self.gate))
 
     def pull(
         self, branch: str, files: dict[str, str], *, title: str = "Other work", body: str = "",
@@ -193,8 +174,7 @@ class Table:
         """Let somebody, by default the other person, open a pull request from their fork."""
         who = user or self.other
         fork = self.github.state.repository(f"{who.login}/toy")
-        if fork is None:
-            fork = self.github.fork(self.upstream, who)
+        fork = fork or self.github.fork(self.upstream, who)
         content: dict[str, bytes | None] = {path: text.encode() for path, text in files.items()}
         self.github.commit(fork, branch, content, f"{title}\n", who=who)
         return self.github.pull(self.upstream, fork, branch, title=title, body=body, user=who)
@@ -218,19 +198,33 @@ class Table:
         history.append(self.toy.queue, "area", event)
 
     def env(self) -> dict[str, str]:
-        """What the program needs to reach the local GitHub."""
-        return {
-            "GITHUB_API_URL": self.github.base,
-            "GITHUB_TOKEN": self.me.tokens[0].text,
-            "GIT_CONFIG_GLOBAL": str(self.toy.queue.parent / "gitconfig"),
-        }
+        """What the program needs to reach the local GitHub, and to know the person."""
+        return {**super().env(), "GIT_CONFIG_GLOBAL": str(self.toy.queue.parent / "gitconfig")}
+
+    @property
+    def attestation(self) -> Path:
+        """Where the attestation is."""
+        return attestation_file(self.queue, "area")
+
+    def body(self) -> Body:
+        """Return the text that is posted."""
+        return make_body(self.queue, "area")
+
+    def attest(self) -> Attestation:
+        """Attest the patch, without a terminal; the gate asks GitHub."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        shown = prepare(self.queue, "area", self.gate(now=now))
+        typed = iter(ANSWERS)
+        answers = ask_all(shown.questions, lambda _: next(typed))
+        person = Attester(name="Ada Example", email="ada@example.com")
+        assert conclude(self.queue, shown, answers, person) == self.attestation
+        return read(self.queue, "area")
 
     def run(self, *args: str, **env: str) -> Result:
-        """Run `body`, `gate` or `attest` as a user does."""
+        """Run a command as a user does."""
         app = typer.Typer()
-        app.command("body")(contribute.body)
-        app.command("gate")(contribute.gate)
-        app.command("attest")(contribute.attest)
+        for command in (contribute.body, contribute.gate, contribute.attest, contribute.open_pr):
+            app.command(command.__name__.replace("_", "-"))(command)
         settings = Settings(queue=self.toy.queue, debug=False)
         return CliRunner().invoke(app, list(args), obj=settings, env={**self.env(), **env})
 
@@ -246,8 +240,8 @@ def make_table(toy: Toy, github: GitHub) -> Table:
     me, other = github.add_user("ada"), github.add_user("bob")
     template = b"## What\n\n## Shown\n\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
     github.commit(upstream, "main", {LIVE: template}, "Add a template\n")
-    table = Table(toy, github, upstream, me, other)
-    with table.client(other) as client:
+    table = Table(toy, github, upstream, me, other=other)
+    with table.connect(other.tokens[0].text) as client:
         client.repository("example/toy").create_issue("Areas are sums")
     (toy.queue.parent / "gitconfig").write_text(
         "[user]\n\tname = Ada Example\n\temail = ada@example.com\n"

@@ -1,35 +1,33 @@
-"""A toy upstream on the local GitHub, a queue for it, and `git am` to compare with."""
+"""Opening pull requests on the local GitHub, with `git am` to compare with."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import os
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
+
+import pytest
 
 from contribbot.contribute import open_pr
 from contribbot.contribute.model import Body, RecordRef
 from contribbot.contribute.open_pr import Opened, OpenOptions, open_all
-from contribbot.github.auth import Secret, Server, Token
+from contribbot.errors import OpeningError
 from contribbot.github.client import GitHub as Client
-from contribbot.github.client import connect
 from contribbot.github.dry_run import Planned, planned
-from contribbot.github.waits import Waits
-from contribbot.model.history import Event
+from contribbot.model.history import PullRequestEvent
 from contribbot.queue import history
-from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.load import Queue
+from tests.contribute.place import WRITES, Place
 from tests.github.faults import Fault, Faults
 from tests.github.handle import GitHub
 from tests.github.server import Logged
-from tests.github.state import Pull, Repository, User
 from tests.github.wire import Request
 from tests.toy import FIXED, GIT_ENV, Toy, git
-
-#: What changes something on GitHub.
-WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 def written(title: str, text: str, *, patch: str = "area") -> Body:
@@ -53,44 +51,13 @@ class Commit:
 
 
 @dataclass
-class Desk:
-    """A person with a queue, and the GitHub that it goes to."""
+class Desk(Place):
+    """A person who opens pull requests with a text that needs no attestation."""
 
-    toy: Toy
-    github: GitHub
-    upstream: Repository
-    me: User
-    faults: Faults = field(default_factory=Faults)
+    web: ClassVar = "https://github.example"
     title: str = "Multiply the sides"
     body: str = "## What\n\nAreas were sums.\n"
-    waited: list[float] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
     attested: list[Body] = field(default_factory=list)
-
-    @property
-    def fork(self) -> Repository:
-        """The person's fork."""
-        found = self.github.state.repository(f"{self.me.login}/toy")
-        assert found is not None
-        return found
-
-    @property
-    def queue(self) -> Queue:
-        """The queue, as it is now."""
-        return load_queue(self.toy.queue)
-
-    @contextlib.contextmanager
-    def client(self, token: str = "", *, dry_run: bool = False) -> Iterator[Client]:
-        """Give contribbot's client, as the person."""
-        text = token or self.me.tokens[0].text
-        with connect(
-            self.toy.queue / ".contribbot" / "github",
-            server=Server(api=self.github.base, web="https://github.example"),
-            token=Token(Secret(text), "the test"),
-            waits=Waits(say=self.said.append, sleep=self.waited.append, between_writes=0),
-            dry_run=dry_run,
-        ) as client:
-            yield client
 
     def text(self, queue: Queue, name: str) -> Body:
         """Return the text of a pull request, attested."""
@@ -99,60 +66,71 @@ class Desk:
         self.attested.append(text)
         return text
 
-    def open(self, *names: str, client: Client | None = None, **asked: bool) -> list[Opened]:
+    def open(self, *names: str, **asked: bool) -> list[Opened]:
         """Open pull requests."""
+        with self.connect() as client:
+            return self.open_with(client, *names, **asked)
+
+    def open_with(self, client: Client, *names: str, **asked: bool) -> list[Opened]:
+        """Open pull requests through this client."""
         options = OpenOptions(**asked)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.object(open_pr, "attested_text", self.text))
-            stack.enter_context(mock.patch.object(open_pr, "sleep", self.waited.append))
-            used = client or stack.enter_context(self.client())
-            return [*open_all(self.queue, names or ("area",), used, options)]
+        with (
+            mock.patch.object(open_pr, "attested_text", self.text),
+            mock.patch.object(open_pr, "sleep", self.waited.append),
+        ):
+            return [*open_all(self.queue, names or ("area",), client, options)]
+
+    def writes(self, **asked: bool) -> list[Logged]:
+        """Open it, and return the requests that change something."""
+        made = self.requests(lambda: self.open(**asked))
+        return [each for each in made if each.method in WRITES]
+
+    def refused(self, match: str, *names: str, **asked: bool) -> OpeningError:
+        """See that it is refused before anything is written, and return what is said."""
+        before, events = len(self.github.requests), self.events()
+        with pytest.raises(OpeningError, match=match) as caught:
+            self.open(*names, **asked)
+        made = self.github.requests[before:]
+        assert not [row for row in made if row.method in WRITES and row.path != "/graphql"]
+        assert self.events() == events
+        return caught.value
 
     def rehearse(self, *names: str, **asked: bool) -> tuple[list[Opened], list[Planned]]:
         """Say what would be done."""
-        with self.client(dry_run=True) as client:
-            told = self.open(*names, client=client, dry_run=True, **asked)
-            return told, list(planned(client.requester))
+        with self.connect(dry_run=True) as client:
+            opened = self.open_with(client, *names, dry_run=True, **asked)
+            return opened, list(planned(client.requester))
 
-    def __post_init__(self) -> None:
-        self.github.hooks.append(self.faults)
+    def by_hand(self) -> None:
+        """Let the person open the pull request themselves."""
+        self.github.pull(
+            self.upstream, self.fork, "contribbot/area", title=self.title, body=self.body,
+            user=self.me,
+        )  # fmt: skip
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Open it in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.contribute.opening_child", str(self.toy.queue),
+             self.title, self.body],
+            cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**os.environ, **self.env()},
+        )  # fmt: skip
 
     def change(self, text: str = FIXED + "\n\nUNIT = 1\n") -> None:
         """Change the patch."""
         self.toy.put_patch(patch=self.toy.format_patch({"src/toy/area.py": text}))
 
-    def pulls(self) -> list[Pull]:
-        """The upstream's pull requests."""
-        return self.upstream.pulls()
+    def note(self, state: str, name: str = "area") -> None:
+        """Note what became of the first pull request, as follow does."""
+        event = PullRequestEvent(
+            time=history.now(), summary=state, reference="example/toy#1", state=state
+        )
+        history.append(self.toy.queue, name, event)
 
     def branch(self, name: str = "contribbot/area") -> str | None:
         """The commit of a branch of the fork."""
         return self.fork.git.ref(f"refs/heads/{name}")
-
-    def events(self, name: str = "area") -> list[Event]:
-        """The journal of a patch."""
-        return history.read(self.toy.queue, name)
-
-    def requests(self, act: Callable[[], object]) -> list[Logged]:
-        """Return the requests that something makes."""
-        before = len(self.github.requests)
-        act()
-        return list(self.github.requests[before:])
-
-    def commits(self, branch: str = "contribbot/area") -> list[Commit]:
-        """The commits of a branch of the fork that the upstream does not have."""
-        tip = self.upstream.git.ref("refs/heads/main")
-        return _commits(self.fork.git.path, f"{tip}..refs/heads/{branch}")
-
-    def am(self, *names: str) -> list[Commit]:
-        """Apply the patches to the upstream's branch as a maintainer does."""
-        folder = self.toy.root / f"am-{len(list(self.toy.root.iterdir()))}"
-        git(self.toy.root, "clone", "-q", str(self.upstream.git.path), str(folder))
-        base = git(folder, "rev-parse", "HEAD").decode().strip()
-        for name in names or ("area",):
-            for file in self.queue.patch(name).files:
-                git(folder, "am", "-q", "--keep-cr", "--keep-non-patch", stdin=file.content)
-        return _commits(folder / ".git", f"{base}..HEAD")
 
     def meddle(self, path: str) -> list[str]:
         """Let somebody push to the branch just before a request; return what they push."""
@@ -165,27 +143,29 @@ class Desk:
         return theirs
 
     def assert_as_am(self, *names: str, branch: str = "contribbot/area") -> None:
-        """The branch has what `git am` makes of the patches."""
-        expected = self.am(*names)
+        """The branch has what `git am` makes of the patches on the upstream's branch."""
+        folder = self.toy.root / f"am-{len(list(self.toy.root.iterdir()))}"
+        git(self.toy.root, "clone", "-q", str(self.upstream.git.path), str(folder))
+        tip = git(folder, "rev-parse", "HEAD").decode().strip()
+        for name in names or ("area",):
+            for file in self.queue.patch(name).files:
+                git(folder, "am", "-q", "--keep-cr", "--keep-non-patch", stdin=file.content)
+        expected = _commits(folder / ".git", f"{tip}..HEAD")
         assert expected
-        found = self.commits(branch)
-        assert len(found) == len(expected)
-        for ours, theirs in zip(found, expected, strict=True):
-            assert ours == theirs, f"{ours} is not {theirs}"
+        assert _commits(self.fork.git.path, f"{tip}..refs/heads/{branch}") == expected
 
 
-def _commits(repository: Path, what: str) -> list[Commit]:
-    said = subprocess.run(
+def _commits(repository: Path, span: str) -> list[Commit]:
+    log = subprocess.run(
         ["git", f"--git-dir={repository}", "log", "--reverse", "-z", "--date=raw",
-         "--format=%T%n%an <%ae>%n%ad%n%B", what],
+         "--format=%T%n%an <%ae>%n%ad%n%B", span],
         env=GIT_ENV, capture_output=True, check=True,
     ).stdout  # fmt: skip
-    found = []
-    for one in said.split(b"\0"):
-        if one:
-            tree, author, date, message = one.split(b"\n", 3)
-            found.append(Commit(tree.decode(), author.decode(), date.decode(), message))
-    return found
+    commits = []
+    for entry in filter(None, log.split(b"\0")):
+        tree, author, date, message = entry.split(b"\n", 3)
+        commits.append(Commit(tree.decode(), author.decode(), date.decode(), message))
+    return commits
 
 
 def make_desk(toy: Toy, github: GitHub, *, fork: bool = True) -> Desk:

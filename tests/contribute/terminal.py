@@ -43,9 +43,9 @@ class Terminal:
 
     def answer(self, *answers: str) -> None:
         """Type each answer once it is asked for."""
-        for number, one in enumerate(answers, start=1):
+        for number, text in enumerate(answers, start=1):
             self.until(rf"\[{number}/\d\] [^\n]*\) $")
-            self.type(f"{one}\n")
+            self.type(f"{text}\n")
 
     def end(self) -> int:
         """Wait for the program to end, and return its exit status."""

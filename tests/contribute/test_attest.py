@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,86 +13,88 @@ from contribbot.cli import contribute
 from contribbot.cli.show_contribute import visible
 from contribbot.contribute.attest import read, require
 from contribbot.contribute.model import Attestation
-from tests.contribute.attesttoy import ANSWERS, attested, file, posted
-from tests.contribute.gatetoy import CHANGES, Table, edit, make_proved, make_table
+from tests.contribute.gatetoy import (
+    ANSWERS,
+    BESIDE,
+    CHANGES,
+    Table,
+    edit,
+    make_proved,
+    make_table,
+)  # fmt: skip
 from tests.contribute.terminal import Terminal, sitting
 from tests.github.handle import GitHub
-from tests.toy import AREA
 
 RUN = "from contribbot.cli.main import main\nmain()\n"
-
-
-class Seat:
-    """Opens terminals; they are closed when the test is over."""
-
-    def __init__(self, table: Table, opened: ExitStack) -> None:
-        self.table, self._opened = table, opened
-
-    def __call__(self, *, program: str = RUN, **env: str) -> Terminal:
-        """Run `attest area` at a terminal."""
-        args = ("-c", program, "--queue", str(self.table.toy.queue), "attest", "area")
-        return self._opened.enter_context(sitting(*args, env={**self.table.env(), **env}))
+Sit = Callable[..., Terminal]
+Say = Callable[..., Result]
 
 
 @pytest.fixture
-def sit(table: Table) -> Iterator[Seat]:
+def sit(table: Table) -> Iterator[Sit]:
+    """Run `attest area` at a terminal, until the test is over."""
     with ExitStack() as opened:
-        yield Seat(table, opened)
+
+        def start(program: str = RUN, **env: str) -> Terminal:
+            args = ("-c", program, "--queue", str(table.toy.queue), "attest", "area")
+            return opened.enter_context(sitting(*args, env={**table.env(), **env}))
+
+        yield start
 
 
-class Answers:
-    """A person who answers without a terminal, in this process."""
+def answering(table: Table, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> Say:
+    """Run `attest area` without a terminal, in this process; `asked` has what was asked."""
+    typed: list[str] = []
 
-    def __init__(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.table, self.asked = table, list[str]()
-        self._typed: list[str] = []
-        monkeypatch.setattr(contribute, "_refuse_programs", lambda: None)
-        monkeypatch.setattr(contribute, "_ask", self._ask)
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return f"{typed.pop(0)}\n"
 
-    def _ask(self, prompt: str) -> str:
-        self.asked.append(prompt)
-        return f"{self._typed.pop(0)}\n"
+    def attest(*answers: str, **env: str) -> Result:
+        typed[:] = answers
+        return table.run("attest", "area", PAGER="", **env)
 
-    def __call__(self, *answers: str, **env: str) -> Result:
-        """Run `attest area`."""
-        self._typed = list(answers)
-        return self.table.run("attest", "area", PAGER="", **env)
+    monkeypatch.setattr(contribute, "_refuse_programs", lambda: None)
+    monkeypatch.setattr(contribute, "_ask", ask)
+    return attest
 
 
 @pytest.fixture
-def say(table: Table, monkeypatch: pytest.MonkeyPatch) -> Answers:
-    return Answers(table, monkeypatch)
+def asked() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def say(table: Table, monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> Say:
+    return answering(table, monkeypatch, asked)
 
 
 def leftovers(table: Table) -> list[str]:
-    folder = file(table).parent
-    return sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+    folder = table.attestation.parent
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def test_a_person_reads_answers_and_what_they_saw_is_what_may_be_posted(
-    table: Table, sit: Seat
+    table: Table, sit: Sit
 ) -> None:
     person = sit()
     person.answer(*ANSWERS)
     assert person.end() == 0
-    text = posted(table)
-    patch = table.queue.patch("area")
-    shown = person.seen
-    for row in patch.files[0].content.decode().splitlines():
+    text, shown = table.body(), person.seen
+    for row in table.queue.patch("area").files[0].content.decode().splitlines():
         assert row in shown
     assert text.text in shown
     assert f"title: {text.title}\n" in shown
     assert re.search(r"\nsign-off +passed", shown)
     assert "[1/4] Have you read every changed line? (yes, or anything else to end)" in shown
-    made = Attestation.model_validate_json(file(table).read_bytes())
+    made = Attestation.model_validate_json(table.attestation.read_bytes())
     assert (made.person.name, made.person.email) == ("Ada Example", "ada@example.com")
-    assert tuple(one.answer for one in made.answers) == ANSWERS
+    assert tuple(row.answer for row in made.answers) == ANSWERS
     assert leftovers(table) == ["area.json"]
     assert require(table.queue, text) == made
-    assert table.run("attest", "area", "--show").exit_code == 0
-    assert table.run("attest", "area", "--show").stdout.startswith(
-        "area: valid; attested by Ada Example <ada@example.com>"
-    )
+    state = table.run("attest", "area", "--show")
+    assert state.exit_code == 0
+    assert state.stdout.startswith("area: valid; attested by Ada Example <ada@example.com>")
 
 
 def test_a_program_cannot_attest(table: Table) -> None:
@@ -108,19 +110,18 @@ def test_a_program_cannot_attest(table: Table) -> None:
     [
         (("y",), "read: only yes, in full"),
         (("",), "read: only yes, in full"),
-        (("yes please",), "read: only yes, in full"),
         (("yes", "   "), "ai: it was not answered"),
         (("yes", "a\x1bb"), "ai: not a line of plain text"),
         (("yes", "It drafted it.", "make", "no"), "stand: only yes, in full"),
     ],
 )
 def test_any_other_answer_ends_it_and_nothing_is_written(
-    table: Table, say: Answers, answers: tuple[str, ...], why: str
+    table: Table, say: Say, asked: list[str], answers: tuple[str, ...], why: str
 ) -> None:
     ended = say(*answers)
     assert ended.exit_code == 1
     assert why in ended.output
-    assert len(say.asked) == len(answers)
+    assert len(asked) == len(answers)
     assert leftovers(table) == []
 
 
@@ -128,7 +129,7 @@ def test_any_other_answer_ends_it_and_nothing_is_written(
     ("keys", "code"), [("\x04", 1), ("\x03", 130), ("ye\x03", 130), ("ye\x04\x04", 1)]
 )
 def test_the_end_of_input_and_an_interrupt_write_nothing(
-    table: Table, sit: Seat, keys: str, code: int
+    table: Table, sit: Sit, keys: str, code: int
 ) -> None:
     person = sit()
     person.answer("yes")
@@ -138,7 +139,7 @@ def test_the_end_of_input_and_an_interrupt_write_nothing(
     assert leftovers(table) == []
 
 
-def test_what_was_typed_ahead_is_no_answer(table: Table, sit: Seat) -> None:
+def test_what_was_typed_ahead_is_no_answer(table: Table, sit: Sit) -> None:
     person = sit()
     person.type("yes\nyes\nyes\nyes\n")
     person.until(r"\[1/4\] [^\n]*\) $")
@@ -159,20 +160,20 @@ os.fsync = fsync
 """
 
 
-def test_a_kill_while_it_is_written_leaves_the_old_one_whole(table: Table, sit: Seat) -> None:
-    attested(table)
-    before = file(table).read_bytes()
+def test_a_kill_while_it_is_written_leaves_the_old_one_whole(table: Table, sit: Sit) -> None:
+    table.attest()
+    before = table.attestation.read_bytes()
     person = sit(program=KILLED + RUN)
     person.answer(*ANSWERS)
     assert person.end() == -signal.SIGKILL
     assert len(leftovers(table)) == 2, "it was not killed where it writes"
-    assert file(table).read_bytes() == before
+    assert table.attestation.read_bytes() == before
     assert read(table.queue, "area").intact
 
 
-def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Answers) -> None:
-    changed = AREA.replace("base * height / 2", "0.5 * base * height")
-    table.pull("beside", {"src/toy/area.py": changed})
+def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Say, asked: list[str]) -> None:
+    assert say(GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 3
+    table.pull("beside", BESIDE)
     ended = say()
     assert ended.exit_code == 1
     assert "example/toy#2" in ended.output
@@ -181,35 +182,29 @@ def test_a_gate_that_says_no_lets_nobody_attest(table: Table, say: Answers) -> N
     ended = say()
     assert ended.exit_code == 1
     assert "no answer yet" in ended.output  # a word is no reason
-    assert say.asked == []
+    assert asked == []
     edit(table.toy, '"no"', '"It is about triangles, not rectangles."')
     ended = say("")
-    assert say.asked[0].startswith("[1/5]")
+    assert asked[0].startswith("[1/5]")
     assert "different: It is about triangles" in ended.output
 
 
-def test_without_github_nobody_attests(say: Answers) -> None:
-    assert say(GITHUB_TOKEN="ghp_" + "x" * 36).exit_code == 3
-    assert say.asked == []
-
-
-def test_whom_git_does_not_know_cannot_attest(table: Table, say: Answers) -> None:
+def test_whom_git_does_not_know_cannot_attest(table: Table, say: Say) -> None:
     ended = say(GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1")
     assert ended.exit_code == 2
     assert "git does not know your user.name" in ended.output
     assert leftovers(table) == []
 
 
-def test_a_change_while_the_person_reads_is_noticed(table: Table, sit: Seat) -> None:
+def test_a_change_while_the_person_reads_is_noticed(table: Table, sit: Sit) -> None:
     person = sit()
     person.answer(*ANSWERS[:3])
     person.until(r"\[4/4\] [^\n]*\) $")
     edit(table.toy, "Areas are sums", "Areas were sums")
     person.type("yes\n")
     assert person.end() == 1
-    assert "not what you were shown any more: the text of the pull request has changed" in (
-        person.seen
-    )
+    reason = "not what you were shown any more: the text of the pull request has changed"
+    assert reason in person.seen
     assert leftovers(table) == []
 
 
@@ -220,14 +215,11 @@ def test_a_hostile_diff_does_nothing_to_the_terminal(
     github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoiled = {**CHANGES, "tests/test_area.py": f"# {HOSTILE}\n{CHANGES['tests/test_area.py']!s}"}
-    say = Answers(make_table(make_proved(tmp_path, spoiled).toy, github), monkeypatch)
-    ended = say(*ANSWERS)
+    table = make_table(make_proved(tmp_path, spoiled).toy, github)
+    ended = answering(table, monkeypatch, [])(*ANSWERS)
     assert ended.exit_code == 0
     assert visible(f"+# {HOSTILE}") in ended.output
     assert all(char.isprintable() or char in "\r\n" for char in ended.output)
-
-
-def test_what_does_not_print_is_written_as_an_escape() -> None:
     assert visible(f"{HOSTILE}\tüß\r\ufeff") == (
         "\\x1b]0;owned\\x07\\x1b[2J\\u202e\\u2066x\\x9b31m\tüß\\r\\ufeff"
     )
@@ -244,18 +236,18 @@ def pager(folder: Path, status: int = 0) -> str:
 
 
 def test_a_long_diff_goes_through_the_persons_pager_without_the_token(
-    table: Table, sit: Seat, tmp_path: Path
+    table: Table, sit: Sit, tmp_path: Path
 ) -> None:
     person = sit(PAGER=pager(tmp_path))
     person.answer(*ANSWERS)
     assert person.end() == 0
     paged = (tmp_path / "paged").read_text()
-    assert posted(table).text in paged
+    assert table.body().text in paged
     assert "return width * height" not in person.seen
     assert "paged ()" in person.seen
 
 
 @pytest.mark.parametrize("name", ["fails", "not there", "'"])
-def test_a_pager_that_does_not_work_is_done_without(sit: Seat, tmp_path: Path, name: str) -> None:
+def test_a_pager_that_does_not_work_is_done_without(sit: Sit, tmp_path: Path, name: str) -> None:
     person = sit(PAGER=pager(tmp_path, 3) if name == "fails" else name)
     person.until(r"(?s)diff --git.*\[1/4\]")

@@ -7,13 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import typer
 from markdown_it import MarkdownIt
 from pydantic import JsonValue
-from typer.testing import CliRunner
 
-from contribbot.cli import contribute as contribute_module
-from contribbot.cli.command import Settings
 from contribbot.contribute.body import make_body, outline, rules_of, template_of
 from contribbot.contribute.model import Body
 from contribbot.errors import NotProvedError, QueueError, UsageError
@@ -22,11 +18,12 @@ from contribbot.model.patch import Contribution
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program, dig
 from tests.contribute.bodytoy import OWN, describe
-from tests.contribute.gatetoy import Proved
+from tests.contribute.gatetoy import Proved, edit
 from tests.contribute.snapshots import assert_snapshot
 from tests.contribute.tracked import tracked_queue
 from tests.toy import AREA, FIXED, Toy, git, one_check
 
+TOML = "patches/area/patch.toml"
 #: The real patches; behind `@` another template than the one in force.
 REAL = (
     "rmsnorm", "stable-softmax", "fp8-hw-convert", "hipify-path", "fp8-quant",
@@ -54,18 +51,15 @@ def stages(case: str) -> list[dict[str, JsonValue]]:
 
 
 @pytest.mark.parametrize("case", REAL)
-def test_a_real_patch_reads_as_it_was_approved(case: str) -> None:
-    assert_snapshot(f"{case}.md", real(case).text)
-
-
-@pytest.mark.parametrize("case", REAL)
-def test_the_sections_are_the_templates_in_order(case: str) -> None:
+def test_a_real_patch_reads_as_it_was_approved_in_the_templates_sections(case: str) -> None:
     body = real(case)
-    rules = rules_of(real_queue(), body.upstream)
-    template = template_of(real_queue(), rules, body.template)
+    assert_snapshot(f"{case}.md", body.text)
+    template = template_of(real_queue(), rules_of(real_queue(), body.upstream), body.template)
     assert outline(body.text) == outline(template.text)
     assert body.text.count("<details>") == body.text.count("</details>") > 0
     assert len(body.text) == body.characters <= body.budget
+    # pytorch gets machine text below its own heading, and asks for a person's words.
+    assert (body.upstream == "pytorch") is any("your own words" in want for want in body.wants)
 
 
 def visible(text: str) -> str:
@@ -78,37 +72,37 @@ def visible(text: str) -> str:
 @pytest.mark.parametrize("case", REAL)
 def test_a_text_is_short_and_names_nothing_that_a_reader_cannot_open(case: str) -> None:
     body = real(case)
-    for noise in ("seal", "evidence/", "contribbot verify", *(one.seal for one in body.records)):
+    for noise in ("seal", "evidence/", "contribbot verify", *(row.seal for row in body.records)):
         assert noise not in body.text
     if body.upstream == "pytorch":
         assert len(visible(body.text)) <= 1200
     if body.template == "0.33.0":
-        overview = body.text.split("## Claims")[0].splitlines()[2]
-        assert len(overview) <= 240
+        assert len(body.text.split("## Claims")[0].splitlines()[2]) <= 240
 
 
 @pytest.mark.parametrize("case", REAL)
 def test_every_figure_is_one_that_a_record_holds(case: str) -> None:
     rows = real(case).text.replace("\\", "").splitlines()
-    for one in stages(case):
-        if one["outcome"] != "passed" or one["stage"] not in {"reproduce", "compile", "bench"}:
+    for stage in stages(case):
+        kind = stage["stage"]
+        if stage["outcome"] != "passed" or kind not in {"reproduce", "compile", "bench"}:
             continue
-        check, target = str(dig(one, "details", "check")), one["target"]
+        check, target = str(dig(stage, "details", "check")), stage["target"]
         folded = [row for row in rows if row.startswith(f"| `{check}") and f"| {target} |" in row]
-        if one["stage"] == "reproduce":
-            passed = dig(one, "details", "patched", "passed")
+        if kind == "reproduce":
+            passed = dig(stage, "details", "patched", "passed")
             assert isinstance(passed, list)
             assert not folded or any(f"| {len(passed)} pass |" in row for row in folded)
-        if one["stage"] == "compile":
-            count = dig(one, "details", "patched", "instructions")
+        elif kind == "compile":
+            count = dig(stage, "details", "patched", "instructions")
             assert any(f"{count:,} |" in row for row in folded)
-        if one["stage"] == "bench":
-            cases = dig(one, "details", "cases")
+        else:
+            cases = dig(stage, "details", "cases")
             assert isinstance(cases, list)
-            worst = min(float(str(dig(each, "ratio", "median"))) for each in cases)
+            worst = min(float(str(dig(part, "ratio", "median"))) for part in cases)
             factor = f"{worst:.3f}x" if abs(worst - 1) < 0.02 else f"{worst:.2f}x"
-            said = [row for row in rows if f"`{check}`" in row and "the speed" in row]
-            assert any(factor in row for row in said)
+            speeds = [row for row in rows if f"`{check}`" in row and "the speed" in row]
+            assert any(factor in row for row in speeds)
 
 
 @pytest.mark.parametrize("case", REAL)
@@ -126,62 +120,39 @@ def test_nothing_is_said_to_have_run_on_an_amd_gpu(case: str) -> None:
     assert not [row for row in results if re.search(r"\| gfx\w+ \| [^|]* pass", row)]
 
 
-def test_another_release_under_the_trees_files_is_said() -> None:
-    text = real("stable-softmax").text
-    assert text.count("the tree's Python files over torch 2.11.0, not the pin's release") == 1
-    assert "NVIDIA H200, CUDA 13.0.2, torch 2.11.0" in text
-    assert "not the pin's release" not in real("rmsnorm").text
-
-
-def test_pytorch_gets_machine_text_below_its_own_heading_and_asks_for_a_person() -> None:
-    body = real("stable-softmax")
-    assert body.text.startswith("## Issue\n\nFixes #60939\n\n## Summary\n\n### Agent details (mach")
-    assert len(body.wants) == 1
-    assert body.wants[0].startswith("your own words")
-    assert "> *(machine-written)*" in body.text
-
-
 @pytest.fixture
 def known(toy: Toy, verified: Proved) -> Toy:
-    """The toy with its patch, which was proved before."""
+    """The toy with its patch, which was proved before, and its upstream's rules."""
     shutil.copytree(verified.toy.queue, toy.queue, dirs_exist_ok=True)
+    describe(toy)
     return toy
 
 
-def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
-    describe(known)
-    body = make_body(load_queue(known.queue), "area")
-    red = next(row for row in body.text.splitlines() if row.startswith("| `red` |"))
-    assert red == "| `red` | CPU | 2 fail: `AssertionError: assert 5 == 6` | 2 pass |"
-    assert "**Not run** on gfx942: no AMD GPU was used." in body.text
-    assert "Speed: **not measured**." in body.text
-    assert "- [ ] Tests" in body.text
-    assert body.live == ("not compared with the live template",)
+def text_of(toy: Toy) -> str:
+    return make_body(load_queue(toy.queue), "area").text
+
+
+def contribute(known: Toy, text: str) -> str:
+    """Put a table `[contribution]` into the patch, and return the text that comes of it."""
+    path = known.queue / TOML
+    path.write_text(f"{path.read_text().partition('[contribution]')[0]}\n[contribution]\n{text}")
+    return text_of(known)
 
 
 LIVE = "## What\n## Shown\n- [ ] Tests\n- [ ] AI\n- [ ] Lint\n"
 
 
 @pytest.mark.parametrize(
-    ("live", "said"),
+    ("live", "words"),
     [
         (LIVE, ()),
         (f"# A title\n{LIVE}", ()),
-        (
-            LIVE.replace("## What", "## x")
-            .replace("## Shown", "## What")
-            .replace("## x", "## Shown"),
-            ("the live template has its headings in another order",),
-        ),
-        (
-            LIVE.replace("## Shown", "## Tested\x1b[31m"),
-            ("no `## Shown` any more", "`## Tested`, which is new"),
-        ),
+        (LIVE.replace("## Shown", "## Tested\x1b[31m"),
+         ("no `## Shown` any more", "`## Tested`, which is new")),
         (LIVE.replace("Lint", "Lint it"), ("no `Lint` any more", "`Lint it`, which is new")),
     ],
-)
-def test_a_changed_template_is_told(known: Toy, live: str, said: tuple[str, ...]) -> None:
-    describe(known)
+)  # fmt: skip
+def test_a_changed_template_is_told(known: Toy, live: str, words: tuple[str, ...]) -> None:
     asked = []
 
     def read(repository: str, path: str) -> str:
@@ -190,9 +161,19 @@ def test_a_changed_template_is_told(known: Toy, live: str, said: tuple[str, ...]
 
     lines = make_body(load_queue(known.queue), "area", read_live=read).live
     assert asked == [("example/toy", ".github/pull_request_template.md")]
-    assert len(lines) == len(said)
-    assert all(part in line for part, line in zip(said, lines, strict=True))
+    assert len(lines) == len(words)
+    assert all(part in line for part, line in zip(words, lines, strict=True))
     assert not any("\x1b" in line for line in lines)
+
+
+def test_a_toy_says_what_failed_and_what_passes(known: Toy) -> None:
+    body = make_body(load_queue(known.queue), "area")
+    red = next(row for row in body.text.splitlines() if row.startswith("| `red` |"))
+    assert red == "| `red` | CPU | 2 fail: `AssertionError: assert 5 == 6` | 2 pass |"
+    assert "**Not run** on gfx942: no AMD GPU was used." in body.text
+    assert "Speed: **not measured**." in body.text
+    assert "- [ ] Tests" in body.text
+    assert body.live == ("not compared with the live template",)
 
 
 HOSTILE = (
@@ -214,7 +195,7 @@ def test_hostile_output_is_shown_and_does_nothing(toy: Toy, program: Program) ->
     )
     toy.put_queue(["area"])
     assert program("verify", "area").code == 0
-    text = make_body(load_queue(toy.queue), "area").text
+    text = text_of(toy)
     assert "onerror" in text
     assert_inert(text)
 
@@ -223,13 +204,13 @@ def assert_inert(text: str) -> None:
     """See that a text has only the HTML, links and headings that we write."""
     assert all(char.isprintable() or char == "\n" for char in text.replace("\u2060", ""))
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
-    flat = [each for one in tokens for each in (one, *(one.children or ()))]
-    html = "".join(one.content for one in flat if one.type in {"html_block", "html_inline"})
+    flat = [row for token in tokens for row in (token, *(token.children or ()))]
+    html = "".join(row.content for row in flat if row.type in {"html_block", "html_inline"})
     assert (
         re.sub(r"</?details>|</?summary>|Checklist|All that was run, and where|\s", "", html) == ""
     )
-    assert not [one for one in flat if one.type in {"link_open", "image"}]
-    assert len([one for one in flat if one.type == "heading_open"]) == 2
+    assert not [row for row in flat if row.type in {"link_open", "image"}]
+    assert len([row for row in flat if row.type == "heading_open"]) == 2
     # In a commit message nothing is code: there it must not be a reference either.
     for live in (r"@octocat", r"#\d", r"GH-\d", r"issues/\d"):
         assert re.search(live, text) is None
@@ -246,104 +227,83 @@ def assert_inert(text: str) -> None:
         ("`` <details> `", "`` &lt;details> `"),
         ("\\` <details> `", "\\` &lt;details> `"),
         ("a `b\nc` <details> `d", "a `b\nc` &lt;details> `d"),
+        # An open fence is closed.
+        ("```c\n## x", "```c\n## x\n```"),
     ],
 )
 def test_prose_stays_in_its_section(known: Toy, prose: str, shown: str) -> None:
-    describe(known)
-    path = known.queue / "patches/area/patch.toml"
-    text = path.read_text().replace('problem = "Areas are sums."', f"problem = {json.dumps(prose)}")
-    path.write_text(text)
-    body = make_body(load_queue(known.queue), "area").text
+    edit(known, '"Areas are sums."', json.dumps(prose), TOML)
+    body = text_of(known)
     assert f"\n\n{shown}\n\n**Root cause.**" in body
     assert outline(body)[:2] == ["## What", "## Shown"]
 
 
-@pytest.mark.parametrize("title", ["Multiply " * 29, "\u200b\u2066"])
-def test_a_title_that_github_refuses_is_refused_first(known: Toy, title: str) -> None:
-    describe(known)
-    path = known.queue / "patches/area/patch.toml"
-    path.write_text(path.read_text().replace('"Multiply the sides"', json.dumps(title)))
-    with pytest.raises(QueueError, match=r"patch\.toml: title: .* 256"):
-        make_body(load_queue(known.queue), "area")
-
-
-def test_an_open_fence_in_prose_is_closed(known: Toy) -> None:
-    describe(known)
-    path = known.queue / "patches/area/patch.toml"
-    path.write_text(path.read_text().replace('"A times."', '"""\n```c\n## x\n"""'))
-    body = make_body(load_queue(known.queue), "area").text
-    assert "**Change.**\n\n```c\n## x\n```\n\n" in body
-    assert outline(body)[:2] == ["## What", "## Shown"]
-
-
-def test_a_text_that_cannot_be_made_short_is_refused(known: Toy) -> None:
-    describe(known, budget=500)
-    queue = load_queue(known.queue)
-    with pytest.raises(QueueError, match=r"patch\.toml: the text .* the rules of toy allow 500"):
-        make_body(queue, "area")
-
-
-def test_githubs_limit_is_named(known: Toy) -> None:
-    describe(known, budget=60_000)
-    path = known.queue / "patches/area/patch.toml"
-    path.write_text(path.read_text().replace("Areas are sums.", "long " * 14_000))
-    with pytest.raises(QueueError, match="GitHub takes 65,536"):
-        make_body(load_queue(known.queue), "area")
+@pytest.mark.parametrize(
+    ("budget", "before", "after", "match"),
+    [
+        (500, "Areas", "Areas", r"patch\.toml: the text .* the rules of toy allow 500"),
+        (60_000, "Areas are sums.", "long " * 14_000, "GitHub takes 65,536"),
+        (10_000, "Multiply the sides", "Multiply " * 29, r"patch\.toml: title: .* 256"),
+        (10_000, "Multiply the sides", "\u200b\u2066", r"patch\.toml: title: .* 256"),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused(
+    known: Toy, budget: int, before: str, after: str, match: str
+) -> None:
+    describe(known, budget=budget)
+    edit(known, before, after, TOML)
+    with pytest.raises(QueueError, match=match):
+        text_of(known)
 
 
 def test_long_lists_become_counts_before_it_is_refused(known: Toy) -> None:
-    describe(known)
-    queue = load_queue(known.queue)
-    long = make_body(queue, "area")
-    describe(known, budget=long.characters - 1)
-    short = make_body(load_queue(known.queue), "area")
-    assert short.characters < long.characters
-    assert "2 checks pass with the change, 1 of which fail without it." in short.text
+    long = text_of(known)
+    describe(known, budget=len(long) - 1)
+    short = text_of(known)
+    assert len(short) < len(long)
+    assert "2 checks pass with the change, 1 of which fail without it." in short
 
 
-def refused(toy: Toy, match: str, name: str = "area") -> None:
+def refused(toy: Toy, match: str) -> None:
     with pytest.raises(NotProvedError, match=match) as caught:
-        make_body(load_queue(toy.queue), name)
+        text_of(toy)
     assert caught.value.exit_code == 1
     assert caught.value.hint
 
 
-def test_without_evidence_there_is_no_text(toy: Toy) -> None:
-    describe(toy)
-    toy.put_patch()
-    toy.put_queue(["area"])
-    refused(toy, "^area: no fresh evidence$")
-
-
-def test_stale_evidence_is_none(known: Toy) -> None:
-    describe(known)
-    path = known.queue / "patches/area/checks/test_same.py"
-    path.write_text(path.read_text() + "\n")
-    refused(known, r"^area: no fresh evidence: evidence/area/\S+: the checks have changed since$")
-
-
-def test_an_edited_record_is_refused(known: Toy) -> None:
-    describe(known)
-    record = next((known.queue / "evidence/area").glob("*.json"))
-    record.write_text(record.read_text().replace("2 tests", "9 tests"))
+def test_what_is_not_proved_is_refused(known: Toy) -> None:
+    (record,) = (known.queue / "evidence/area").glob("*.json")
+    content = record.read_text()
+    record.write_text(content.replace("2 tests", "9 tests"))
     refused(known, "does not match its seal")
+    record.write_text(content)
+    check = known.queue / "patches/area/checks/test_same.py"
+    check.write_text(check.read_text() + "\n")
+    refused(known, r"^area: no fresh evidence: evidence/area/\S+: the checks have changed since$")
+    record.unlink()
+    refused(known, "^area: no fresh evidence$")
 
 
-def test_what_failed_is_refused(toy: Toy, program: Program) -> None:
+SAME = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 2) == 4\n"
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_what_failed_or_only_stays_green_is_refused(
+    toy: Toy, program: Program, *, failed: bool
+) -> None:
     describe(toy)
-    toy.put_patch(patch=toy.format_patch({"src/toy/area.py": AREA.replace("+", "-")}))
-    toy.put_queue(["area"])
-    assert program("verify", "area").code == 1
-    refused(toy, "^area: (red|same) failed on cpu, says evidence/area/")
-
-
-def test_what_only_stays_green_proves_nothing(toy: Toy, program: Program) -> None:
-    describe(toy)
-    same = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 2) == 4\n"
-    toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": same})
+    if failed:
+        toy.put_patch(patch=toy.format_patch({"src/toy/area.py": AREA.replace("+", "-")}))
+    else:
+        toy.put_patch(checks=one_check("pass-to-pass", ""), check_files={"test_red.py": SAME})
     toy.put_queue(["area"])
     program("verify", "area")
-    refused(toy, "no fresh record proves it: .* is incomplete")
+    refused(
+        toy,
+        "^area: (red|same) failed on cpu, says evidence/area/"
+        if failed
+        else "no fresh record proves it: .* is incomplete",
+    )
 
 
 @pytest.mark.parametrize(
@@ -364,35 +324,41 @@ def test_an_unfinished_patch_is_refused(toy: Toy, before: str, after: str, match
 
 def test_no_rules_no_template_no_patch(known: Toy) -> None:
     queue = load_queue(known.queue)
-    with pytest.raises(QueueError, match="toy: no rules for contributions are known"):
-        make_body(queue, "area")
-    describe(known)
     with pytest.raises(UsageError, match="toy: no template 2") as caught:
         make_body(queue, "area", version="2")
     assert caught.value.hint == "there are: 1"
     with pytest.raises(UsageError, match="no such patch"):
         make_body(queue, "volume")
+    (known.queue / "upstreams/contributing/toy.toml").unlink()
+    with pytest.raises(QueueError, match="toy: no rules for contributions are known"):
+        text_of(known)
 
 
 def test_proof_knows_nothing_of_the_contribution(known: Toy, program: Program) -> None:
-    describe(known)
-    path = known.queue / "patches/area/patch.toml"
-    path.write_text(
-        path.read_text()
-        + '\n[contribution]\nissue = "example/toy#7"\nai = "By a machine."\nwords = "I like it."\n'
-        + 'docs = "none needed: no docs."\n[contribution.different]\n"example/toy#8" = "It adds."\n'
-    )
+    text = contribute(
+        known, 'issue = "example/toy#7"\nai = "By a machine."\nwords = "I like it."\n'
+        'docs = "none needed: no docs."\n[contribution.different]\n"example/toy#8" = "It adds."\n',
+    )  # fmt: skip
     assert program("evidence", "check").code == 0
-    text = make_body(load_queue(known.queue), "area").text
     for part in ("Fixes #7\n", "- [x] AI\n", "I like it.", "- example/toy#8: It adds.\n"):
         assert part in text
+    # Later keys that say nothing are in no digest.
+    assert set(Contribution().model_dump(mode="json")) == {
+        "issue", "branch", "labels", "docs", "ai", "words", "breaking", "different",
+    }  # fmt: skip
+    full = Contribution(records="https://example.org/q", model_evaluation="It ran.")
+    assert Contribution.model_validate_json(full.model_dump_json()) == full
+    assert "duplicates" not in rules_of(real_queue(), "sglang").model_dump_json()
 
 
-def contribute(known: Toy, text: str) -> str:
-    """Put a table `[contribution]` into the patch, and return the text that comes of it."""
-    path = known.queue / "patches/area/patch.toml"
-    path.write_text(f"{path.read_text().partition('[contribution]')[0]}\n[contribution]\n{text}")
-    return make_body(load_queue(known.queue), "area").text
+@pytest.mark.parametrize("place", ["https://example.org/q/blob/main", "https://example.org:8/q/"])
+def test_a_record_is_linked_where_a_person_says_that_it_can_be_read(known: Toy, place: str) -> None:
+    (record,) = (known.queue / "evidence/area").glob("*.json")
+    file = f"evidence/area/{record.name}"
+    assert file not in contribute(known, "")
+    text = contribute(known, f'records = "{place}"\n')
+    assert f"- [R1]({place.rstrip('/')}/{file}): " in text
+    assert f'href="{place.rstrip("/")}/{file}"' in MarkdownIt().render(text)
 
 
 @pytest.mark.parametrize(
@@ -401,20 +367,8 @@ def contribute(known: Toy, text: str) -> str:
      "https://me:secret@example.org/q", "https://example.org/q?token=x", "javascript:alert(1)"],
 )  # fmt: skip
 def test_what_is_no_plain_address_is_refused(known: Toy, place: str) -> None:
-    describe(known)
     with pytest.raises(QueueError, match=r"contribution\.records"):
         contribute(known, f'records = "{place}"\n')
-
-
-def test_later_keys_that_say_nothing_are_in_no_digest() -> None:
-    dumped = Contribution().model_dump(mode="json")
-    assert set(dumped) == {
-        "issue", "branch", "labels", "docs", "ai", "words", "breaking", "different",
-    }  # fmt: skip
-    full = Contribution(records="https://example.org/q", model_evaluation="It ran.")
-    assert Contribution.model_validate_json(full.model_dump_json()) == full
-    assert "duplicates" not in rules_of(real_queue(), "sglang").model_dump_json()
-    assert '"duplicates":true' in rules_of(real_queue(), "vllm").model_dump_json()
 
 
 def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: Program) -> None:
@@ -429,7 +383,7 @@ def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: 
     toy.put_patch(patch=toy.format_patch(changes), files=(*changes, "tests/test_old.py"))
     toy.put_queue(["area"])
     assert program("verify", "area").code == 0
-    text = make_body(load_queue(toy.queue), "area").text
+    text = text_of(toy)
     assert "python -m pytest" not in text
     assert "- [x] Tests" in text
     path = toy.queue / "patches/area/patch.toml"
@@ -438,7 +392,7 @@ def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: 
     git(toy.upstream, "rm", "-q", "tests/test_old.py")
     toy.put("patches/area/0001-change.patch", toy.format_patch(changes))
     assert program("verify", "area").code == 0
-    assert "- [ ] Tests" in make_body(load_queue(toy.queue), "area").text
+    assert "- [ ] Tests" in text_of(toy)
 
 
 @pytest.mark.parametrize(
@@ -449,60 +403,35 @@ def test_only_tests_that_stay_and_that_pytest_runs_are_named(toy: Toy, program: 
     ],
 )  # fmt: skip
 def test_ai_is_ticked_only_where_it_was_used(known: Toy, ai: str, used: bool) -> None:
-    describe(known)
-    rules = known.queue / "upstreams/contributing/toy.toml"
-    rules.write_text(rules.read_text() + "\n[ai]\ncontained = true\n")
-    template = known.queue / OWN
-    template.write_text(
-        template.read_text().replace(
-            "## Shown",
-            '{{ ("(machine-written) " if ai_used else "") ~ contribution.breaking }}\n## Shown',
-        )
-    )
-    path = known.queue / "patches/area/patch.toml"
-    path.write_text(path.read_text() + f'\n[contribution]\nai = "{ai}"\nbreaking = "Nothing."\n')
-    text = make_body(load_queue(known.queue), "area").text
+    edit(known, "[body]", "[ai]\ncontained = true\n\n[body]", "upstreams/contributing/toy.toml")
+    edit(known, "## Shown", '{{ "(machine-written)" if ai_used else "" }}\n## Shown', OWN)
+    text = contribute(known, f'ai = "{ai}"\nbreaking = "Nothing."\n')
     assert ("- [x] AI\n" in text, "- [ ] AI\n" in text) == (used, not used)
     assert ("(machine-written)" in text) is used
     assert f"**Use of AI.** {ai}\n" in text
 
 
-def test_the_command_prints_the_text_alone_and_writes_a_file(known: Toy, tmp_path: Path) -> None:
-    describe(known)
+def test_the_command_prints_the_text_alone_and_writes_a_file(
+    known: Toy, program: Program, tmp_path: Path
+) -> None:
     body = make_body(load_queue(known.queue), "area")
-    app = typer.Typer()
-    app.command()(contribute_module.body)
-    settings = Settings(queue=known.queue, debug=False)
-    done = CliRunner().invoke(app, ["area", "--offline"], obj=settings)
-    assert (done.exit_code, done.stdout) == (0, body.text)
-    assert "not compared with the live template" in done.stderr
-    shown = CliRunner().invoke(app, ["area", "--offline", "--json"], obj=settings)
-    assert Body.model_validate_json(shown.stdout, strict=False) == body
+    ran = program("body", "area", "--offline")
+    assert (ran.code, ran.out) == (0, body.text)
+    assert "not compared with the live template" in ran.err
+    shown = program("body", "area", "--offline", "--json").out
+    assert Body.model_validate_json(shown, strict=False) == body
     target = tmp_path / "out" / "body.md"
-    written = CliRunner().invoke(app, ["area", "--offline", "-o", str(target)], obj=settings)
-    assert (written.exit_code, written.stdout) == (0, "")
+    ran = program("body", "area", "--offline", "-o", target)
+    assert (ran.code, ran.out) == (0, "")
     assert target.read_text(encoding="utf-8") == body.text
     (known.queue / "evidence/area").rename(known.queue / "gone")
-    none = CliRunner().invoke(app, ["area", "--offline"], obj=settings)
-    assert (none.exit_code, none.stdout) == (1, "")
-    assert "contribbot verify area" in none.stderr
-
-
-def test_a_record_is_linked_where_a_person_says_that_it_can_be_read(known: Toy) -> None:
-    describe(known)
-    (record,) = (known.queue / "evidence/area").glob("*.json")
-    file = f"evidence/area/{record.name}"
-    assert file not in contribute(known, "")
-    for place in ("https://example.org/q/blob/main", "https://example.org:8/q/"):
-        text = contribute(known, f'records = "{place}"\n')
-        assert f"- [R1]({place.rstrip('/')}/{file}): " in text
-        assert f'href="{place.rstrip("/")}/{file}"' in MarkdownIt().render(text)
+    ran = program("body", "area", "--offline")
+    assert (ran.code, ran.out) == (1, "")
+    assert "contribbot verify area" in ran.err
 
 
 def test_a_person_may_say_that_they_evaluated_a_model(known: Toy) -> None:
-    describe(known)
-    template = known.queue / OWN
-    template.write_text(template.read_text().replace("(evaluation=false)", "()"))
+    edit(known, "(evaluation=false)", "()", OWN)
     assert "Model evaluation: **not run**.\n" in contribute(known, "")
     said = contribute(known, 'model_evaluation = "GSM8K on my desk: 0.71 before and after."\n')
     assert "Model evaluation: **not run**" not in said
@@ -512,7 +441,6 @@ def test_a_person_may_say_that_they_evaluated_a_model(known: Toy) -> None:
 
 
 def test_a_claim_has_its_figures_from_records_or_is_refused(known: Toy) -> None:
-    describe(known)
     claim = "{% set red = figure('reproduce', 'red') %}{{ red.failed }} tests mend *areas*."
     text = contribute(known, f'summary = "Areas are right."\nclaims = ["{claim}"]\n')
     assert "\n- 2 tests mend *areas*.\n" in text
@@ -532,14 +460,12 @@ def test_a_claim_has_its_figures_from_records_or_is_refused(known: Toy) -> None:
 def test_a_template_of_the_queue_that_cannot_be_filled_is_named(
     known: Toy, text: str, said: str
 ) -> None:
-    describe(known)
     (known.queue / OWN).write_text(text)
     with pytest.raises(QueueError, match=rf"toy\.md\.j2: .*{said}"):
         make_body(load_queue(known.queue), "area")
 
 
 def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
-    describe(known)
     record = next((known.queue / "evidence/area").glob("*.json"))
     document = json.loads(record.read_text())
     for stage in document["predicate"]["contribbot"]["stages"]:
@@ -550,4 +476,4 @@ def test_a_missing_test_file_is_no_failure_worth_quoting(known: Toy) -> None:
                 failure["message"] = f"{lacks}\n{rest}"
     document["contribbot_seal"] = seal_of(document)
     record.write_text(json.dumps(document))
-    assert "| `red` | CPU | 2 fail | 2 pass |" in make_body(load_queue(known.queue), "area").text
+    assert "| `red` | CPU | 2 fail | 2 pass |" in text_of(known)

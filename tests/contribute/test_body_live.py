@@ -6,7 +6,7 @@ import pytest
 
 from contribbot.contribute.body import make_body
 from tests.contribute.gatetoy import LIVE, Table
-from tests.github.faults import WIRE_FAULTS, Fault, Faults, each
+from tests.github.faults import WIRE_FAULTS, Fault, each
 
 
 def about_the_template(table: Table, *options: str, **env: str) -> list[str]:
@@ -21,8 +21,8 @@ def test_the_live_template_is_read_with_one_conditional_request(table: Table) ->
     assert about_the_template(table) == []
     assert about_the_template(table) == []
     asked = table.github.requests[-2:]
-    assert [one.path for one in asked] == [f"/repos/example/toy/contents/{LIVE}"] * 2
-    assert [(one.conditional, one.status) for one in asked] == [(False, 200), (True, 304)]
+    assert [row.path for row in asked] == [f"/repos/example/toy/contents/{LIVE}"] * 2
+    assert [(row.conditional, row.status) for row in asked] == [(False, 200), (True, 304)]
 
 
 def test_a_template_that_is_gone_is_said(table: Table) -> None:
@@ -31,23 +31,18 @@ def test_a_template_that_is_gone_is_said(table: Table) -> None:
     assert line == f"area: not compared with the live template: example/toy has no {LIVE}"
 
 
-def test_without_a_token_it_is_said_and_the_text_is_there(table: Table) -> None:
+def test_without_a_token_or_github_it_is_said_and_the_text_is_there(table: Table) -> None:
     nothing = {"GITHUB_TOKEN": "", "GH_TOKEN": "", "PATH": "/nonexistent:/usr/bin:/bin"}
     (line,) = about_the_template(table, **nothing)
     assert "not compared with the live template: no GitHub token for 127.0.0.1" in line
-
-
-def test_without_github_it_is_said_at_once_and_the_text_is_there(table: Table) -> None:
     (line,) = about_the_template(table, GITHUB_API_URL="http://127.0.0.1:9")
     assert "not compared with the live template: GET /repos/example/toy/contents/" in line
 
 
 @pytest.mark.parametrize("fault", each(WIRE_FAULTS))
 def test_no_fault_of_github_keeps_the_text_back(table: Table, fault: Fault) -> None:
-    faults = Faults()
-    table.github.hooks.append(faults)
-    faults.arm(fault, number=1)
+    table.faults.arm(fault, number=1)
     lines = about_the_template(table)
-    assert len(faults.struck) == 1
+    assert len(table.faults.struck) == 1
     assert len(lines) <= 1
     assert all("not compared with the live template: " in line for line in lines)

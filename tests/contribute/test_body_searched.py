@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -14,25 +13,20 @@ from contribbot.contribute.attest import changes, read, require, searched
 from contribbot.contribute.body import make_body
 from contribbot.contribute.duplicates import look_file
 from contribbot.contribute.model import Body, Look
-from tests.contribute.attesttoy import attested
-from tests.contribute.gatetoy import CHANGES, Proved, Table, edit, make_table
-from tests.github.handle import GitHub
-from tests.toy import AREA
+from tests.contribute.gatetoy import BESIDE, CHANGES, Table, edit
 
 RULES = "upstreams/contributing/toy.toml"
-OTHER = AREA.replace("return base * height / 2", "return 0.5 * base * height")
 
 
 @pytest.fixture
-def table(proved: Proved, github: GitHub, tmp_path: Path) -> Iterator[Table]:
-    made = make_table(proved.copy(tmp_path), github)
-    edit(made.toy, "[body]\n", "[body]\nduplicates = true\n", RULES)
+def table(table: Table) -> Iterator[Table]:
+    edit(table.toy, "[body]\n", "[body]\nduplicates = true\n", RULES)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GITHUB_API_URL", github.base)
-        yield made
+        patch.setenv("GITHUB_API_URL", table.github.base)
+        yield table
 
 
-def told(table: Table) -> str:
+def line_of(table: Table) -> str:
     """Return the line that `body` prints of the look."""
     done = table.run("body", "area", "--offline")
     assert done.exit_code == 0, done.stderr
@@ -53,42 +47,42 @@ def age(table: Table, by: timedelta) -> None:
 
 def test_a_look_that_found_none_is_told_with_its_day_and_its_bounds(table: Table) -> None:
     table.pull("far", {"docs/y.md": "y\n"}, title="Circles")
-    assert told(table) == ""
+    assert line_of(table) == ""
     assert table.run("gate", "area").exit_code == 0
     assert re.fullmatch(
         rf"\*\*No duplicate was found\*\* on {datetime.now(UTC):%Y-%m-%d}, compared by the issue, "
         r"files, functions and patch-id, among the open pull requests of example/toy and those "
         r"merged in the 90 days before: 1 were listed or found, and 1 of them looked into\.",
-        told(table),
+        line_of(table),
     )
 
 
 def test_nothing_is_told_where_it_is_not_asked_for_or_was_not_seen(table: Table) -> None:
     assert table.run("gate", "area").exit_code == 0
-    assert told(table)
+    assert line_of(table)
     edit(table.toy, "duplicates = true\n", "", RULES)
-    assert told(table) == ""
+    assert line_of(table) == ""
     edit(table.toy, "[body]\n", "[body]\nduplicates = true\n", RULES)
     # Of another question, or too long ago, it says nothing of this one now.
     edit(table.toy, 'issue = "example/toy#1"', 'issue = "example/toy#2"')
-    assert told(table) == ""
+    assert line_of(table) == ""
     edit(table.toy, 'issue = "example/toy#2"', 'issue = "example/toy#1"')
     age(table, timedelta(minutes=61))
-    assert told(table) == ""
+    assert line_of(table) == ""
 
 
 def test_what_was_found_and_answered_is_told_instead(table: Table) -> None:
-    table.pull("beside", {"src/toy/area.py": OTHER})
+    table.pull("beside", BESIDE)
     assert table.run("gate", "area").exit_code == 1
-    assert told(table) == ""
+    assert line_of(table) == ""
     reason = "It is about triangles, not rectangles."
     assert table.run("gate", "area", "--different", f"example/toy#2={reason}").exit_code == 0
-    assert told(table) == ""
+    assert line_of(table) == ""
     assert f"- example/toy#2: {reason}" in table.run("body", "area", "--offline").stdout
 
 
 def test_what_was_attested_is_what_is_posted_also_from_another_machine(table: Table) -> None:
-    made = attested(table)
+    made = table.attest()
     before = posted(table)
     assert "**No duplicate was found**" in before.text
     # The look of this machine ages, and another has none.
@@ -101,7 +95,7 @@ def test_what_was_attested_is_what_is_posted_also_from_another_machine(table: Ta
 
 
 def test_what_somebody_found_since_is_not_passed_over(table: Table) -> None:
-    made = attested(table)
+    made = table.attest()
     look_file(table.queue, "area").unlink()
     table.pull("same", {path: str(text) for path, text in CHANGES.items()})
     assert table.run("gate", "area").exit_code == 1
@@ -110,7 +104,7 @@ def test_what_somebody_found_since_is_not_passed_over(table: Table) -> None:
 
 
 def test_an_attestation_of_something_else_or_of_last_week_tells_nothing(table: Table) -> None:
-    attested(table)
+    table.attest()
     shutil.rmtree(table.toy.queue / ".contribbot")
     later = datetime.now(UTC) + timedelta(hours=25)
     assert searched(table.queue, "area") is not None

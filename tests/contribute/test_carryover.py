@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from contribbot.errors import OpeningError, UsageError
-from tests.contribute.opening import WRITES, Desk, make_desk, put_series
+from contribbot.errors import UsageError
+from tests.contribute.opening import Desk, make_desk, put_series
 from tests.github.handle import GitHub
 from tests.lifetoy import BINARY, CRLF, LATIN, awkward, commit, three_commits
 from tests.toy import AREA, FIXED, Toy, git
-
-#: Between the functions, so that hunks go elsewhere and nothing conflicts.
-LONGER = AREA.replace('"""Areas."""\n', '"""Areas."""\n\nSIDES = 4\n')
 
 
 @pytest.fixture
@@ -30,8 +27,9 @@ def desk_with(toy: Toy, github: GitHub, folder: Path, commits: str) -> Desk:
     return make_desk(toy, github)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
 def test_renames_modes_deletions_and_bytes_of_any_kind(
-    toy: Toy, github: GitHub, folder: Path
+    toy: Toy, github: GitHub, folder: Path, *, elsewhere: bool
 ) -> None:
     base = three_commits(folder)
     (folder / "link").unlink()
@@ -46,14 +44,15 @@ def test_renames_modes_deletions_and_bytes_of_any_kind(
     )  # fmt: skip
     (folder / "run.py").write_text("print(1)\n")
     (folder / "run.py").chmod(0o755)
-    commit(
-        folder,
-        "A program, and fewer files\n",
-        {"latin.txt": None, "empty": None, "dos.txt": None}
-        if (folder / "empty").exists()
-        else {"latin.txt": None, "dos.txt": None},
-    )
+    left: dict[str, str | bytes | None] = {
+        name: None for name in ("latin.txt", "empty", "dos.txt") if (folder / name).exists()
+    }
+    commit(folder, "A program, and fewer files\n", left)
     desk = desk_with(toy, github, folder, base)
+    if elsewhere:
+        # Between the functions, so that hunks go elsewhere and nothing conflicts.
+        longer = AREA.replace('"""Areas."""\n', '"""Areas."""\n\nSIDES = 4\n')
+        desk.push({"src/toy/area.py": longer.encode(), "new": b"file\n"})
     desk.open()
     desk.assert_as_am()
 
@@ -71,32 +70,22 @@ def test_a_file_becomes_a_folder_and_a_folder_a_file(
     desk.assert_as_am()
 
 
-def test_a_branch_that_moved_elsewhere_takes_the_patch(
-    toy: Toy, github: GitHub, folder: Path
-) -> None:
-    base = three_commits(folder)
-    desk = desk_with(toy, github, folder, base)
-    github.commit(desk.upstream, "main", {"src/toy/area.py": LONGER.encode(), "new": b"file\n"})
-    desk.open()
-    desk.assert_as_am()
-
-
 def test_what_was_carried_is_posted_once_each(toy: Toy, github: GitHub, folder: Path) -> None:
     base = git(folder, "rev-parse", "HEAD").decode().strip()
     commit(folder, "One\n", {"a": "same\n", "b": "same\n", "c/d": "other\n", "gone": "x\n"})
     # Back to what the upstream has, and a rename: nothing that it lacks.
     commit(folder, "Two\n", {"gone": None, "b": "toy\n", "README": None})
     desk = desk_with(toy, github, folder, base)
-    made = desk.requests(desk.open)
+    made = desk.writes()
     desk.assert_as_am()
-    assert sum(one.path.endswith("/git/blobs") for one in made) == 3
+    assert sum(row.path.endswith("/git/blobs") for row in made) == 3
 
 
 @pytest.mark.parametrize("kind", ["text", "deleted", "folder", "file above", "link"])
 def test_a_branch_that_moved_away_is_named_and_nothing_is_written(
     toy: Toy, github: GitHub, kind: str
 ) -> None:
-    path, named = "src/toy/area.py", "src/toy/area.py"
+    path = "src/toy/area.py"
     changes: dict[str, dict[str, bytes | None]] = {
         "text": {path: AREA.replace("width + height", "height + width").encode()},
         "deleted": {path: None},
@@ -112,16 +101,12 @@ def test_a_branch_that_moved_away_is_named_and_nothing_is_written(
         git(toy.upstream, "commit", "-q", "-m", "A link")
         desk.upstream.git.import_from(toy.upstream)
     else:
-        github.commit(desk.upstream, "main", changes[kind])
-    journal = desk.events()
-    with pytest.raises(OpeningError, match="moved so that the patch no longer applies") as raised:
-        desk.requests(desk.open)
-    assert named in raised.value.message
-    assert "example/toy@main" in raised.value.message
-    assert "0001-change.patch" in raised.value.message
-    assert "contribbot rebase" in raised.value.hint
-    assert not any(one.method in WRITES for one in github.requests if one.path != "/graphql")
-    assert desk.events() == journal
+        desk.push(changes[kind])
+    error = desk.refused("moved so that the patch no longer applies")
+    assert path in error.message
+    assert "example/toy@main" in error.message
+    assert "0001-change.patch" in error.message
+    assert "contribbot rebase" in error.hint
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -130,11 +115,8 @@ def test_a_patch_that_the_branch_has_is_upstream_already(
 ) -> None:
     desk = make_desk(toy, github)
     text = FIXED.replace('"""Areas."""', '"""Areas and more."""') if moved else FIXED
-    github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
-    with pytest.raises(OpeningError, match="it is upstream already") as raised:
-        desk.open()
-    assert "contribbot status --against" in raised.value.hint
-    assert not any(one.method in WRITES for one in github.requests if one.path != "/graphql")
+    desk.push({"src/toy/area.py": text.encode()})
+    assert "contribbot status --against" in desk.refused("it is upstream already").hint
 
 
 def test_a_patch_without_commits_has_nothing_to_open(toy: Toy, github: GitHub) -> None:
@@ -151,9 +133,7 @@ def test_half_of_it_upstream_leaves_the_other_half(toy: Toy, github: GitHub, fol
     commit(folder, "First\n", {"first": "1\n"})
     commit(folder, "Second\n", {"second": "2\n"})
     desk = desk_with(toy, github, folder, base)
-    github.commit(desk.upstream, "main", {"first": b"1\n"})
+    desk.push({"first": b"1\n"})
     (done,) = desk.open()
-    assert [one.subject for one in done.commits] == ["Second"]
+    assert [made.subject for made in done.commits] == ["Second"]
     assert "example/toy@main has all of area/0001-First.patch already" in done.notes
-    (made,) = desk.commits()
-    assert made.message.strip() == b"Second"

@@ -60,20 +60,17 @@ def test_a_deleted_and_a_moved_file_are_touched() -> None:
         b"--- a/o\n+++ b/n\n@@ -1 +1 @@\n-a\n+b\n"
     )
     assert [
-        (one.path, one.before, one.removed) for one in touched_files([PatchFile("x", diff)])
-    ] == [
-        ("x", "", True),
-        ("n", "o", False),
-    ]
+        (row.path, row.before, row.removed) for row in touched_files([PatchFile("x", diff)])
+    ] == [("x", "", True), ("n", "o", False)]
 
 
 def test_the_real_patches_are_searched_for_by_telling_names() -> None:
     queue = load_queue(tracked_queue())
     found_terms = {name: terms(fingerprint(queue, name)) for name in queue.specs}
-    assert all(1 <= len(one) <= 5 for one in found_terms.values())
+    assert all(1 <= len(row) <= 5 for row in found_terms.values())
     assert found_terms["stable-softmax"][0] == "60939"
     assert (
         '"per_token_group_quant_8bit_packed_register_kernel" in:title,body'
         in (found_terms["fp8-hw-convert"])
     )
-    assert all(len(term) < 120 for one in found_terms.values() for term in one)
+    assert all(len(term) < 120 for row in found_terms.values() for term in row)

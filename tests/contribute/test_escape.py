@@ -27,17 +27,17 @@ def test_a_line_has_no_characters_that_act(text: str, shown: str) -> None:
 def test_a_code_span_holds_what_it_is_given(text: str) -> None:
     tokens = MARKDOWN.parse(f"before {code(text)} after")[1].children
     assert tokens is not None
-    assert [one.type for one in tokens] == ["text", "code_inline", "text"]
+    assert [row.type for row in tokens] == ["text", "code_inline", "text"]
     assert tokens[1].content.strip() == text.strip()
 
 
 def test_a_cell_with_bars_and_backticks_stays_one_cell() -> None:
     text = "a | `b` || c"
     tokens = MARKDOWN.parse(f"| x | y |\n|---|---|\n| {cell(text)} | z |")
-    cells = [one.children for one in tokens if one.type == "inline"][2:]
+    cells = [row.children for row in tokens if row.type == "inline"][2:]
     assert len(cells) == 2
     assert cells[0] is not None
-    assert [one.content for one in cells[0] if one.type == "code_inline"] == [text]
+    assert [row.content for row in cells[0] if row.type == "code_inline"] == [text]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_a_cell_with_bars_and_backticks_stays_one_cell() -> None:
 def test_plain_text_is_shown_as_it_is(text: str) -> None:
     tokens = MARKDOWN.parse(f"x {plain(text)} y")[1].children
     assert tokens is not None
-    assert {one.type for one in tokens} <= {"text", "text_special"}
-    assert "".join(one.content for one in tokens) == f"x {text} y"
+    assert {row.type for row in tokens} <= {"text", "text_special"}
+    assert "".join(row.content for row in tokens) == f"x {text} y"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_nothing_is_a_reference(text: str, broken: str) -> None:
 def test_nothing_closes_a_fence_but_its_own_end() -> None:
     inside = "a\n```\nb\n~~~\n`````\n\x1b[1mc\u202e"
     tokens = MARKDOWN.parse(fence(inside, language="sh"))
-    assert [one.type for one in tokens] == ["fence"]
+    assert [row.type for row in tokens] == ["fence"]
     assert tokens[0].content == "a\n```\nb\n~~~\n`````\nc\n"
     assert fence("1\n2\n3", lines=2) == "```\n1\n2\n… 1 more lines\n```"
 

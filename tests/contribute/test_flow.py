@@ -10,12 +10,7 @@ import pytest
 from tests.contribute.flow import TITLE, Person, make_person
 from tests.github.handle import GitHub
 from tests.github.state import Pull
-from tests.github.state_social import (
-    add_check_run,
-    add_comment,
-    add_review,
-    add_review_comment,
-)
+from tests.github.state_social import add_check_run, add_comment, add_review, add_review_comment
 from tests.toy import AREA, FIXED
 
 RED = "from toy.area import rectangle\n\n\ndef test_area():\n    assert rectangle(2, 3) == 6\n"
@@ -95,7 +90,7 @@ def answer_reviewer(person: Person, pull: Pull, answer: Path) -> None:
     answer.write_text("It goes.\n")
     for said in ("answered", "was answered so already"):
         assert f"area: {said}: " in person("reply", "area", thread[1], "--text-file", answer).out
-    assert [one.body for one in pull.review_comments] == ["Why the name?", "It goes.\n"]
+    assert [row.body for row in pull.review_comments] == ["Why the name?", "It goes.\n"]
 
 
 def bring_up_to_date(person: Person, pull: Pull) -> None:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from contribbot.contribute.gate import judge
 from contribbot.contribute.model import Row
 from tests.contribute.gatetoy import Table, close, edit
-
-
-def offline(table: Table) -> Row:
-    rows = judge(table.queue, "area", None).rows
-    return next(row for row in rows if row.rule == "own-pr")
 
 
 @pytest.mark.parametrize("how", ["squash", "bot"])
@@ -20,16 +14,16 @@ def test_a_merged_pull_request_of_this_patch_fails_whether_or_not_follow_saw_it(
 ) -> None:
     pull = table.publish()
     assert table.row("own-pr").state == "passed"
-    assert offline(table).state == "not looked at"
+    assert table.offline("own-pr").state == "not looked at"
     table.github.merge(pull, "bot" if how == "bot" else "squash")
     row = table.row("own-pr")
     said = "landed by a bot as" if how == "bot" else "merged as"
     assert (row.state, row.next) == ("failed", "contribbot retire area")
     assert row.seen.startswith(f"example/toy#{pull.number}: {said}")
-    assert "own-pr" in [one.rule for one in table.gate().blocking]
+    assert "own-pr" in [blocking.rule for blocking in table.gate().blocking]
     table.note(pull, "merged")
     assert table.row("own-pr").state == "failed"
-    assert offline(table).state == "failed"
+    assert table.offline("own-pr").state == "failed"
 
 
 def test_a_closed_one_stands_in_the_way_of_its_own_branch_alone(table: Table) -> None:
@@ -76,5 +70,4 @@ def test_a_pull_request_that_makes_it_unnecessary_is_asked_for(table: Table) -> 
     row = table.row("expiry")
     assert row.state == "failed"
     assert row.seen.startswith(f"it has expired: example/toy#{pull.number}: merged as")
-    blocked = judge(table.queue, "area", None)
-    assert next(one for one in blocked.rows if one.rule == "expiry").state == "not looked at"
+    assert table.offline("expiry").state == "not looked at"

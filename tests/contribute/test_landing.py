@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
 from contribbot.contribute.landing import Landing, LandingFate, events_of, judge_landing
 from tests.contribute.following import AREA, Post, make_post
-from tests.github.handle import GitHub
-from tests.github.state_social import add_event
+from tests.github.handle import GitHub, How
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy
 
@@ -21,20 +18,15 @@ def post(post: Post) -> Post:
 def judged(post: Post) -> Landing:
     """Find out what became of the pull request."""
     with post.connect() as github:
-        pull = github.pull("example/toy", post.pulls["area"].number).complete()
+        pull = github.pull("example/toy", post.pull.number).complete()
         events = events_of(github, "example/toy", pull.number)
         return judge_landing(github, "example/toy", pull, "main", events)
 
 
-def named(post: Post, commit: str, event: str = "referenced") -> None:
-    """Note that a commit names the pull request, as GitHub does by itself."""
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, event, commit=commit)
-
-
-def push(post: Post, message: str, content: str = BROKEN, branch: str = "main") -> str:
+def name_it(post: Post, message: str, content: str = BROKEN, branch: str = "main") -> str:
     """Push a commit to the upstream that names the pull request, and return it."""
     sha = post.github.commit(post.upstream, branch, {AREA: content.encode()}, message)
-    named(post, sha)
+    post.event("referenced", commit=sha)
     return sha
 
 
@@ -42,10 +34,8 @@ RESOLVED = "Pull Request resolved: https://github.com/example/toy/pull/1"
 
 
 @pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
-def test_a_merge_of_each_kind_is_recognised(
-    post: Post, how: Literal["merge", "squash", "rebase"]
-) -> None:
-    sha = post.github.merge(post.pulls["area"], how)
+def test_a_merge_of_each_kind_is_recognised(post: Post, how: How) -> None:
+    sha = post.github.merge(post.pull, how)
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
@@ -58,23 +48,17 @@ def test_a_commit_that_only_a_fork_has_lands_nothing(post: Post) -> None:
         upstream = github.repository("example/toy")
         assert upstream.get_git_commit(sha).sha == sha
         assert upstream.compare("main", sha).status == "ahead"
-    named(post, sha)
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed", commit=sha)
+    post.event("referenced", commit=sha)
+    post.event("closed", commit=sha)
     assert judged(post) == Landing(LandingFate.CLOSED)
-
-
-def test_a_commit_on_another_branch_of_the_upstream_lands_nothing(post: Post) -> None:
-    push(post, f"A fix\n\n{RESOLVED}\n", FIXED, branch="viable/strict")
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
-    assert judged(post).fate is LandingFate.CLOSED
 
 
 def test_what_was_merged_into_another_branch_is_not_merged(toy: Toy, github: GitHub) -> None:
     post = make_post(toy, github)
     github.commit(post.upstream, "release/2.9", {"README": b"2.9\n"}, "Release\n")
-    head = post.branch("area")
+    post.branch("area")
     pull = github.pull(post.upstream, post.fork, "contribbot/area", base_branch="release/2.9")
-    post.pulls["area"] = pull
+    post.opened["area"] = pull
     sha = github.merge(pull)
     found = judged(post)
     assert found.fate is LandingFate.CLOSED
@@ -83,74 +67,75 @@ def test_what_was_merged_into_another_branch_is_not_merged(toy: Toy, github: Git
     )
     # Once main has it, it is merged.
     github.commit(post.upstream, "main", {"README": b"3.0\n"}, "Next\n")
-    assert head
     post.upstream.git.set_ref("refs/heads/main", sha)
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "branch"),
     [
-        "Pull Request resolved: https://github.com/example/toy/pull/11",
-        "Pull Request resolved: https://github.com/example/toys/pull/1",
-        "Pull Request resolved: https://github.com/other/toy/pull/1",
-        "Pull Request resolved: example/toy#1",
-        "See https://github.com/example/toy/pull/1",
-        f"{RESOLVED}\nPull Request resolved: https://github.com/example/toy/pull/9",
+        (RESOLVED, "viable/strict"),
+        ("Pull Request resolved: https://github.com/example/toy/pull/11", "main"),
+        ("Pull Request resolved: https://github.com/example/toys/pull/1", "main"),
+        ("Pull Request resolved: https://github.com/other/toy/pull/1", "main"),
+        ("Pull Request resolved: example/toy#1", "main"),
+        ("See https://github.com/example/toy/pull/1", "main"),
+        (f"{RESOLVED}\nPull Request resolved: https://github.com/example/toy/pull/9", "main"),
     ],
 )
-def test_a_commit_that_resolves_something_else_lands_nothing(post: Post, message: str) -> None:
-    push(post, f"Other\n\n{message}\n", FIXED)
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "closed")
+def test_a_commit_that_resolves_something_else_or_is_elsewhere_lands_nothing(
+    post: Post, message: str, branch: str
+) -> None:
+    name_it(post, f"Other\n\n{message}\n", FIXED, branch)
+    post.event("closed")
     assert judged(post).fate is LandingFate.CLOSED
 
 
-@pytest.mark.parametrize("how", ["squash", "bot"])
-def test_a_later_revert_is_told(post: Post, how: str) -> None:
-    pull = post.pulls["area"]
-    sha = post.github.merge(pull, "bot" if how == "bot" else "squash")
-    back = push(post, f'Revert "A fix (#1)"\n\nThis reverts commit {sha}.\n\n{RESOLVED}\n')
-    found = judged(post)
-    assert found == Landing(LandingFate.REVERTED, sha, back)
-    assert found.words == f"merged as {sha[:12]}, then reverted by {back[:12]}"
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("squash", f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'),
+        ("bot", f'Revert "A fix (#1)"\n\nThis reverts commit {{}}.\n\n{RESOLVED}\n'),
+        # GitHub's button.
+        ("squash", 'Revert "A fix" (#2)\n\nReverts example/toy#1\n'),
+    ],
+)
+def test_a_later_revert_is_told(post: Post, how: How, message: str) -> None:
+    sha = post.github.merge(post.pull, how)
+    back = name_it(post, message.format(sha))
+    landing = judged(post)
+    assert landing == Landing(LandingFate.REVERTED, sha, back)
+    assert landing.words == f"merged as {sha[:12]}, then reverted by {back[:12]}"
 
 
 def test_a_commit_that_github_lacks_is_said_to_make_it_unsure(post: Post) -> None:
-    add_event(
-        post.github.state, post.pulls["area"].issue, post.reviewer, "closed", commit="12" * 20
-    )
+    post.event("closed", commit="12" * 20)
     assert judged(post) == Landing(LandingFate.CLOSED, sure=False)
     # So it is looked at again, though nothing was said since.
-    assert post.one().state == "closed"
+    assert post.followed().state == "closed"
     _, requests = post.asked()
     assert len(requests) > 1
 
 
-def test_a_revert_by_githubs_button_is_told(post: Post) -> None:
-    sha = post.github.merge(post.pulls["area"], "squash")
-    back = push(post, 'Revert "A fix" (#2)\n\nReverts example/toy#1\n')
-    assert judged(post) == Landing(LandingFate.REVERTED, sha, back)
-
-
 def test_a_revert_that_is_on_no_branch_or_of_something_else_is_none(post: Post) -> None:
-    sha = post.github.merge(post.pulls["area"], "squash")
-    push(post, f"This reverts commit {sha}.\n", branch="try-a-revert")
-    push(post, f"This reverts commit {'0' * 40}.\n", FIXED + "# more\n")
+    sha = post.github.merge(post.pull, "squash")
+    name_it(post, f"This reverts commit {sha}.\n", branch="try-a-revert")
+    name_it(post, f"This reverts commit {'0' * 40}.\n", FIXED + "# more\n")
     assert judged(post) == Landing(LandingFate.MERGED, sha)
 
 
 def test_what_lands_again_after_a_revert_has_landed(post: Post) -> None:
-    sha = post.github.merge(post.pulls["area"], "bot")
-    push(post, f"Revert\n\nThis reverts commit {sha}.\n")
-    again = push(post, f"A fix, again (#1)\n\n{RESOLVED}\nApproved by: someone\n", FIXED)
+    sha = post.github.merge(post.pull, "bot")
+    name_it(post, f"Revert\n\nThis reverts commit {sha}.\n")
+    again = name_it(post, f"A fix, again (#1)\n\n{RESOLVED}\nApproved by: someone\n", FIXED)
     assert judged(post) == Landing(LandingFate.LANDED, again)
 
 
 def test_what_was_pushed_before_the_landing_is_not_asked_about(post: Post) -> None:
     # ghstack's branches in the upstream name the pull request with every push.
     for number in range(40):
-        push(post, f"Try {number}\n\n{RESOLVED}\n", f"x = {number}\n", branch="gh/ada/1/orig")
-    sha = post.github.merge(post.pulls["area"], "bot")
+        name_it(post, f"Try {number}\n\n{RESOLVED}\n", f"x = {number}\n", branch="gh/ada/1/orig")
+    sha = post.github.merge(post.pull, "bot")
     before = len(post.github.requests)
     assert judged(post) == Landing(LandingFate.LANDED, sha)
     # The pull request, what happened to it, the commit that closed it, and the comparison.
@@ -158,20 +143,20 @@ def test_what_was_pushed_before_the_landing_is_not_asked_about(post: Post) -> No
 
 
 def test_follow_tells_of_a_revert_with_one_request_until_it_happens(post: Post) -> None:
-    sha = post.github.merge(post.pulls["area"], "bot")
-    assert post.one().state == "landed"
+    sha = post.github.merge(post.pull, "bot")
+    assert post.followed().state == "landed"
     _, requests = post.asked()
-    assert [one.path for one in requests] == ["/repos/example/toy/issues/1/events"]
-    back = push(post, f"Revert\n\nThis reverts commit {sha}.\n")
-    found = post.one()
+    assert [row.path for row in requests] == ["/repos/example/toy/issues/1/events"]
+    back = name_it(post, f"Revert\n\nThis reverts commit {sha}.\n")
+    found = post.followed()
     assert (found.state, found.commit, found.reverted) == ("reverted", sha, back)
     assert found.change == "merged"
     assert "reverted by" in found.why
     _, requests = post.asked()
     assert len(requests) == 1
     # PyTorch opens such a pull request again.
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "reopened")
-    found = post.one()
+    post.event("reopened")
+    found = post.followed()
     assert (found.state, found.change) == ("open", "reverted")
     assert "then reverted by" in found.why
     assert post.states() == ["open", "merged", "reverted", "open"]

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from contribbot.contribute.publication import state
 from contribbot.errors import GitHubError, OpeningError
 from tests.contribute.opening import make_desk
-from tests.github.faults import KILL_AFTER, KILL_BEFORE, WIRE_FAULTS, Fault, Faults, each
+from tests.github.faults import KILL_AFTER, KILL_BEFORE, WIRE_FAULTS, Fault, each
 from tests.github.handle import GitHub
 from tests.github.server import Logged
 from tests.toy import FIXED, Toy
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 class Trials:
@@ -31,8 +25,7 @@ class Trials:
         toy.put_patch()
         toy.put_queue(["area"])
         self.desk = make_desk(toy, github)
-        self.faults = Faults()
-        github.hooks.append(self.faults)
+        self.faults = self.desk.faults
         self._count = 0
         self._versions = 0
 
@@ -72,22 +65,20 @@ class Trials:
 
     def strike_reads(self, fault: Fault, made: Sequence[Logged]) -> None:
         """Let a run meet a fault that passes at each thing that it reads, the first time."""
-        reads = {
-            re.sub(r"\bada(?=/|%3A)", "person[0-9]+", one.path) for one in made if not writes(one)
-        }
+        mine = re.compile(r"\bada(?=/|%3A)")
+        reads = {mine.sub("person[0-9]+", row.path) for row in made if not writes(row)}
         for path in reads:
             self.faults.arm(fault, path=f"^{path}$", method="GET")
         self.run()
         assert len(self.faults.struck) == len(reads)
 
-    def assert_one_of_everything(self, comments: int) -> None:
-        """There is one branch, with the patch; one pull request; and so many comments."""
+    def resume(self, comments: int) -> None:
+        """Run again: one branch, with the patch; one pull request; and so many comments."""
         desk = self.desk
+        desk.open()
         branches = desk.fork.git.refs("refs/heads/")
         assert set(branches) == {"refs/heads/main", "refs/heads/contribbot/area"}
-        mine = [pull for pull in desk.pulls() if pull.head is desk.fork]
-        assert len(mine) == 1
-        (pull,) = mine
+        (pull,) = (pull for pull in desk.pulls() if pull.head is desk.fork)
         head = branches["refs/heads/contribbot/area"]
         assert (pull.head_sha, pull.issue.state) == (head, "open")
         assert (pull.issue.title, pull.issue.body) == (desk.title, desk.body)
@@ -95,8 +86,8 @@ class Trials:
         assert expected + b"\n" in desk.fork.git.git("show", f"{head}:src/toy/area.py")
         main = desk.upstream.git.ref("refs/heads/main")
         assert desk.fork.git.commit(head).parents == (main,)
-        told = [one.body.partition("\n")[0] for one in pull.issue.comments]
-        assert len(told) == len(set(told)) == comments
+        lines = [row.body.partition("\n")[0] for row in pull.issue.comments]
+        assert len(lines) == len(set(lines)) == comments
         known = state(desk.events())
         assert known is not None
         assert (known.open, known.head) == ((), head)
@@ -107,9 +98,9 @@ def trials(toy: Toy, github: GitHub) -> Trials:
     return Trials(toy, github)
 
 
-def writes(one: Logged) -> bool:
+def writes(request: Logged) -> bool:
     """Say whether a request changes something."""
-    return one.method != "GET" and (one.path != "/graphql" or b"mutation" in one.body)
+    return request.method != "GET" and (request.path != "/graphql" or b"mutation" in request.body)
 
 
 def places(fault: Fault, made: Sequence[Logged], start: int = 1) -> list[int]:
@@ -119,7 +110,7 @@ def places(fault: Fault, made: Sequence[Logged], start: int = 1) -> list[int]:
     again, and nothing comes to an end.
     """
     numbered = enumerate(made, start=1)
-    return [n for n, one in numbered if n >= start and (writes(one) or not fault.passing)]
+    return [n for n, row in numbered if n >= start and (writes(row) or not fault.passing)]
 
 
 @pytest.mark.parametrize("fault", each(WIRE_FAULTS))
@@ -128,13 +119,11 @@ def test_opening_is_resumed_after_a_fault_at_any_request(trials: Trials, fault: 
     for number in places(fault, made):
         trials.fresh()
         trials.strike(fault, number)
-        trials.desk.open()
-        trials.assert_one_of_everything(comments=0)
+        trials.resume(comments=0)
     if fault.passing:
         trials.fresh()
         trials.strike_reads(fault, made)
-        trials.desk.open()
-        trials.assert_one_of_everything(comments=0)
+        trials.resume(comments=0)
 
 
 @pytest.mark.parametrize("fault", each(WIRE_FAULTS))
@@ -142,9 +131,8 @@ def test_forking_is_resumed_after_a_fault(trials: Trials, fault: Fault) -> None:
     trials.fresh(fork=False)
     trials.faults.arm(fault, method="POST", path="/forks$")
     trials.run()
-    trials.desk.open()
-    trials.assert_one_of_everything(comments=0)
-    forks = [one for one in trials.desk.github.state.repositories.values() if one.parent]
+    trials.resume(comments=0)
+    forks = [row for row in trials.desk.github.state.repositories.values() if row.parent]
     assert len(forks) == 2
 
 
@@ -156,37 +144,27 @@ def test_updating_is_resumed_after_a_fault_at_any_request(trials: Trials, fault:
     made = trials.made()
     # What comes before is the same as in opening: until the branch is known, and until a
     # branch that is known is moved.
-    refs = [n for n, one in enumerate(made, start=1) if "/git/ref/" in one.path]
+    refs = [n for n, row in enumerate(made, start=1) if "/git/ref/" in row.path]
     start = refs[-1] if fault.passing else refs[0]
     for done, number in enumerate(places(fault, made, start), start=2):
         trials.change()
         trials.strike(fault, number)
-        trials.desk.open()
-        trials.assert_one_of_everything(comments=done)
+        trials.resume(comments=done)
 
 
 def killed(trials: Trials, fault: Fault, number: int) -> None:
     """Kill a real process at one of its requests."""
-    desk = trials.desk
     trials.faults.struck.clear()
     trials.faults.arm(fault, number=number)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.contribute.opening_child", str(desk.toy.queue), desk.title,
-         desk.body],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env={
-            **os.environ, "GITHUB_API_URL": desk.github.base,
-            "GITHUB_TOKEN": desk.me.tokens[0].text,
-        },
-    )  # fmt: skip
+    child = trials.desk.start()
     trials.faults.victim(child.pid)
     with child:
         try:
-            _, said = child.communicate(timeout=60)
+            _, errors = child.communicate(timeout=60)
         finally:
             child.kill()
     trials.faults.clear()
-    assert child.returncode == -9, said.decode()
+    assert child.returncode == -9, errors.decode()
     assert trials.faults.struck
 
 
@@ -194,15 +172,13 @@ def killed(trials: Trials, fault: Fault, number: int) -> None:
 @pytest.mark.parametrize("fault", each([KILL_BEFORE, KILL_AFTER]))
 def test_a_killed_process_leaves_what_the_next_run_resumes(trials: Trials, fault: Fault) -> None:
     # Before the first write nothing is lost: that is tried once.
-    for number in [1, *(n for n, one in enumerate(trials.made(), start=1) if writes(one))]:
+    for number in [1, *(n for n, row in enumerate(trials.made(), start=1) if writes(row))]:
         trials.fresh()
         killed(trials, fault, number)
-        trials.desk.open()
-        trials.assert_one_of_everything(comments=0)
+        trials.resume(comments=0)
     trials.change()
     made = len(trials.made())
     for done, number in enumerate(range(made - 3, made + 1), start=2):
         trials.change()
         killed(trials, fault, number)
-        trials.desk.open()
-        trials.assert_one_of_everything(comments=done)
+        trials.resume(comments=done)

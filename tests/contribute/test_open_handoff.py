@@ -7,14 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from contribbot.cli.show_contribute import (
-    OpeningView,
-    opened_lines,
-    request_lines,
-    requests_of,
-)
+from contribbot.cli.show_contribute import OpeningView, opened_lines, request_lines, requests_of
+from contribbot.contribute.open_pr import Opened
 from contribbot.errors import ContribbotError
-from tests.contribute.opening import WRITES, Desk, make_desk
+from contribbot.github.dry_run import Planned
+from tests.contribute.opening import Desk, make_desk
+from tests.contribute.place import WRITES
 from tests.github.handle import GitHub
 from tests.lifetoy import snapshot
 from tests.toy import Toy
@@ -24,15 +22,13 @@ def test_a_token_for_the_fork_alone_is_enough(desk: Desk) -> None:
     desk.title = "Multiply & <divide> #1"
     desk.body = "## Ünïcode\n\n- 100 % + `a&b`\n"
     token = desk.github.add_token(desk.me, repositories=["ada/toy"], permissions=["contents"])
-    with desk.client(token) as client:
-        (done,) = desk.open(client=client, handoff=True)
+    with desk.connect(token) as client:
+        (done,) = desk.open_with(client, handoff=True)
     desk.assert_as_am()
     assert desk.pulls() == []
     assert (done.pull_request_was, done.state, done.pull_request) == (
-        "handed off",
-        "to be opened",
-        "",
-    )
+        "handed off", "to be opened", "",
+    )  # fmt: skip
     url = urlsplit(done.url)
     assert (url.scheme, url.netloc) == ("https", "github.example")
     assert url.path == "/example/toy/compare/main...ada:contribbot/area"
@@ -44,8 +40,8 @@ def test_a_token_for_the_fork_alone_is_enough(desk: Desk) -> None:
 
 def test_a_fork_alone_cannot_open_and_loses_nothing(desk: Desk) -> None:
     token = desk.github.add_token(desk.me, repositories=["ada/toy"], permissions=["contents"])
-    with desk.client(token) as client, pytest.raises(ContribbotError):
-        desk.open(client=client)
+    with desk.connect(token) as client, pytest.raises(ContribbotError):
+        desk.open_with(client)
     assert desk.pulls() == []
     desk.open()
     assert len(desk.pulls()) == 1
@@ -62,31 +58,33 @@ def test_a_long_body_goes_into_a_file(desk: Desk) -> None:
     assert Path(done.body_file).parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_second_hand_off_writes_nothing(desk: Desk) -> None:
-    desk.open(handoff=True)
-    events = desk.events()
-    again = desk.requests(lambda: desk.open(handoff=True))
-    assert not any(one.method in WRITES for one in again)
-    assert desk.events() == events
-
-
 def test_what_a_person_opened_is_found_and_not_opened_again(desk: Desk) -> None:
     desk.open(handoff=True)
-    desk.github.pull(
-        desk.upstream, desk.fork, "contribbot/area", title=desk.title, body=desk.body, user=desk.me
-    )
+    events = desk.events()
+    assert desk.writes(handoff=True) == []
+    assert desk.events() == events
+    desk.by_hand()
     (done,) = desk.open(handoff=True)
     assert (done.pull_request, done.pull_request_was) == ("example/toy#1", "kept")
     desk.change()
     desk.body = "Words.\n"
     (done,) = desk.open()
     (pull,) = desk.pulls()
-    assert (done.pull_request, done.pull_request_was, pull.issue.body) == (
-        "example/toy#1",
-        "updated",
-        "Words.\n",
-    )
-    assert len(pull.issue.comments) == 1
+    assert (done.pull_request, done.pull_request_was) == ("example/toy#1", "updated")
+    assert (pull.issue.body, len(pull.issue.comments)) == ("Words.\n", 1)
+
+
+def rehearsed(desk: Desk) -> tuple[Opened, list[Planned]]:
+    """Rehearse it, and see that nothing is written, and that what is said is what comes of it."""
+    before = snapshot(desk.toy.queue)
+    sent = len(desk.github.requests)
+    (would,), planned = desk.rehearse()
+    assert not any(row.method in WRITES for row in desk.github.requests[sent:])
+    assert snapshot(desk.toy.queue) == before
+    made = [(row.method, row.path) for row in desk.writes()]
+    assert [(row.method, row.path) for row in planned] == made
+    assert would.head == desk.branch()
+    return would, planned
 
 
 @pytest.mark.parametrize("fork", [True, False])
@@ -94,42 +92,23 @@ def test_a_rehearsal_names_every_write_and_makes_none(
     toy: Toy, github: GitHub, *, fork: bool
 ) -> None:
     desk = make_desk(toy, github, fork=fork)
-    before = snapshot(toy.queue)
-    (would,), planned = desk.rehearse()
-    assert not any(one.method in WRITES for one in github.requests)
-    assert snapshot(toy.queue) == before
-    lines = request_lines(requests_of(planned))
-    text = "\n".join([*opened_lines(would, dry=True), *lines])
+    would, planned = rehearsed(desk)
+    text = "\n".join([*opened_lines(would, dry=True), *request_lines(requests_of(planned))])
     assert "would be opened at example/toy" in text
-    made = [one for one in desk.requests(desk.open) if one.method in WRITES]
-    assert [(one.method, one.path) for one in planned] == [(one.method, one.path) for one in made]
-    # And what it says would come of it is what comes of it.
-    assert would.head == desk.branch()
     view = OpeningView(dry_run=True, patches=(would,), requests=requests_of(planned))
     assert OpeningView.model_validate_json(view.model_dump_json(), strict=False) == view
-
-
-def test_a_rehearsal_of_an_update(desk: Desk) -> None:
-    desk.open()
     desk.change()
     desk.body = "Words.\n"
-    before = snapshot(desk.toy.queue)
-    (would,), planned = desk.rehearse()
-    assert snapshot(desk.toy.queue) == before
+    would, _ = rehearsed(desk)
     assert (would.branch_was, would.pull_request_was) == ("moved", "updated")
-    made = [one for one in desk.requests(desk.open) if one.method in WRITES]
-    assert [(one.method, one.path) for one in planned] == [(one.method, one.path) for one in made]
-    assert desk.branch() == would.head
-    _, planned = desk.rehearse()
-    assert planned == []
+    assert rehearsed(desk)[1] == []
 
 
-def test_a_rehearsal_of_a_stack(desk: Desk) -> None:
-    desk.toy.put_patch(
-        "unit", patch=desk.toy.format_patch({"UNIT": "1\n"}), files=("UNIT",), checks="",
-        check_files={}, extra='depends_on = ["area"]\n',
-    )  # fmt: skip
-    desk.toy.put_queue(["area", "unit"])
-    told, planned = desk.rehearse("area", "unit")
-    assert [one.patch for one in told] == ["area", "unit"]
-    assert sum(one.path.endswith("/pulls") for one in planned) == 2
+def test_a_rehearsed_hand_off_speaks_of_what_would_be(desk: Desk) -> None:
+    desk.body = "Words.\n" * 2000
+    (would,), _ = desk.rehearse(handoff=True)
+    text = "\n".join(opened_lines(would, dry=True))
+    assert would.body_file
+    assert not Path(would.body_file).exists()
+    assert "no pull request would be opened: you would open it on https://" in text
+    assert f"it would be in {would.body_file}" in text

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from github.Repository import Repository
 
-from contribbot.cli.show_contribute import opened_lines
 from contribbot.errors import OpeningError
-from tests.contribute.opening import WRITES, Desk, make_desk
+from tests.contribute.opening import Desk, make_desk
 from tests.github.faults import EXISTS, FORBIDDEN, Fault, moved
 from tests.github.handle import GitHub
 from tests.github.state import Repository as Kept
-from tests.toy import AREA, Toy
+from tests.toy import Toy
 
 ELSEWHERE = '[contribution]\nbranch = "other"\n'
 
@@ -21,11 +18,7 @@ ELSEWHERE = '[contribution]\nbranch = "other"\n'
 def assert_not_opened_again(desk: Desk) -> None:
     """With another branch nothing is written, and the one that is open is named."""
     desk.toy.put_patch(checks=ELSEWHERE, check_files={})
-    before = len(desk.github.requests)
-    with pytest.raises(OpeningError, match="would open a second one") as raised:
-        desk.open()
-    assert "example/toy#1" in raised.value.message
-    assert not any(one.method in WRITES for one in desk.github.requests[before:])
+    assert "example/toy#1" in desk.refused("would open a second one").message
     assert len(desk.pulls()) == 1
 
 
@@ -50,9 +43,7 @@ def test_one_that_nobody_noted_is_not_opened_again_from_another_branch(
 
 def test_one_that_a_person_opened_is_not_opened_again_from_another_branch(desk: Desk) -> None:
     desk.open(handoff=True)
-    desk.github.pull(
-        desk.upstream, desk.fork, "contribbot/area", title=desk.title, body=desk.body, user=desk.me
-    )
+    desk.by_hand()
     assert_not_opened_again(desk)
 
 
@@ -66,20 +57,16 @@ def test_a_branch_that_never_had_one_may_be_left_for_another(desk: Desk) -> None
 def test_another_account_gets_no_fork_for_a_second_one(desk: Desk) -> None:
     desk.open()
     desk.me = desk.github.add_user("bob")
-    with pytest.raises(OpeningError, match="is open from ada/toy:contribbot/area"):
-        desk.open()
-    assert desk.github.count("POST", "/forks") == 0
+    desk.refused("is open from ada/toy:contribbot/area")
 
 
 def test_a_base_that_somebody_changed_is_not_carried_past(desk: Desk) -> None:
     desk.open()
-    desk.github.commit(desk.upstream, "release", {"other": b"1\n"})
-    (pull,) = desk.pulls()
-    pull.base_ref = "release"
+    desk.push({"other": b"1\n"}, "release")
+    desk.pulls()[0].base_ref = "release"
     desk.change()
     before = desk.branch()
-    with pytest.raises(OpeningError, match=r"example/toy#1 goes to release, .* to main"):
-        desk.open()
+    desk.refused(r"example/toy#1 goes to release, .* to main")
     assert desk.branch() == before
 
 
@@ -108,10 +95,8 @@ def test_a_renamed_repository_keeps_its_pull_request(desk: Desk, whose: str) -> 
 
 def test_no_fork_is_made_for_what_does_not_apply(toy: Toy, github: GitHub) -> None:
     desk = make_desk(toy, github, fork=False)
-    github.commit(desk.upstream, "main", {"src/toy/area.py": b"nothing\n"})
-    with pytest.raises(OpeningError, match="no longer applies"):
-        desk.open()
-    assert github.count("POST", "/forks") == 0
+    desk.push({"src/toy/area.py": b"nothing\n"})
+    desk.refused("no longer applies")
     assert desk.events() == []
 
 
@@ -128,23 +113,8 @@ def test_a_fork_may_have_another_name(toy: Toy, github: GitHub, kind: str) -> No
     (done,) = desk.open()
     (again,) = desk.open()
     assert (done.fork, again.fork, again.branch_was) == (name, name, "kept")
-    fork = github.state.repository(name)
-    assert fork is not None
-    assert fork.git.ref("refs/heads/contribbot/area") == done.head
+    assert desk.branch() == done.head
     assert github.count("POST", "/forks") == len(desk.pulls()) == 1
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_a_first_fork_fits_into_twelve_requests_as_well(
-    toy: Toy, github: GitHub, *, moved: bool
-) -> None:
-    desk = make_desk(toy, github, fork=False)
-    if moved:
-        text = AREA.replace('"""Areas."""', '"""All areas."""')
-        github.commit(desk.upstream, "main", {"src/toy/area.py": text.encode()})
-    made = desk.requests(desk.open)
-    desk.assert_as_am()
-    assert len(made) <= 12 + 1
 
 
 def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitHub) -> None:
@@ -154,7 +124,7 @@ def test_a_new_fork_with_such_a_branch_is_not_overwritten(toy: Toy, github: GitH
     theirs = github.commit(fork, "contribbot/area", {"theirs": b"1\n"})
     with pytest.raises(OpeningError, match="contribbot did not make"):
         desk.open()
-    assert fork.git.ref("refs/heads/contribbot/area") == theirs
+    assert desk.branch() == theirs
 
 
 def test_a_branch_in_the_way_of_the_name_is_said(desk: Desk) -> None:
@@ -182,13 +152,3 @@ def test_a_push_between_the_last_look_and_the_move_is_not_overwritten(desk: Desk
     with pytest.raises(OpeningError, match="contribbot did not make"):
         desk.open()
     assert [desk.branch()] == theirs
-
-
-def test_a_rehearsed_hand_off_speaks_of_what_would_be(desk: Desk) -> None:
-    desk.body = "Words.\n" * 2000
-    (would,), _ = desk.rehearse(handoff=True)
-    said = "\n".join(opened_lines(would, dry=True))
-    assert would.body_file
-    assert not Path(would.body_file).exists()
-    assert "no pull request would be opened: you would open it on https://" in said
-    assert f"it would be in {would.body_file}" in said

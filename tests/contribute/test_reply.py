@@ -23,9 +23,8 @@ from tests.github.faults import (
     moved,
     primary_limit,
     slow,
-)
+)  # fmt: skip
 from tests.github.state import ReviewComment
-from tests.github.state_social import add_reply, add_review_comment
 
 pytestmark = pytest.mark.usefixtures("opened")
 
@@ -35,9 +34,7 @@ TEXT = "Because *areas* multiply.\n\n```python\narea = width * height\n```\n"
 @pytest.fixture
 def root(post: Post) -> ReviewComment:
     """Let the reviewer begin a thread."""
-    return add_review_comment(
-        post.github.state, post.pulls["area"], post.reviewer, "Why?", path=AREA, line=LINE
-    )
+    return post.thread()
 
 
 def answer(post: Post, root: ReviewComment, text: str = TEXT) -> Replied:
@@ -48,7 +45,13 @@ def answer(post: Post, root: ReviewComment, text: str = TEXT) -> Replied:
 
 def ours(post: Post) -> list[str]:
     """What the person said in threads."""
-    return [one.body for one in post.pulls["area"].review_comments if one.user is post.me]
+    return [row.body for row in post.pull.review_comments if row.user is post.me]
+
+
+def nothing_open(post: Post) -> bool:
+    """Say whether the journal knows of nothing that was begun and not ended."""
+    known = state(post.events())
+    return known is not None and known.open == ()
 
 
 def test_the_persons_text_is_posted_in_the_thread_and_nothing_is_added(
@@ -57,33 +60,27 @@ def test_the_persons_text_is_posted_in_the_thread_and_nothing_is_added(
     done = answer(post, root)
     assert done.posted
     assert ours(post) == [TEXT]
-    (written,) = (one for one in post.pulls["area"].review_comments if one.user is post.me)
+    (written,) = (row for row in post.pull.review_comments if row.user is post.me)
     assert written.reply_to is root
     assert str(written.id) in done.url
-    events = post.events()[-2:]
-    assert [one.event for one in events] == ["intent", "done"]
-    known = state(post.events())
-    assert known is not None
-    assert known.open == ()
+    assert [event.event for event in post.events()[-2:]] == ["intent", "done"]
+    assert nothing_open(post)
 
 
-def test_the_same_again_is_not_posted_again(post: Post, root: ReviewComment) -> None:
+def test_the_same_again_is_posted_only_where_it_is_asked_anew_or_anothers(
+    post: Post, root: ReviewComment
+) -> None:
+    post.answer(root, TEXT, post.reviewer)
     first = answer(post, root)
+    assert first.posted
     events = post.events()
     again = answer(post, root, TEXT.replace("\n", "\r\n"))
     assert (again.posted, again.url) == (False, first.url)
     assert ours(post) == [TEXT]
     assert post.events() == events
-    # Asked anew, the same words are an answer anew.
-    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "And now?")
+    post.answer(root, "And now?", post.reviewer)
     assert answer(post, root).posted
     assert ours(post) == [TEXT, TEXT]
-
-
-def test_somebody_elses_same_words_are_not_ours(post: Post, root: ReviewComment) -> None:
-    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, TEXT)
-    assert answer(post, root).posted
-    assert ours(post) == [TEXT]
 
 
 @pytest.mark.parametrize("fault", each(WIRE_FAULTS))
@@ -98,7 +95,7 @@ def test_after_any_fault_it_is_there_once(
     post.faults.clear()
     answer(post, root)
     assert ours(post) == [TEXT]
-    kinds = [one.event for one in post.events() if isinstance(one, IntentEvent | DoneEvent)]
+    kinds = [row.event for row in post.events() if isinstance(row, IntentEvent | DoneEvent)]
     assert kinds == ["intent", "done"]
 
 
@@ -110,22 +107,25 @@ def test_one_that_was_posted_is_known_again_behind_what_others_said_since(
     with pytest.raises(GitHubError):
         answer(post, root)
     assert len(post.faults.struck) == 2
-    add_reply(post.github.state, post.pulls["area"], post.reviewer, root, "Hello?")
+    post.answer(root, "Hello?", post.reviewer)
     assert not answer(post, root).posted
     assert ours(post) == [TEXT]
-    known = state(post.events())
-    assert known is not None
-    assert known.open == ()
+    assert nothing_open(post)
 
 
-def test_an_answer_that_may_not_have_been_posted_is_not_guessed(
-    post: Post, root: ReviewComment
+@pytest.mark.parametrize("text", [TEXT, "In other words."])
+def test_an_answer_that_may_not_have_been_posted_is_not_guessed_and_no_hindrance(
+    post: Post, root: ReviewComment, text: str
 ) -> None:
     post.faults.arm(RESET_BEFORE, method="POST", path="/replies$")
     with pytest.raises(UncertainError):
         answer(post, root)
     assert ours(post) == []
-    assert answer(post, root).posted
+    assert answer(post, root, text).posted
+    assert ours(post) == [text]
+    keys = {event.key for event in post.events() if isinstance(event, IntentEvent)}
+    assert len(keys) == (1 if text == TEXT else 2)
+    assert all("areas" not in key for key in keys)
 
 
 def test_two_at_once_post_it_once(post: Post, root: ReviewComment) -> None:
@@ -143,7 +143,7 @@ def test_two_at_once_post_it_once(post: Post, root: ReviewComment) -> None:
             child.kill()
     assert [child.returncode for child in children] == [0, 0]
     assert ours(post) == [TEXT]
-    assert sum("was answered so already" in one for one in told) == 1
+    assert sum("was answered so already" in text for text in told) == 1
 
 
 def test_an_answer_reaches_an_upstream_that_was_renamed(post: Post, root: ReviewComment) -> None:
@@ -153,9 +153,7 @@ def test_an_answer_reaches_an_upstream_that_was_renamed(post: Post, root: Review
     post.faults.arm(moved("example/toy", "example/game"), path="^/repos/example/toy", times=0)
     assert answer(post, root).posted
     assert ours(post) == [TEXT]
-    publication = state(post.events())
-    assert publication is not None
-    assert publication.open == ()
+    assert nothing_open(post)
 
 
 @pytest.mark.parametrize("fault", [FORBIDDEN, UNAUTHORIZED, primary_limit(7200)], ids=str)
@@ -172,45 +170,28 @@ def test_a_refusal_that_is_no_new_name_stays_what_it_was(
     assert (last.method, last.path.endswith("/replies")) == ("POST", True)
 
 
-def test_an_unknown_thread_names_the_known_ones(post: Post, root: ReviewComment) -> None:
+def test_an_unknown_thread_names_the_known_ones(post: Post) -> None:
     with post.connect() as github, pytest.raises(UsageError) as error:
+        reply(post.queue, github, "area", "abc", TEXT)
+    assert "nobody has begun one" in error.value.hint
+    root = post.thread()
+    with post.connect() as github, pytest.raises(UsageError, match="no thread nosuch") as error:
         reply(post.queue, github, "area", "nosuch", TEXT)
-    assert "no thread nosuch" in error.value.message
     assert f"{short_id(root.id)} ({AREA}:{LINE})" in error.value.hint
-    assert [one for one in post.github.requests if one.method == "POST"] == []
-    assert not any(isinstance(one, IntentEvent) for one in post.events())
+    assert post.github.count("POST") == 0
+    assert not any(isinstance(event, IntentEvent) for event in post.events())
 
 
 def test_a_thread_whose_beginning_was_deleted_is_answered_on_its_page(
     post: Post, root: ReviewComment
 ) -> None:
-    pull = post.pulls["area"]
-    left = add_reply(post.github.state, pull, post.reviewer, root, "Still: why?")
-    pull.review_comments.remove(root)
+    left = post.answer(root, "Still: why?", post.reviewer)
+    post.pull.review_comments.remove(root)
     before = post.events()
     with pytest.raises(UsageError, match="the comment that began it is gone") as error:
         answer(post, root)
     assert str(left.id) in error.value.hint
     assert post.events() == before
-
-
-def test_without_any_thread_it_says_so(post: Post) -> None:
-    with post.connect() as github, pytest.raises(UsageError) as error:
-        reply(post.queue, github, "area", "abc", TEXT)
-    assert "nobody has begun one" in error.value.hint
-
-
-def test_the_key_names_no_text_and_a_crash_before_another_answer_is_no_hindrance(
-    post: Post, root: ReviewComment
-) -> None:
-    post.faults.arm(RESET_BEFORE, method="POST", path="/replies$")
-    with pytest.raises(UncertainError):
-        answer(post, root)
-    assert answer(post, root, "In other words.").posted
-    assert ours(post) == ["In other words."]
-    keys = [one.key for one in post.events() if isinstance(one, IntentEvent)]
-    assert len(set(keys)) == 2
-    assert all("areas" not in key for key in keys)
 
 
 @pytest.mark.parametrize(

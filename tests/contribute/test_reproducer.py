@@ -7,13 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from contribbot.cli import contribute
-from contribbot.cli.command import Settings
 from contribbot.contribute.reproducer import Reproducer, make_reproducer, write_reproducer
-from contribbot.errors import NotProvedError, UsageError
+from contribbot.errors import UsageError
 from contribbot.queue.load import load_queue
 from tests.conftest import Program
 from tests.contribute.gatetoy import verify
@@ -34,15 +30,10 @@ def test_it():
 
 def run(folder: Path, *args: str) -> tuple[int, str]:
     """Run the script as a stranger would: with nothing of contribbot on the path."""
-    env = {
-        "PATH": os.environ["PATH"],
-        "HOME": os.environ["HOME"],
-        "PYTHON": sys.executable,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = {name: os.environ[name] for name in ("PATH", "HOME")}
     done = subprocess.run(
-        ["sh", "reproduce.sh", *args],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False,
+        ["sh", "reproduce.sh", *args], cwd=folder, capture_output=True, text=True, timeout=120,
+        env={**env, "PYTHON": sys.executable, "PYTHONDONTWRITEBYTECODE": "1"}, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 
@@ -50,14 +41,12 @@ def run(folder: Path, *args: str) -> tuple[int, str]:
 def prove(root: Path, **files: str) -> Toy:
     """Prove a toy patch whose one check has these files."""
     toy = Toy(root / "toy")
-    check_files = {"test_red.py": FAIL_TO_PASS, **files}
     changes: dict[str, str | bytes] = {"src/toy/area.py": FIXED, "tests/test_area.py": FAIL_TO_PASS}
     toy.put_patch(
-        patch=toy.format_patch(changes),
-        files=tuple(changes),
+        patch=toy.format_patch(changes), files=tuple(changes),
         checks=one_check(more='env = { SIDE = "it\'s 1" }'),
-        check_files=check_files,
-    )
+        check_files={"test_red.py": FAIL_TO_PASS, **files},
+    )  # fmt: skip
     toy.put_queue(["area"])
     return verify(toy, root).toy
 
@@ -167,38 +156,26 @@ def test_what_needs_contribbot_or_the_own_test_is_no_reproducer(tmp_path: Path, 
         make_reproducer(queue, "area", check="blue")
 
 
-def test_without_evidence_nothing_is_written(toy: Toy, tmp_path: Path) -> None:
+def test_without_evidence_nothing_is_written(toy: Toy, program: Program, tmp_path: Path) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
-    app = typer.Typer()
-    app.command()(contribute.reproducer)
-    target = tmp_path / "out"
-    settings = Settings(queue=toy.queue, debug=False)
-    done = CliRunner().invoke(app, ["area", "--output", str(target)], obj=settings)
-    assert done.exit_code == 1
-    assert "no fresh evidence; run `contribbot verify area`" in done.stderr
-    assert not target.exists()
-    with pytest.raises(NotProvedError):
-        make_reproducer(load_queue(toy.queue), "area")
+    ran = program("reproducer", "area", "--output", tmp_path / "out")
+    assert ran.code == 1
+    assert "no fresh evidence; run `contribbot verify area`" in ran.err
+    assert not (tmp_path / "out").exists()
 
 
-def test_somebody_elses_folder_is_left_alone(made: Reproducer, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("years of work")
+def test_somebody_elses_folder_and_tree_are_left_alone(made: Reproducer, tmp_path: Path) -> None:
+    own = tmp_path / "mine"
+    own.mkdir()
+    (own / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="not empty"):
-        write_reproducer(made, folder)
-    assert [one.name for one in folder.iterdir()] == ["thesis.txt"]
-    write_reproducer(made, tmp_path / "new")
-    write_reproducer(made, tmp_path / "new")
-
-
-def test_the_tree_of_another_base_is_not_taken_for_this_ones(
-    made: Reproducer, tmp_path: Path
-) -> None:
+        write_reproducer(made, own)
+    assert [path.name for path in own.iterdir()] == ["thesis.txt"]
     folder = tmp_path / "out"
     write_reproducer(made, folder)
-    assert run(folder)[0] == 1  # it has its tree now
+    write_reproducer(made, folder)
+    assert run(folder)[0] == 1  # it has its tree now, of this base
     script = made.files["reproduce.sh"]
     for other in (
         {"reproduce.sh": script.replace(b"v1.0", b"v1.1")},

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,16 @@ from contribbot.contribute.retire import ReleaseStatus, Retired, RetiringError, 
 from contribbot.errors import ExitCode, GitHubError, QueueError, UsageError
 from contribbot.model.history import RetiredEvent, VersionEvent
 from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
-from contribbot.queue.load import Queue, load_queue
+from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options
 from tests.conftest import Program
 from tests.contribute.following import AREA, Post, make_github, tree_of
-from tests.contribute.test_follow import close_it
 from tests.github.faults import SERVER_ERROR
-from tests.github.handle import GitHub
-from tests.github.state_social import add_event
+from tests.github.handle import GitHub, How
 from tests.kills import Case, at_each_step
 from tests.life.conftest import history, releases
 from tests.toy import AREA as BROKEN
-from tests.toy import FIXED, Toy, record
+from tests.toy import FIXED, Toy, git, record
 
 __all__ = ["history", "releases"]
 
@@ -54,52 +51,45 @@ def assert_retired(post: Post, why: str, name: str = "area") -> None:
     """The patch is out of the queue, for that reason, and its history has all of it."""
     assert name not in post.queue.specs
     assert not (post.toy.queue / "patches" / name).exists()
-    events = post.events(name)
-    assert isinstance(events[-1], RetiredEvent)
-    assert events[-1].why == why
-    assert sum(isinstance(one, RetiredEvent) for one in events) == 1
-    assert any(isinstance(one, VersionEvent) for one in events)
-    history = post.toy.queue / "history" / name
-    assert (history / "v1.mbox").is_file()
-    assert (history / "retired" / "patch.toml").is_file()
-    for file in ("test_red.py", "test_same.py"):
-        assert (history / "retired" / "checks" / file).is_file()
+    *before, last = post.events(name)
+    assert isinstance(last, RetiredEvent)
+    assert last.why == why
+    assert not any(isinstance(event, RetiredEvent) for event in before)
+    assert any(isinstance(event, VersionEvent) for event in before)
+    for file in ("v1.mbox", "retired/patch.toml", "retired/checks/test_red.py",
+                 "retired/checks/test_same.py"):  # fmt: skip
+        assert (post.toy.queue / "history" / name / file).is_file()
 
 
-@pytest.fixture
-def refused(post: Post) -> Callable[..., RetiringError]:
-    """Return what sees that a retirement is refused, and that nothing was changed by it."""
-
-    def see(name: str = "area", *, status: ReleaseStatus | None = None) -> RetiringError:
-        before = tree_of(post.toy.queue)
-        with pytest.raises(RetiringError) as error:
-            take_out(post, name, status=status)
-        assert tree_of(post.toy.queue) == before
-        assert error.value.exit_code == ExitCode.NO
-        assert "--why" in error.value.hint
-        return error.value
-
-    return see
+def refused(
+    post: Post, name: str = "area", *, status: ReleaseStatus | None = None
+) -> RetiringError:
+    """See that a retirement is refused, and that nothing was changed by it."""
+    before = tree_of(post.toy.queue)
+    with pytest.raises(RetiringError) as error:
+        take_out(post, name, status=status)
+    assert tree_of(post.toy.queue) == before
+    assert error.value.exit_code == ExitCode.NO
+    assert "--why" in error.value.hint
+    return error.value
 
 
-Refused = Callable[..., RetiringError]
-
-
-@pytest.mark.parametrize("bot", [False, True])
-def test_what_was_merged_is_taken_out_and_its_history_kept(post: Post, bot: bool) -> None:
-    post.open()
-    sha = post.github.merge(post.pulls["area"], "bot" if bot else "squash")
-    how = "landed by a bot as" if bot else "merged as"
-    why = f"example/toy#1 {how} {sha[:12]}"
+@pytest.mark.parametrize(("how", "words"), [("bot", "landed by a bot as"), ("squash", "merged as")])
+def test_what_was_merged_is_taken_out_and_its_history_kept(
+    post: Post, how: How, words: str
+) -> None:
+    # `contribbot new` writes it, so that git keeps the empty folder.
+    post.toy.put("patches/area/checks/.gitkeep", b"")
+    sha = post.github.merge(post.open(), how)
+    why = f"example/toy#1 {words} {sha[:12]}"
     assert take_out(post) == Retired("area", why)
     assert_retired(post, why)
-    writes = [one for one in post.github.requests if one.method != "GET"]
-    assert writes == []
+    assert [row for row in post.github.requests if row.method != "GET"] == []
 
 
-def test_an_open_one_stays_unless_a_person_says_why(post: Post, refused: Refused) -> None:
+def test_an_open_one_stays_unless_a_person_says_why(post: Post) -> None:
     pull = post.open()
-    assert "example/toy#1 is open" in refused().message
+    assert "example/toy#1 is open" in refused(post).message
     done = take_out(post, why="We take another way.")
     assert_retired(post, "We take another way.")
     assert done.notes == (
@@ -108,10 +98,12 @@ def test_an_open_one_stays_unless_a_person_says_why(post: Post, refused: Refused
     assert pull.issue.state == "open"
 
 
-def test_what_github_closed_without_merging_stays(post: Post, refused: Refused) -> None:
+def test_what_github_closed_without_merging_or_a_person_may_have_opened_stays(post: Post) -> None:
+    post.hand_off()
+    assert "contribbot follow" in refused(post).hint
     post.open()
-    close_it(post, "area")
-    error = refused()
+    post.event("closed")
+    error = refused(post)
     assert "example/toy#1 was closed" in error.message
     assert "still needs it" in error.message
     # The text came to the release by another way.
@@ -119,19 +111,12 @@ def test_what_github_closed_without_merging_stays(post: Post, refused: Refused) 
     assert_retired(post, "superseded by toy v9: the release has all of it")
 
 
-def test_what_was_reverted_stays(post: Post, refused: Refused) -> None:
-    post.open()
-    sha = post.github.merge(post.pulls["area"], "bot")
-    back = post.github.commit(
-        post.upstream, "main", {AREA: BROKEN.encode()}, f"Revert\n\nThis reverts commit {sha}.\n"
-    )
-    add_event(post.github.state, post.pulls["area"].issue, post.reviewer, "referenced", commit=back)
-    assert f"then reverted by {back[:12]}" in refused().message
-
-
-def test_what_was_handed_off_may_be_open(post: Post, refused: Refused) -> None:
-    post.hand_off()
-    assert "contribbot follow" in refused().hint
+def test_what_was_reverted_stays(post: Post) -> None:
+    sha = post.github.merge(post.open(), "bot")
+    message = f"Revert\n\nThis reverts commit {sha}.\n"
+    back = post.github.commit(post.upstream, "main", {AREA: BROKEN.encode()}, message)
+    post.event("referenced", commit=back)
+    assert f"then reverted by {back[:12]}" in refused(post).message
 
 
 def test_a_github_that_cannot_be_asked_is_no_reason(post: Post) -> None:
@@ -198,37 +183,24 @@ def test_a_queue_that_changes_meanwhile_is_left_alone(post: Post) -> None:
 
 @pytest.mark.parametrize(
     ("tag", "why"),
-    [("v1.5", "superseded by toy v1.5"), ("v1.4", "superseded by toy v1.4")],
-    ids=["by its text", "by behaviour"],
+    [("v1.5", "superseded by toy v1.5"), ("v1.4", "superseded by toy v1.4"), ("v1.3", "")],
+    ids=["by its text", "by behaviour", "needed"],
 )
 def test_what_the_newest_release_has_is_taken_out(
     releases: Toy, github: GitHub, tag: str, why: str
 ) -> None:
     post = make_github(releases, github)
-    _until(releases, tag)
-    lines = Lines(console(stderr=True))
-    done = retire(post.queue, "area", post.connect, of_newest(Options(jobs=1), lines))
-    assert done.why.startswith(why)
-    assert "area" not in load_queue(releases.queue).specs
+    for newer in git(releases.upstream, "tag").decode().split():
+        if newer > tag:
+            git(releases.upstream, "tag", "-d", newer)
+    status = of_newest(Options(jobs=1), Lines(console(stderr=True)))
+    if why:
+        assert take_out(post, status=status).why.startswith(why)
+    else:
+        with pytest.raises(RetiringError, match=r"toy v1\.3 still needs it"):
+            take_out(post, status=status)
+    assert ("area" in post.queue.specs) is (not why)
     assert github.requests == []
-
-
-def test_what_the_newest_release_still_needs_stays(releases: Toy, github: GitHub) -> None:
-    post = make_github(releases, github)
-    _until(releases, "v1.3")
-    lines = Lines(console(stderr=True))
-    with pytest.raises(RetiringError, match=r"toy v1\.3 still needs it"):
-        retire(post.queue, "area", post.connect, of_newest(Options(jobs=1), lines))
-    assert "area" in load_queue(releases.queue).specs
-
-
-def _until(toy: Toy, newest: str) -> None:
-    """Delete the tags behind one."""
-    from tests.toy import git
-
-    for tag in git(toy.upstream, "tag").decode().split():
-        if tag > newest:
-            git(toy.upstream, "tag", "-d", tag)
 
 
 PROGRAM = """
@@ -252,21 +224,13 @@ def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
         toy.put_queue(["area"])
         return ["-c", PROGRAM]
 
-    seen = list(at_each_step(Case("retire", prepare, frozenset({0, 2})), toy, tmp_path))
-    assert len(seen) > 9
-    assert [one.killed for one in seen] == [True] * (len(seen) - 1) + [False]
-    for one in seen:
-        assert one.state in {"before", "after"}, one
-        assert one.final == "after", one
-        assert one.listed == 0, one
-        assert one.again == (0 if one.state == "before" else 2), one
-
-
-def test_what_new_put_there_does_not_stay(post: Post) -> None:
-    # `contribbot new` writes it, so that git keeps the empty folder.
-    post.toy.put("patches/area/checks/.gitkeep", b"")
-    assert take_out(post, why="No more.").notes == ()
-    assert_retired(post, "No more.")
+    runs = list(at_each_step(Case("retire", prepare, frozenset({0, 2})), toy, tmp_path))
+    assert len(runs) > 9
+    assert [run.killed for run in runs] == [True] * (len(runs) - 1) + [False]
+    for run in runs:
+        assert run.state in {"before", "after"}, run
+        assert (run.final, run.listed) == ("after", 0), run
+        assert run.again == (0 if run.state == "before" else 2), run
 
 
 def test_a_work_tree_that_is_open_is_told_of_and_stays(post: Post) -> None:
@@ -279,46 +243,41 @@ def test_a_work_tree_that_is_open_is_told_of_and_stays(post: Post) -> None:
     assert not tree.exists()
 
 
-def test_a_new_patch_of_that_name_does_not_go_for_the_old_ones_pull_request(
-    post: Post, refused: Refused
-) -> None:
+def test_a_new_patch_of_that_name_does_not_go_for_the_old_ones_pull_request(post: Post) -> None:
     post.github.merge(post.open(), "squash")
     take_out(post)
     content = post.toy.format_patch({AREA: FIXED.replace("area = ", "it = ")})
     post.toy.put_patch(patch=content)
     post.toy.put_queue(["area"])
     for _ in range(2):
-        assert "still needs it" in refused().message
+        assert "still needs it" in refused(post).message
         report = post.look().report
         assert (report.contributions, report.without) == ((), ("area",))
         record(post.queue, post.queue.patch("area"), why="refresh")
 
 
-def test_the_same_patch_put_back_still_has_its_pull_request(post: Post) -> None:
-    post.github.merge(post.open(), "squash")
-    kept = tree_of(post.toy.queue / "patches")
-    why = take_out(post).why
-    for path, content in kept.items():
-        post.toy.put(f"patches/{path}", content)
-    assert take_out(post).why == why
-
-
-def test_what_is_open_is_known_again_when_its_patch_comes_back(post: Post) -> None:
+@pytest.mark.parametrize("merged", [True, False])
+def test_the_same_patch_put_back_still_has_its_pull_request(post: Post, merged: bool) -> None:
     pull = post.open()
+    if merged:
+        post.github.merge(pull)
     kept = tree_of(post.toy.queue / "patches")
-    take_out(post, why="We take another way.")
+    why = take_out(post, why="" if merged else "We take another way.").why
     for path, content in kept.items():
         post.toy.put(f"patches/{path}", content)
-    assert post.one().reference == f"example/toy#{pull.number}"
+    if merged:
+        assert take_out(post).why == why
+    else:
+        assert post.followed().reference == "example/toy#1"
 
 
-def test_what_the_release_does_is_told_where_its_text_says_nothing(refused: Refused) -> None:
+def test_what_the_release_does_is_told_where_its_text_says_nothing(post: Post) -> None:
     red = Entry(label="check red", target="cpu", says=Says.FAILS, reason="AssertionError: 5")
     does = Behaviour(patch="area", pin="v9", entries=(red,))
-    said = refused(status=needed(why="", behaviour=does)).message
+    said = refused(post, status=needed(why="", behaviour=does)).message
     assert said.endswith("still needs it, as far as can be seen (check red still fails as stated:"
                          " AssertionError: 5)")  # fmt: skip
-    assert "(" not in refused(status=needed(why="")).message
+    assert "(" not in refused(post, status=needed(why="")).message
 
 
 def test_records_of_what_left_the_queue_are_no_fault(toy: Toy, program: Program) -> None:

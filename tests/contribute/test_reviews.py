@@ -15,18 +15,9 @@ from contribbot.github.waits import Waits
 from tests.contribute.following import AREA, LINE, Post
 from tests.contribute.test_follow import HOSTILE
 from tests.github.faults import FORBIDDEN
-from tests.github.state import ReviewComment as Written
-from tests.github.state_social import add_comment, add_reply, add_review, add_review_comment
 from tests.toy import FIXED
 
 pytestmark = pytest.mark.usefixtures("opened")
-
-
-def ask(post: Post, text: str = "Why?", line: int = LINE) -> Written:
-    """Let the reviewer begin a thread."""
-    return add_review_comment(
-        post.github.state, post.pulls["area"], post.reviewer, text, path=AREA, line=line
-    )
 
 
 def read(post: Post, *, everything: bool = False) -> ReviewsReport:
@@ -42,15 +33,15 @@ def text_of(post: Post, *, everything: bool = False) -> str:
 
 
 def test_a_thread_is_shown_with_its_place_the_code_and_who_said_what(post: Post) -> None:
-    root = ask(post, "Why a name?\n\nInline it.")
-    add_reply(post.github.state, post.pulls["area"], post.me, root, "It is shorter.")
+    root = post.thread("Why a name?\n\nInline it.")
+    post.answer(root, "It is shorter.")
     (thread,) = read(post).threads
     assert (thread.id, thread.file, thread.line) == (short_id(root.id), AREA, LINE)
     assert (thread.resolved, thread.outdated, thread.answered) == (False, False, True)
     assert thread.code[0].startswith("@@ ")
     assert thread.code[-1] == "+    area = width * height"
     assert "-    return width + height" in thread.code
-    assert [(one.author, one.text) for one in thread.comments] == [
+    assert [(row.author, row.text) for row in thread.comments] == [
         ("rev", "Why a name?\n\nInline it."), ("ada", "It is shorter."),
     ]  # fmt: skip
     text = text_of(post)
@@ -61,31 +52,25 @@ def test_a_thread_is_shown_with_its_place_the_code_and_who_said_what(post: Post)
 
 
 def test_resolved_threads_are_left_out_and_counted(post: Post) -> None:
-    done, left = ask(post, "Done?"), ask(post, "Left?")
-    post.pulls["area"].resolved.add(done.id)
+    done, left = post.thread("Done?"), post.thread("Left?")
+    post.pull.resolved.add(done.id)
     report = read(post)
-    assert [one.id for one in report.threads] == [short_id(left.id)]
-    assert report.hidden == 1
-    assert "Done?" not in text_of(post)
-    assert "resolved, and shown with --all: 1" in text_of(post)
-    every = read(post, everything=True)
-    assert [one.resolved for one in every.threads] == [True, False]
+    assert ([thread.id for thread in report.threads], report.hidden) == ([short_id(left.id)], 1)
+    text = text_of(post)
+    assert "Done?" not in text
+    assert "resolved, and shown with --all: 1" in text
+    assert [thread.resolved for thread in read(post, everything=True).threads] == [True, False]
     assert "(resolved)" in text_of(post, everything=True)
-
-
-def test_where_graphql_is_refused_all_are_listed_and_it_is_said(post: Post) -> None:
-    done = ask(post, "Done?")
-    post.pulls["area"].resolved.add(done.id)
     post.faults.arm(FORBIDDEN, path="/graphql", times=0)
     report = read(post)
     assert post.faults.struck
     assert not report.known
-    assert [one.resolved for one in report.threads] == [None]
+    assert [thread.resolved for thread in report.threads] == [None, None]
     assert "does not say which threads are resolved" in text_of(post)
 
 
 def test_an_outdated_thread_shows_the_line_that_it_was_about(post: Post) -> None:
-    root = ask(post)
+    root = post.thread()
     changed = FIXED.replace("area = width * height", "area = height * width")
     post.github.commit(post.fork, "contribbot/area", {AREA: changed.encode()}, "Turn\n")
     (thread,) = read(post).threads
@@ -95,62 +80,47 @@ def test_an_outdated_thread_shows_the_line_that_it_was_about(post: Post) -> None
 
 
 def test_ids_stay_whatever_else_is_said(post: Post) -> None:
-    first = read_id(post, ask(post, "One?"))
-    ask(post, "Two?", LINE + 1)
-    root = ask(post, "Three?")
-    add_reply(post.github.state, post.pulls["area"], post.me, root, "Yes.")
-    ids = [one.id for one in read(post).threads]
+    first = short_id(post.thread("One?").id)
+    assert [thread.id for thread in read(post).threads] == [first]
+    post.thread("Two?", LINE + 1)
+    post.answer(post.thread("Three?"), "Yes.")
+    ids = [thread.id for thread in read(post).threads]
     assert first in ids
     assert len(set(ids)) == len(ids) == 3
-    assert all(len(one) <= 8 for one in ids)
+    assert all(len(text) <= 8 for text in ids)
 
 
-def read_id(post: Post, root: Written) -> str:
-    """Return the id of a thread as it is shown."""
-    shown = [one.id for one in read(post).threads]
-    assert short_id(root.id) in shown
-    return short_id(root.id)
-
-
-def test_comments_and_reviews_are_shown_besides(post: Post) -> None:
-    state, pull = post.github.state, post.pulls["area"]
-    add_comment(state, pull.issue, post.reviewer, "Thanks for this.")
-    add_review(state, pull, post.reviewer, "APPROVED")
-    add_review(state, pull, post.reviewer, "COMMENTED")
-    ask(post)
-    report = read(post)
+def test_comments_and_reviews_are_shown_besides_and_of_many_the_latest(post: Post) -> None:
+    post.comment("Thanks for this.")
+    post.review("APPROVED")
+    post.review("COMMENTED")
+    post.thread()
     # A review that only holds a thread says nothing by itself.
-    assert [(one.kind, one.text, one.verdict) for one in report.comments] == [
+    assert [(row.kind, row.text, row.verdict) for row in read(post).comments] == [
         ("comment", "Thanks for this.", ""), ("review", "", "approved"),
     ]  # fmt: skip
     assert "rev, 2026-01-01 00:00, approved" in text_of(post)
-
-
-def test_of_many_comments_the_latest_are_shown(post: Post) -> None:
-    for number in range(50):
-        add_comment(post.github.state, post.pulls["area"].issue, post.reviewer, f"No. {number}")
+    for number in range(48):
+        post.comment(f"No. {number}")
     report = read(post)
     assert (len(report.comments), report.earlier) == (20, 30)
-    assert report.comments[-1].text == "No. 49"
+    assert report.comments[-1].text == "No. 47"
     assert len(read(post, everything=True).comments) == 50
 
 
 def test_hostile_text_is_clean_and_bounded(post: Post) -> None:
-    root = ask(post, f"{HOSTILE}\n    indented {HOSTILE}\n" + "z" * 200_000)
+    root = post.thread(f"{HOSTILE}\n    indented {HOSTILE}\n" + "z" * 200_000)
     with post.github.state.lock:
         root.diff_hunk = f"@@ -1 +1 @@ {HOSTILE}\n" + f"+{HOSTILE}{'w' * 5000}\n" * 500 + "+end"
         root.path = f"src/{HOSTILE}.py"
-    add_review(
-        post.github.state, post.pulls["area"], post.reviewer, "CHANGES_REQUESTED",
-        body="\n".join([HOSTILE] * 5000),
-    )  # fmt: skip
+    post.review("CHANGES_REQUESTED", "\n".join([HOSTILE] * 5000))
     text = text_of(post, everything=True)
     assert all(char.isprintable() or char == "\n" for char in text)
     assert len(text) < 40_000
     assert "(more on its page)" in text
-    said = read(post).model_dump_json()
+    document = read(post).model_dump_json()
     for bad in ("\\u001b", "\N{RIGHT-TO-LEFT OVERRIDE}", "\N{ZERO WIDTH SPACE}", "\\u0000"):
-        assert bad not in said
+        assert bad not in document
 
 
 def test_rows_keep_their_indentation_and_nothing_else() -> None:
@@ -171,21 +141,17 @@ def written(number: int, reply_to: int | None, at: int) -> PullRequestComment:
 
 def test_answers_stay_together_when_what_began_the_thread_is_gone() -> None:
     found = threads_of([written(12, 10, 2), written(11, 10, 1), written(20, None, 0)], None)
-    assert [(one.root, [said.id for said in one.comments]) for one in found] == [
+    assert [(row.root, [part.id for part in row.comments]) for row in found] == [
         (10, [11, 12]), (20, [20]),
     ]  # fmt: skip
 
 
-def test_the_program_prints_one_document(post: Post) -> None:
-    ask(post)
+def test_the_program_prints_one_document_of_a_patch_with_a_pull_request(post: Post) -> None:
+    post.thread()
     ran = post.program("reviews", "area", "--json")
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["threads"][0]["file"] == AREA
-
-
-def test_a_patch_without_a_pull_request_is_wrong_usage(post: Post) -> None:
-    content = post.toy.format_patch({AREA: FIXED})
-    post.toy.put_patch("other", patch=content)
+    post.toy.put_patch("other", patch=post.toy.format_patch({AREA: FIXED}))
     post.toy.put_queue(["area", "other"])
     for name in ("other", "nothing"):
         ran = post.program("reviews", name)

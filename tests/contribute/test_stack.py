@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 
 from contribbot.contribute.publication import waits_for
-from contribbot.errors import OpeningError
-from contribbot.model.history import PullRequestEvent
-from contribbot.queue import history
-from contribbot.queue.load import load_queue
 from tests.contribute.opening import Desk, make_desk, put_series
 from tests.github.handle import GitHub
 from tests.lifetoy import commit
@@ -30,17 +26,23 @@ def desk(toy: Toy, github: GitHub) -> Desk:
 
 
 def test_what_is_below_comes_first(desk: Desk) -> None:
-    with pytest.raises(OpeningError, match="depends on area, which has no pull request") as raised:
-        desk.open("unit")
-    assert "contribbot open-pr area" in raised.value.hint
+    error = desk.refused("depends on area, which has no pull request", "unit")
+    assert "contribbot open-pr area" in error.hint
     assert desk.github.requests == []
 
 
 def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> None:
+    would, planned = desk.rehearse("area", "unit")
+    assert [each.patch for each in would] == ["area", "unit"]
+    assert sum(row.path.endswith("/pulls") for row in planned) == 2
+    before = len(desk.github.requests)
     lower, upper = desk.open("area", "unit")
+    # It is asked once whose token it is.
+    paths = [row.path for row in desk.github.requests[before:]]
+    assert (paths.count("/user"), paths.count("/repos/example/toy")) == (1, 1)
     assert lower.pull_request == "example/toy#1"
     assert upper.waits_for == ["example/toy#1"]
-    assert [one.subject for one in upper.commits] == ["First", "Second"]
+    assert [commit.subject for commit in upper.commits] == ["First", "Second"]
     # The same commits, so that GitHub takes the lower one off the upper when it is merged.
     assert upper.commits[0] == lower.commits[0]
     desk.assert_as_am("area")
@@ -49,34 +51,20 @@ def test_a_stack_is_opened_in_order_and_carries_what_is_below(desk: Desk) -> Non
 
 
 def test_the_text_names_what_it_waits_for_until_that_is_merged(desk: Desk) -> None:
-    queue = load_queue(desk.toy.queue)
-    assert waits_for(queue, "unit") == ("`area` (no pull request yet)",)
+    assert waits_for(desk.queue, "unit") == ("`area` (no pull request yet)",)
     desk.open("area")
-    assert waits_for(queue, "unit") == ("example/toy#1",)
-    assert waits_for(queue, "area") == ()
-    merged = PullRequestEvent(
-        time=history.now(), summary="merged", reference="example/toy#1", state="merged"
-    )
-    history.append(queue.folder, "area", merged)
-    assert waits_for(queue, "unit") == ()
+    assert waits_for(desk.queue, "unit") == ("example/toy#1",)
+    assert waits_for(desk.queue, "area") == ()
+    desk.note("merged")
+    assert waits_for(desk.queue, "unit") == ()
 
 
 @pytest.mark.parametrize("state", ["closed", "reverted"])
 def test_what_the_upstream_did_not_keep_below_stops_what_is_above(desk: Desk, state: str) -> None:
     desk.open("area")
-    event = PullRequestEvent(
-        time=history.now(), summary=state, reference="example/toy#1", state=state
-    )
-    history.append(desk.toy.queue, "area", event)
-    with pytest.raises(OpeningError, match=f"whose pull request example/toy#1 was {state}"):
-        desk.open("unit")
+    desk.note(state)
+    desk.refused(f"whose pull request example/toy#1 was {state}", "unit")
     assert len(desk.pulls()) == 1
-
-
-def test_two_of_an_upstream_ask_once_whose_token_it_is(desk: Desk) -> None:
-    made = desk.requests(lambda: desk.open("area", "unit"))
-    assert sum(one.path == "/user" for one in made) == 1
-    assert sum(one.path == "/repos/example/toy" for one in made) == 1
 
 
 def test_a_change_below_moves_what_is_above(desk: Desk) -> None:
@@ -95,7 +83,7 @@ def test_a_merged_one_below_leaves_only_the_upper(desk: Desk) -> None:
     desk.open("area")
     desk.github.merge(desk.pulls()[0], "squash")
     (upper,) = desk.open("unit")
-    assert [one.subject for one in upper.commits] == ["Second"]
+    assert [commit.subject for commit in upper.commits] == ["Second"]
     assert "example/toy@main has all of area already" in upper.notes
 
 
@@ -104,4 +92,4 @@ def test_the_upper_one_follows_when_the_lower_is_merged_and_rewritten(desk: Desk
     desk.github.merge(desk.pulls()[0], "squash")
     (upper,) = desk.open("unit", up_to_date=True)
     assert upper.branch_was == "moved"
-    assert [one.subject for one in upper.commits] == ["Second"]
+    assert [commit.subject for commit in upper.commits] == ["Second"]

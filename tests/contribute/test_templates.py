@@ -6,52 +6,36 @@ from pathlib import Path
 import pytest
 
 from contribbot import upstreams
-from contribbot.contribute.body import (
-    Template,
-    compare_with_live,
-    outline,
-    rules_of,
-    template_of,
-)
+from contribbot.contribute.body import Template, compare_with_live, outline, rules_of, template_of
 from contribbot.contribute.model import Rules
 from contribbot.errors import QueueError
 from contribbot.queue.load import load_queue, read_model
 from tests.contribute.bodytoy import OWN, describe
+from tests.contribute.gatetoy import edit
 from tests.toy import Toy
 
 NOWHERE = Path("/nonexistent")
 NAMES = sorted(upstreams.contributing(NOWHERE))
-TEMPLATES = [path for name in NAMES for path in upstreams.templates(name).values()]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_rules_that_come_along_are_valid_and_name_a_template(name: str) -> None:
+def test_the_rules_that_come_along_name_a_template_and_none_hides_anything(name: str) -> None:
+    assert set(upstreams.files(NOWHERE)) <= set(NAMES)
     rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
     assert rules.upstream == name
     assert rules.body.template in upstreams.templates(name)
-
-
-def shipped(path: Path) -> Template:
-    return Template(path.parent.name, path.name.removesuffix(".md.j2"), path)
-
-
-@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_the_templates_that_come_along_hide_nothing(path: Path) -> None:
-    source = path.read_text()
-    # Without these a text would hide what was not done, or where its figures are from.
-    for part in (
-        "spec.problem",
-        "m.cause_and_change(",
-        "m.open_ends(",
-        "m.details(",
-        "m.results(",
-    ):
-        assert part in source
-    assert [row for row in outline(source) if not row.startswith("## ")], "no checklist is quoted"
-
-
-def test_all_upstreams_of_the_queue_have_rules() -> None:
-    assert set(upstreams.files(NOWHERE)) <= set(NAMES)
+    for path in upstreams.templates(name).values():
+        source = path.read_text()
+        # Without these a text would hide what was not done, or where its figures are from.
+        for part in (
+            "spec.problem",
+            "m.cause_and_change(",
+            "m.open_ends(",
+            "m.details(",
+            "m.results(",
+        ):
+            assert part in source
+        assert [row for row in outline(source) if not row.startswith("## ")], "no checklist"
 
 
 def test_a_queue_has_its_own(toy: Toy) -> None:
@@ -76,14 +60,9 @@ def test_a_queue_has_its_own(toy: Toy) -> None:
 )
 def test_a_wrong_file_is_told(toy: Toy, before: str, after: str, match: str) -> None:
     describe(toy)
-    file = toy.queue / "upstreams/contributing/toy.toml"
-    assert before in file.read_text()
-    file.write_text(file.read_text().replace(before, after))
+    edit(toy, before, after, "upstreams/contributing/toy.toml")
     with pytest.raises(QueueError, match=match):
         rules_of(load_queue(toy.queue), "toy")
-
-
-def test_a_template_that_is_not_there_is_told(toy: Toy) -> None:
     describe(toy)
     (toy.queue / OWN).unlink()
     queue = load_queue(toy.queue)
@@ -92,17 +71,13 @@ def test_a_template_that_is_not_there_is_told(toy: Toy) -> None:
     assert "toy.md.j2; there are: none" in caught.value.hint
 
 
-@pytest.mark.parametrize("key", ["Co-authored-by", "Co-Authored-By", "Assisted-by"])
-def test_a_trailer_of_vllms_is_known_however_it_is_written(key: str) -> None:
+def test_a_trailer_of_vllms_is_known_and_its_rules_for_tests_are_asked_for() -> None:
     rules = read_model(upstreams.contributing(NOWHERE)["vllm"], Rules)
-    assert re.search(rules.ai.trailer, f"{key}: A model <model@example.com>")
+    for key in ("Co-authored-by", "Co-Authored-By", "Assisted-by"):
+        assert re.search(rules.ai.trailer, f"{key}: A model <model@example.com>")
     assert not re.search(rules.ai.trailer, "Reviewed-by: A model <model@example.com>")
-
-
-def test_what_no_program_can_see_is_asked_of_vllms_contributors() -> None:
-    rules = read_model(upstreams.contributing(NOWHERE)["vllm"], Rules)
-    asked = {one.name: one.text for one in rules.questions}
-    # tests/AGENTS.md forbids all of them.
+    # No program can see what tests/AGENTS.md forbids.
+    asked = {question.name: question.text for question in rules.questions}
     assert all(word in asked["tests"] for word in ("skip", "xfail", "retr", "tolerance"))
 
 
@@ -128,9 +103,10 @@ LIVE = {
 @pytest.mark.parametrize("name", sorted(LIVE))
 def test_ours_is_the_live_one_as_it_was_read(name: str) -> None:
     rules = read_model(upstreams.contributing(NOWHERE)[name], Rules)
-    template = shipped(upstreams.templates(name)[rules.body.template])
+    path = upstreams.templates(name)[rules.body.template]
+    template = Template(name, rules.body.template, path)
     items = [row for row in outline(template.text) if not row.startswith("## ")]
-    rows = [*(f"## {one}" for one in LIVE[name]), *(f"- [ ] {one}" for one in items)]
+    rows = [*(f"## {part}" for part in LIVE[name]), *(f"- [ ] {item}" for item in items)]
 
     def against(*live: str) -> tuple[str, ...]:
         return compare_with_live(template, "\n".join(live))

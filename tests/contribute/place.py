@@ -1,0 +1,102 @@
+"""What every test of contributions has: a person with a queue, and the GitHub that it goes to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from contribbot.github.auth import Secret, Server, Token
+from contribbot.github.client import GitHub as Client
+from contribbot.github.client import connect
+from contribbot.github.waits import Waits
+from contribbot.model.history import Event
+from contribbot.queue import history
+from contribbot.queue.load import Queue, load_queue
+from tests.conftest import Program
+from tests.github.faults import Faults
+from tests.github.handle import GitHub
+from tests.github.server import Logged
+from tests.github.state import Pull, Repository, User
+from tests.toy import Toy
+
+#: What changes something on GitHub.
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@dataclass
+class Place:
+    """A person with a queue, and the GitHub that it goes to."""
+
+    #: Where its pages are; nothing: where its API is.
+    web: ClassVar = ""
+    toy: Toy
+    github: GitHub
+    upstream: Repository
+    me: User
+    faults: Faults = field(default_factory=Faults)
+    waited: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.github.hooks.append(self.faults)
+
+    @property
+    def fork(self) -> Repository:
+        """The person's fork of the upstream."""
+        known = self.github.state.repositories.values()
+        return next(
+            each for each in known if each.parent is self.upstream and each.owner is self.me
+        )
+
+    @property
+    def queue(self) -> Queue:
+        """The queue, as it is now."""
+        return load_queue(self.toy.queue)
+
+    @property
+    def token(self) -> str:
+        """The person's token."""
+        return self.me.tokens[0].text
+
+    @contextlib.contextmanager
+    def connect(
+        self, token: str = "", *, waits: Waits | None = None, dry_run: bool = False
+    ) -> Iterator[Client]:
+        """Give contribbot's client, as the person or with another token."""
+        patient = Waits(say=lambda _: None, sleep=self.waited.append, attempts=3, between_writes=0)
+        with connect(
+            self.toy.queue / ".contribbot" / "github",
+            server=Server(api=self.github.base, web=self.web or self.github.base),
+            token=Token(Secret(token or self.token), "a test"),
+            waits=waits or patient,
+            dry_run=dry_run,
+        ) as client:
+            yield client
+
+    def env(self) -> dict[str, str]:
+        """What the program needs to reach the local GitHub."""
+        return {"GITHUB_API_URL": self.github.base, "GITHUB_TOKEN": self.token}
+
+    @property
+    def program(self) -> Program:
+        """The program, as the person has it."""
+        return Program(self.toy.queue, self.env())
+
+    def pulls(self) -> list[Pull]:
+        """The upstream's pull requests."""
+        return self.upstream.pulls()
+
+    def events(self, name: str = "area") -> list[Event]:
+        """The journal of a patch."""
+        return history.read(self.toy.queue, name)
+
+    def requests(self, act: Callable[[], object]) -> list[Logged]:
+        """Return the requests that something makes."""
+        before = len(self.github.requests)
+        act()
+        return list(self.github.requests[before:])
+
+    def push(self, files: dict[str, bytes | None], branch: str = "main") -> str:
+        """Commit to a branch of the upstream, and return the commit."""
+        return self.github.commit(self.upstream, branch, files)
