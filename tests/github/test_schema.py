@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Final
 
 import pytest
 from graphql import GraphQLSchema, build_schema, parse, validate
 
 from contribbot.github.client import THREADS
-from tests.conftest import REAL_CACHE
+from tests.github.npm import brought
 
 pytestmark = pytest.mark.tool("npm")
 
@@ -22,24 +17,12 @@ _PACKAGE: Final = "@octokit/graphql-schema"
 _VERSION: Final = "15.26.1"
 #: SHA-256 of `schema.graphql` in it.
 _DIGEST: Final = "3c62d0526d133cee53221c89de9b455ade24db78b9e7ad56d642c4c15bce2654"
-#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
-_ENVIRONMENT: Final = dict(os.environ)
 
 
 @pytest.fixture(scope="module")
 def real() -> GraphQLSchema:
     """GitHub's own schema, from the package that its Octokit publishes; kept between runs."""
-    kept = REAL_CACHE / "npm" / f"octokit-graphql-schema@{_VERSION}"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            subprocess.run(
-                ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts",
-                 f"--cache={folder}/npm", f"--prefix={folder}/made", f"{_PACKAGE}@{_VERSION}"],
-                env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
-            )  # fmt: skip
-            with contextlib.suppress(OSError):  # another worker may have been quicker
-                Path(folder, "made").rename(kept)
+    kept = brought(f"{_PACKAGE}@{_VERSION}")
     content = (kept / "node_modules" / _PACKAGE / "schema.graphql").read_bytes()
     assert hashlib.sha256(content).hexdigest() == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
     # GitHub has published it, so it is not validated itself.
