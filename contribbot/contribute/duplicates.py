@@ -79,9 +79,8 @@ _TOO_LARGE: Final = 406
 #: Names that are in too many pull requests to say anything, and characters of one that does.
 _COMMON: Final = frozenset(
     {
-        "forward", "backward", "main", "setup", "setUp", "tearDown", "test", "run", "call", "init",
-        "get", "set", "build", "load", "apply", "config", "utils", "ops", "op", "attention",
-        "__init__", "CMakeLists", "conftest", "README", "kernel", "torch", "tests", "types",
+        "forward", "backward", "setup", "setUp", "tearDown", "build", "apply", "config", "utils",
+        "attention", "CMakeLists", "conftest", "README", "kernel", "torch", "tests", "types",
     }
 )  # fmt: skip
 _SHORTEST: Final = 5

@@ -222,25 +222,20 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
         now = journal()
         if now is None:
             return ""
+        again = " again" if now.ended else ""
+        words = {
+            "draft": f"is a draft{again}", "open": f"is open{again}",
+            "closed": f"is closed: {why}" if why else "was closed without being merged",
+        }.get(word, f"was {why or word}")  # fmt: skip
+        if not now.reference:
+            # One that contribbot opened itself, and then lost the answer, is found so, too.
+            words = f"was opened{' by a person' if now.handed_off else ''}; it {words}"
         event = PullRequestEvent(
-            time=history.now(), summary=f"{reference} {_words(now, word, why)}", head=head,
+            time=history.now(), summary=f"{reference} {words}", head=head,
             reference=reference, state=word, fork=now.fork or None, branch=now.branch or None,
         )  # fmt: skip
         history.append_held(queue.folder, patch, event)
     return now.state or "not opened"
-
-
-def _words(was: Contribution, word: str, why: str) -> str:
-    """Say what happened, behind the name of the pull request."""
-    again = " again" if was.ended else ""
-    words = {
-        "draft": f"is a draft{again}", "open": f"is open{again}",
-        "closed": f"is closed: {why}" if why else "was closed without being merged",
-    }.get(word, f"was {why or word}")  # fmt: skip
-    if was.reference:
-        return words
-    # One that contribbot opened itself, and then lost the answer, is found in the same way.
-    return f"was opened{' by a person' if was.handed_off else ''}; it {words}"
 
 
 class _Shared:

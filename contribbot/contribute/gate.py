@@ -553,15 +553,13 @@ def read_option(text: str) -> tuple[str, str]:
     match = _GIVEN.fullmatch(text.strip())
     why = match["why"].strip() if match else ""
     if match is None or not why.isprintable():
-        raise UsageError(
-            f"--different {text!a}: no pull request and a reason in one line of plain text",
-            hint='write --different owner/name#123="why this one is different"',
-        )
+        problem = f"{text!a}: no pull request and a reason in one line of plain text"
+        hint = 'write --different owner/name#123="why this one is different"'
+        raise UsageError(f"--different {problem}", hint=hint)
     if not _is_reason(why):
-        raise UsageError(
-            f"--different {match['reference']}: the reason {why!r} is too short to be one",
-            hint="say in a sentence what the other one does and this one does not, or the reverse",
-        )
+        problem = f"{match['reference']}: the reason {why!r} is too short to be one"
+        hint = "say in a sentence what the other one does and this one does not, or the reverse"
+        raise UsageError(f"--different {problem}", hint=hint)
     return match["reference"], why
 
 
@@ -584,11 +582,10 @@ def set_different(
         unchecked = error.message
     if look is not None and (strays := _strays(reasons, look)):
         known = [candidate.reference for candidate in look.candidates]
-        there = f"these are: {_first(known)}" if known else "there is none"
-        raise UsageError(
-            f"--different {strays[0]}: it is no candidate of {name}; {there}",
-            hint="one that you found yourself goes into `related` of patch.toml first",
-        )
+        others = f"these are: {_first(known)}" if known else "there is none"
+        why = f"--different {strays[0]}: it is no candidate of {name}; {others}"
+        hint = "one that you found yourself goes into `related` of patch.toml first"
+        raise UsageError(why, hint=hint)
     path = f"patches/{name}/patch.toml"
     with transaction(queue.folder) as changes:
         content = changes.read(path)

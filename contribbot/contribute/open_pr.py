@@ -399,12 +399,10 @@ class _Opening:
         # Before the branch moves: its readers know what it carries until then.
         self._note_pull(pull)
         if pull.base.ref != tip.name:
-            raise OpeningError(
-                f"{self.name}: {self._reference(pull)} goes to {pull.base.ref}, and contribbot"
-                f" carries patches to {tip.name}: there it would show the commits of both",
-                hint=f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
-                " nothing was changed there",
-            )
+            why = f"{self._reference(pull)} goes to {pull.base.ref}, and contribbot carries patches"
+            why += f" to {tip.name}: there it would show the commits of both"
+            hint = f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
+            raise OpeningError(f"{self.name}: {why}", hint=f"{hint} nothing was changed there")
 
     def _pull(self) -> PullRequest | None:
         """Return the open pull request of the branch; None where it never had one."""

@@ -209,21 +209,18 @@ def check_below(
         elif not known.reference:
             missing[lower] = known
         elif known.state in _NOT_KEPT:
-            raise OpeningError(
-                f"{name}: it depends on {lower}, whose pull request {known.reference} was"
-                f" {known.state}",
-                hint=f"take it up again there, or take {lower} out of depends_on",
-            )
+            why = f"it depends on {lower}, whose pull request {known.reference} was {known.state}"
+            hint = f"take it up again there, or take {lower} out of depends_on"
+            raise OpeningError(f"{name}: {why}", hint=hint)
         elif not known.ended:
             waits[lower] = known.reference
     if missing:
         handed = [lower for lower, known in missing.items() if known.handed_off]
         look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
-        raise MissingBelowError(
-            f"{name}: it depends on {', '.join(missing)}, which"
-            f" {'has' if len(missing) == 1 else 'have'} no pull request yet{look}",
-            hint=f"open that first: contribbot open-pr {next(iter(missing))}",
-        )
+        have = f"{'has' if len(missing) == 1 else 'have'} no pull request yet{look}"
+        hint = f"open that first: contribbot open-pr {next(iter(missing))}"
+        why = f"{name}: it depends on {', '.join(missing)}, which {have}"
+        raise MissingBelowError(why, hint=hint)
     return waits
 
 

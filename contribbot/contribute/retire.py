@@ -95,34 +95,28 @@ def _no_longer_queued(queue: Queue, name: str) -> UsageError:
 def _refuse_dependents(queue: Queue, name: str) -> None:
     above = [patch for patch, spec in queue.specs.items() if name in spec.depends_on]
     if above:
-        raise UsageError(
-            f"{name}: {', '.join(above)} {'depends' if len(above) == 1 else 'depend'} on it",
-            hint=f"retire {above[-1]} first; or move the pin to a release that has {name}"
-            " (contribbot rebase), and take it out of depends_on",
-        )
+        why = f"{', '.join(above)} {'depends' if len(above) == 1 else 'depend'} on it"
+        hint = f"retire {above[-1]} first; or move the pin to a release that has {name}"
+        hint += " (contribbot rebase), and take it out of depends_on"
+        raise UsageError(f"{name}: {why}", hint=hint)
 
 
 def _of_pull(queue: Queue, known: Contribution, name: str, connect: Connect) -> str:
     """Return the reason that the pull request gives; nothing where it gives none."""
     if known.awaited:
-        raise RetiringError(
-            f"{name}: a pull request from {known.branch} may be open, and is not known yet",
-            hint="run contribbot follow; or give a reason with --why",
-        )
+        why = f"a pull request from {known.branch} may be open, and is not known yet"
+        hint = "run contribbot follow; or give a reason with --why"
+        raise RetiringError(f"{name}: {why}", hint=hint)
     if not known.reference:
         return ""
     with connect() as github:
         pull, landing = ending_of(github, known.repository, known.number)
     if landing is None:
-        raise RetiringError(
-            f"{name}: its pull request {known.reference} is open",
-            hint="wait until it is merged, or give a reason with --why; it is then left open",
-        )
+        hint = "wait until it is merged, or give a reason with --why; it is then left open"
+        raise RetiringError(f"{name}: its pull request {known.reference} is open", hint=hint)
     if landing.fate is LandingFate.REVERTED:
-        raise RetiringError(
-            f"{name}: {known.reference} was {landing.words}",
-            hint="it is still needed; if it is not, give a reason with --why",
-        )
+        hint = "it is still needed; if it is not, give a reason with --why"
+        raise RetiringError(f"{name}: {known.reference} was {landing.words}", hint=hint)
     if not landing.upstream:
         return ""
     # Nobody follows what has left: this is the last that the journal hears of it.
