@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -35,21 +36,18 @@ from contribbot.errors import AttestationError, ContribbotError, UsageError
 from contribbot.files import write_atomically
 from contribbot.github.auth import find_server
 from contribbot.model.patch import Patch
+from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
 
 #: How long what GitHub said holds; by how much clocks may differ.
 FRESH: Final = timedelta(hours=24)
 SKEW: Final = timedelta(minutes=5)
 #: What is asked of everybody, unless the upstream's own questions have one of that name.
-_WHERE: Final = Question(
-    name="where", text="Which command did you run, and on which machine?", answer="text"
-)
-_DUPLICATES: Final = Question(
-    name="duplicates", text="Have you looked at the pull requests above, and is none the same work?"
-)
-_STAND: Final = Question(
-    name="stand", text="Do you stand for this change and this text as your own contribution?"
-)
+_OURS: Final = {
+    "where": "Which command did you run, and on which machine?",
+    "duplicates": "Have you looked at the pull requests above, and is none the same work?",
+    "stand": "Do you stand for this change and this text as your own contribution?",
+}
 #: Characters of an answer.
 _LONGEST: Final = 2000
 #: What git needs to find a person's own configuration.
@@ -95,24 +93,15 @@ def searched(queue: Queue, name: str, *, now: datetime | None = None) -> Searche
     look = duplicates.remembered(queue, name, server=find_server().api, now=moment)
     if look is not None and look.candidates:
         return None
-    return _attested_look(queue, patch, moment) or (look.searched if look is not None else None)
-
-
-def _attested_look(queue: Queue, patch: Patch, now: datetime) -> Searched | None:
-    """Return the look that somebody attested of this very patch, while it holds."""
-    try:
-        attestation = read(queue, patch.name)
-    except AttestationError:
-        return None
-    was = attestation.basis
-    same = (
-        sorted(was.files, key=lambda file: file.name)
-        == sorted(_digests(patch), key=lambda file: file.name)
-        and (was.repository, was.title) == (patch.upstream.repository, patch.spec.title)
-        and was.contribution == _contribution_digest(patch)
-    )
-    holds = -SKEW <= now - attestation.looked <= FRESH
-    return searched_in(was.gate) if same and holds else None
+    with contextlib.suppress(AttestationError):
+        attestation = read(queue, name)
+        was = attestation.basis
+        told_of = (was.files, was.repository, was.title, was.contribution)
+        place, title = patch.upstream.repository, patch.spec.title
+        same = told_of == (_digests(patch), place, title, _contribution_digest(patch))
+        if same and -SKEW <= moment - attestation.looked <= FRESH and searched_in(was.gate):
+            return searched_in(was.gate)
+    return look.searched if look is not None else None
 
 
 def _digests(patch: Patch) -> tuple[FileDigest, ...]:
@@ -129,24 +118,16 @@ def _contribution_digest(patch: Patch) -> str:
 def basis_of(queue: Queue, body: Body, rows: Sequence[Row]) -> Basis:
     """Return what a person stands for, as it is now."""
     patch = queue.patch(body.patch)
+    below = history.below_of(queue, patch.name)
+    rules = rules_of(queue, patch.upstream.name).model_dump(mode="json")
     return Basis(
-        patch=patch.name,
-        upstream=patch.upstream.name,
-        repository=patch.upstream.repository,
-        files=_digests(patch),
-        below=tuple(
-            FileDigest(name=lower, sha256=queue.patch(lower).digest)
-            for lower in queue.below(patch.name)
-        ),
-        checks=patch.checks_digest,
-        title=body.title,
-        body=body.sha256,
+        patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
+        files=_digests(patch), checks=patch.checks_digest, title=body.title, body=body.sha256,
+        below=tuple(FileDigest(name=lower.name, sha256=lower.digest) for lower in below),
         records=tuple(FileDigest(name=record.file, sha256=record.seal) for record in body.records),
-        contribution=_contribution_digest(patch),
-        rules=json_digest(rules_of(queue, patch.upstream.name).model_dump(mode="json")),
-        gate=tuple(rows),
+        contribution=_contribution_digest(patch), rules=json_digest(rules), gate=tuple(rows),
         tool=__version__,
-    )
+    )  # fmt: skip
 
 
 def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attestation:
@@ -155,10 +136,9 @@ def require(queue: Queue, body: Body, *, now: datetime | None = None) -> Attesta
     changed = list(_changes(queue, body, attestation, now or datetime.now(UTC)))
     if changed:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        raise AttestationError(
-            f"{body.patch}: the attestation is void: {changed[0]}{more}",
-            hint=f"see all with --show, and attest again: contribbot attest {body.patch}",
-        )
+        why = f"{body.patch}: the attestation is void: {changed[0]}{more}"
+        hint = f"see all with --show, and attest again: contribbot attest {body.patch}"
+        raise AttestationError(why, hint=hint)
     return attestation
 
 
@@ -247,10 +227,9 @@ def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
     """Return what a person is to be shown; refuse what the gate does not let through."""
     if gate.blocking or gate.looked is None or gate.body is None:
         names = ", ".join(f"{row.rule} ({row.state})" for row in gate.blocking)
-        raise AttestationError(
-            f"{gate.patch}: there is nothing to attest yet: {names or 'GitHub was not asked'}",
-            hint=f"do what `contribbot gate {gate.patch}` says",
-        )
+        why = f"there is nothing to attest yet: {names or 'GitHub was not asked'}"
+        hint = f"do what `contribbot gate {gate.patch}` says"
+        raise AttestationError(f"{gate.patch}: {why}", hint=hint)
     body, patch = gate.body, queue.patch(name)
     questions = questions_of(rules_of(queue, patch.upstream.name), gate)
     return Shown(patch, body, gate, gate.looked, basis_of(queue, body, gate.rows), questions)
@@ -258,9 +237,13 @@ def prepare(queue: Queue, name: str, gate: Gate) -> Shown:
 
 def questions_of(rules: Rules, gate: Gate) -> tuple[Question, ...]:
     """Return what is asked: the upstream's questions, then ours."""
-    ours = (_WHERE, *((_DUPLICATES,) if gate.candidates else ()), _STAND)
     theirs = {question.name for question in rules.questions}
-    return (*rules.questions, *(question for question in ours if question.name not in theirs))
+    ours = (
+        Question(name=name, text=text, answer="text" if name == "where" else "yes")
+        for name, text in _OURS.items()
+        if name not in theirs and (gate.candidates or name != "duplicates")
+    )
+    return (*rules.questions, *ours)
 
 
 def ask_all(
@@ -271,43 +254,34 @@ def ask_all(
     for question in questions:
         typed = ask(question)
         answer = (typed or "").strip()
-        if typed is None:
-            why = "the input has ended"
-        elif question.answer == "yes" and answer.lower() != "yes":
-            why = "only yes, in full, is an answer"
-        elif not answer:
-            why = "it was not answered"
-        elif not answer.isprintable() or len(answer) > _LONGEST:
-            why = f"not a line of plain text of at most {_LONGEST} characters"
-        else:
-            answers.append(Answer(question=question, answer=answer))
-            continue
-        raise AttestationError(f"{question.name}: {why}", hint="nothing was written")
+        plain = answer.isprintable() and len(answer) <= _LONGEST
+        for why, refused in (
+            ("the input has ended", typed is None),
+            ("only yes, in full, is an answer", question.answer == "yes" != answer.lower()),
+            ("it was not answered", not answer),
+            (f"not a line of plain text of at most {_LONGEST} characters", not plain),
+        ):
+            if refused:
+                raise AttestationError(f"{question.name}: {why}", hint="nothing was written")
+        answers.append(Answer(question=question, answer=answer))
     return tuple(answers)
 
 
 def conclude(
-    queue: Queue,
-    shown: Shown,
-    answers: Sequence[Answer],
-    person: Attester,
-    *,
+    queue: Queue, shown: Shown, answers: Sequence[Answer], person: Attester, *,
     now: datetime | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Write that a person stands for what they were shown."""
     name, fresh = shown.patch.name, load_queue(queue.folder)
     body = make_body(fresh, name, searched=searched_in(shown.gate.rows))
     for change in differences(shown.basis, basis_of(fresh, body, shown.gate.rows)):
+        hint = f"nothing was written; run it again: contribbot attest {name}"
         raise AttestationError(
-            f"{name}: it is not what you were shown any more: {change}",
-            hint=f"nothing was written; run it again: contribbot attest {name}",
+            f"{name}: it is not what you were shown any more: {change}", hint=hint
         )
+    moment = (now or datetime.now(UTC)).replace(microsecond=0)
     attestation = Attestation(
-        basis=shown.basis,
-        looked=shown.looked,
-        person=person,
-        time=(now or datetime.now(UTC)).replace(microsecond=0),
-        answers=tuple(answers),
+        basis=shown.basis, looked=shown.looked, person=person, time=moment, answers=tuple(answers)
     ).sealed()
     path = attestation_file(queue, name)
     write_atomically(path, attestation.model_dump_json(indent=2).encode() + b"\n")
@@ -316,9 +290,8 @@ def conclude(
 
 def person_of(queue: Queue) -> Attester:
     """Return who is at the keyboard, as git knows them."""
-    env = process.clean_environment(
-        {key: os.environ[key] for key in _PERSONAL if key in os.environ}
-    )
+    own = {key: os.environ[key] for key in _PERSONAL if key in os.environ}
+    env = process.clean_environment(own)
 
     def setting(key: str) -> str:
         command = ["git", "config", "--get", key]

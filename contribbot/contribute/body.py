@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from contribbot import upstreams
+from contribbot.contribute.duplicates import touched_files
 from contribbot.contribute.figures import COLUMNS, Evidence, Figure, gather, grid_of, not_run
 from contribbot.contribute.markdown import cell, clean, code, fence, plain, prose
 from contribbot.contribute.model import GITHUB_LIMIT, Body, RecordRef, Rules, Searched
 from contribbot.errors import GitHubError, QueueError, UsageError
-from contribbot.git.patch_format import parse, plain_path
 from contribbot.github.git_data import read_file
 from contribbot.github.waits import Waits
 from contribbot.model.patch import Contribution, Patch
@@ -53,13 +53,9 @@ _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def make_body(
-    queue: Queue,
-    name: str,
-    *,
-    version: str = "",
-    read_live: ReadLive | None = None,
+    queue: Queue, name: str, *, version: str = "", read_live: ReadLive | None = None,
     searched: Searched | None = None,
-) -> Body:
+) -> Body:  # fmt: skip
     """Make the text of a patch's pull request."""
     evidence = gather(queue, name)
     patch = evidence.patch
@@ -67,30 +63,19 @@ def make_body(
     template = template_of(queue, rules, version)
     title = clean(patch.spec.title)
     if not 0 < len(title) <= _LONGEST_TITLE:
-        raise QueueError(
-            f"{patch.folder / 'patch.toml'}: title: {len(title)} characters that print; "
-            f"GitHub takes 1 to {_LONGEST_TITLE}",
-            hint="write a title that a list of pull requests can show",
-        )
+        why = f"{len(title)} characters that print; GitHub takes 1 to {_LONGEST_TITLE}"
+        hint = "write a title that a list of pull requests can show"
+        raise QueueError(f"{patch.folder / 'patch.toml'}: title: {why}", hint=hint)
     text = _render(queue, evidence, rules, template, searched)
+    records = (RecordRef(label=s.label, file=s.file, seal=s.seal) for s in evidence.sources)
     return Body(
-        patch=patch.name,
-        upstream=patch.upstream.name,
-        repository=patch.upstream.repository,
-        title=title,
-        template=template.version,
-        text=text,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
-        characters=len(text),
-        budget=rules.body.budget,
-        records=tuple(
-            RecordRef(label=source.label, file=source.file, seal=source.seal)
-            for source in evidence.sources
-        ),
-        not_run=not_run(grid_of(evidence, rules)),
+        patch=patch.name, upstream=patch.upstream.name, repository=patch.upstream.repository,
+        title=title, template=template.version, text=text, characters=len(text),
+        sha256=hashlib.sha256(text.encode()).hexdigest(), budget=rules.body.budget,
+        records=tuple(records), not_run=not_run(grid_of(evidence, rules)),
         wants=tuple(_wants(patch.spec.contribution, rules, template)),
         live=_live(rules, template, patch.upstream.repository, read_live),
-    )
+    )  # fmt: skip
 
 
 def _render(
@@ -106,11 +91,9 @@ def _render(
         for known in evidence.of(stage, target=target):
             if known.name == name:
                 return known
-        what = f"{stage} {name} {target}".rstrip()
-        raise QueueError(
-            f"{where}: claims: no fresh record has {what}",
-            hint=f"correct the claim, or run `contribbot verify {patch.name}`",
-        )
+        why = f"claims: no fresh record has {stage} {name} {target}".rstrip()
+        hint = f"correct the claim, or run `contribbot verify {patch.name}`"
+        raise QueueError(f"{where}: {why}", hint=hint)
 
     names: dict[str, object] = {
         "spec": spec,
@@ -139,11 +122,9 @@ def _render(
             return environment.from_string(text).render(names)
         except (TemplateError, TypeError, AttributeError) as error:
             line = getattr(error, "lineno", "")
-            raise QueueError(
-                f"{place}: {f'line {line}: ' if line else ''}not a template that can be filled: "
-                f"{clean(str(error))}",
-                hint="docs/contribute.md names what a template can use",
-            ) from error
+            what = f"{f'line {line}: ' if line else ''}not a template that can be filled"
+            hint = "docs/contribute.md names what a template can use"
+            raise QueueError(f"{place}: {what}: {clean(str(error))}", hint=hint) from error
 
     text, limit = "", min(rules.body.budget, GITHUB_LIMIT)
     for short in (False, True):
@@ -158,9 +139,9 @@ def _render(
             return text
     over = len(text) > GITHUB_LIMIT
     who = "GitHub takes" if over else f"the rules of {rules.upstream} allow"
+    most = f"{who} {GITHUB_LIMIT if over else rules.body.budget:,}"
     raise QueueError(
-        f"{where}: the text of the pull request has {len(text):,} characters, and {who} "
-        f"{GITHUB_LIMIT if over else rules.body.budget:,}",
+        f"{where}: the text of the pull request has {len(text):,} characters, and {most}",
         hint="shorten problem, root_cause or solution, or raise `budget` in "
         f"upstreams/contributing/{rules.upstream}.toml of the queue",
     )
@@ -171,34 +152,23 @@ def template_environment(queue: Queue) -> SandboxedEnvironment:
     from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415  start-up time
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415  start-up time
 
-    made = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader([queue.folder / "templates", upstreams.TEMPLATES]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    loader = FileSystemLoader([queue.folder / "templates", upstreams.TEMPLATES])
+    environment = ImmutableSandboxedEnvironment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     filters: dict[str, Callable[..., object]] = {
-        "prose": prose,
-        "plain": plain,
-        "code": code,
-        "fence": fence,
+        **{filter_.__name__: filter_ for filter_ in (prose, plain, code, fence, times, count)},
         "sh": shlex.quote,
         "cell": lambda text, limit=0: cell(text, limit=limit),
         "one_line": lambda text: " ".join(text.split()),
         "quoted": lambda text: "\n".join(f"> {row}".rstrip() for row in text.splitlines()),
         "begins_block": lambda text: bool(_BLOCK.match(prose(text))),
-        "times": times,
-        "count": count,
-        "factor": _factor,
+        # Near 1 the third decimal of a factor matters.
+        "factor": lambda ratio: f"{ratio:.{3 if abs(ratio - 1) < _NEAR else 2}f}x",
         "seconds": _seconds,
     }
-    made.filters |= filters
-    return made
-
-
-def _factor(ratio: float) -> str:
-    """Return a factor; near 1 its third decimal matters."""
-    return f"{ratio:.3f}x" if abs(ratio - 1) < _NEAR else f"{ratio:.2f}x"
+    environment.filters |= filters
+    return environment
 
 
 def _seconds(value: float) -> str:
@@ -210,10 +180,8 @@ def _claims(evidence: Evidence) -> Iterator[str]:
     """Say what goes from red to green, where nobody has put it into better words."""
     red = [figure for figure in evidence.of("reproduce") if figure.red]
     for figure in red[:_CLAIMS]:
-        yield (
-            f"{code(figure.name)}: {figure.failed} tests fail without the change and pass with it "
-            f"({plain(figure.device)})"
-        )
+        what = f"{figure.failed} tests fail without the change and pass with it"
+        yield f"{code(figure.name)}: {what} ({plain(figure.device)})"
     compiled = [figure for figure in evidence.of("compile") if figure.red]
     if compiled:
         targets = dict.fromkeys(figure.target for figure in compiled)
@@ -229,10 +197,8 @@ def test_files(patch: Patch, rules: Rules) -> list[str]:
     """Return the tests in the upstream's tree that a patch adds or changes."""
     folders = (*rules.tests, *patch.upstream.tests)
     gone: dict[str, bool] = {}
-    for file in patch.files:
-        for change in parse(file.name, file.content):
-            gone[plain_path(change.source_file)] = bool(change.is_removed_file or change.is_rename)
-            gone[plain_path(change.target_file)] = bool(change.is_removed_file)
+    for file in touched_files(patch.files):
+        gone |= {file.before: True, file.path: file.removed}
     return [
         path
         for path in patch.spec.files
@@ -260,16 +226,12 @@ def rules_of(queue: Queue, upstream: str) -> Rules:
     known = upstreams.contributing(queue.folder)
     wanted = queue.folder / "upstreams" / "contributing" / f"{upstream}.toml"
     if upstream not in known:
-        raise QueueError(
-            f"{upstream}: no rules for contributions are known",
-            hint=f"write them in {wanted}; those of vllm show every key",
-        )
+        hint = f"write them in {wanted}; those of vllm show every key"
+        raise QueueError(f"{upstream}: no rules for contributions are known", hint=hint)
     rules = read_model(known[upstream], Rules)
     if rules.upstream != upstream:
-        raise QueueError(
-            f"{known[upstream]}: upstream is {rules.upstream}, and the file's is {upstream}",
-            hint="make them the same",
-        )
+        why = f"upstream is {rules.upstream}, and the file's is {upstream}"
+        raise QueueError(f"{known[upstream]}: {why}", hint="make them the same")
     return rules
 
 

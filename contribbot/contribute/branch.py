@@ -39,6 +39,7 @@ from contribbot.queue.load import Queue
 from contribbot.queue.stack import land, own_pin, series_of, with_dependencies
 
 if TYPE_CHECKING:
+    from github.Commit import Commit
     from github.Repository import Repository
 
     from contribbot.github.client import GitHub
@@ -62,26 +63,29 @@ class Tip:
     sha: str
     tree: str
 
+    @classmethod
+    def of(cls, branch: str, commit: Commit) -> Tip:
+        """Return a branch with the commit that GitHub gives as its newest."""
+        return cls(branch, commit.sha, commit.commit.tree.sha)
+
 
 @dataclass(frozen=True)
 class Place:
     """Where a branch goes."""
 
-    #: The upstream's repository, `owner/name`.
+    #: The upstream's repository, `owner/name`, and the one that gets the branch (which is the
+    #: upstream itself where it is one's own).
     upstream: str
-    #: The repository that gets the branch; the upstream itself where it is one's own.
     fork: str
     #: The upstream's branch that pull requests go to, with its newest commit.
     tip: Tip
     #: The page of the server, such as `https://github.com`.
     server: str = ""
-    #: The fork's id in GraphQL; empty: not known.
+    #: The fork's id in GraphQL, empty where it is not known; whether there is no fork yet.
     fork_id: str = ""
-    #: Whether there is no fork yet.
     missing: bool = False
-    #: Commits of the upstream's branch that the fork's lacks.
+    #: Commits of the upstream's branch that the fork's lacks, and of the fork's beside it.
     behind: int = 0
-    #: Commits of the fork's branch that the upstream's lacks.
     own: int = 0
 
     @property
@@ -110,9 +114,8 @@ class Made:
 class Carried:
     """A patch on the upstream's branch."""
 
-    #: The commits, in order; of a stack those below it first.
+    #: The commits, those below it first, and every blob that the branch may not have, by id.
     commits: tuple[Made, ...]
-    #: The bytes of every blob that the branch may not have, by id.
     contents: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -125,15 +128,14 @@ def branch_of(patch: Patch) -> str:
 def refuses_pulls(upstream: Repository) -> str:
     """Say why an upstream takes no pull requests of this account; or nothing."""
     known = upstream.raw_data
-    if known.get("archived"):
-        return "is archived: its owners take no changes"
-    if known.get("disabled"):
-        return "is switched off"
-    if known.get("has_pull_requests") is False:
-        return "has pull requests switched off"
-    if known.get("pull_request_creation_policy") == "collaborators_only" and not may_push(upstream):
-        return "takes pull requests from its collaborators alone"
-    return ""
+    closed = known.get("pull_request_creation_policy") == "collaborators_only"
+    reasons = {
+        "is archived: its owners take no changes": known.get("archived"),
+        "is switched off": known.get("disabled"),
+        "has pull requests switched off": known.get("has_pull_requests") is False,
+        "takes pull requests from its collaborators alone": closed and not may_push(upstream),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def carry_onto(
@@ -150,10 +152,8 @@ def carry_onto(
         series = series_of(queue, names, landed, scratch=scratch)
         for patch, applied in series.items():
             if applied.conflicts:
-                raise UsageError(
-                    f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}",
-                    hint=f"mend it first: contribbot verify {patch}",
-                )
+                why = f"{patch} does not apply to its own pin: {applied.conflicts[0].headline}"
+                raise UsageError(why, hint=f"mend it first: contribbot verify {patch}")
         if not series[name].applied:
             raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
         chain = [commit.commit for applied in series.values() for commit in applied.applied]
@@ -161,8 +161,7 @@ def carry_onto(
         base = _Base(store, landed.commit, paths, github, place)
         if base.blocked is not None:
             path, why = base.blocked
-            conflict = Conflict(series[name].applied[0].file, path, where, 0, why)
-            raise _moved(name, conflict)
+            raise _moved(name, Conflict(series[name].applied[0].file, path, where, 0, why))
         moving = [Moving(patch, tuple(queue.below(patch)), series[patch]) for patch in names]
         with store.exclusive():
             moved = move(
@@ -175,10 +174,9 @@ def carry_onto(
         if mine.fate is Fate.BLOCKED:
             raise OpeningError(f"{name}: {mine.why}", hint=_REBASE)
         if mine.fate is Fate.UPSTREAM:
-            raise OpeningError(
-                f"{name}: {where} has all of it: it is upstream already",
-                hint="see `contribbot status --against` a newer release",
-            )
+            why = f"{where} has all of it: it is upstream already"
+            hint = "see `contribbot status --against` a newer release"
+            raise OpeningError(f"{name}: {why}", hint=hint)
         notes = tuple(
             f"{where} has all of {patch.name} already" if patch.fate is Fate.UPSTREAM else patch.why
             for patch in moved
@@ -209,11 +207,11 @@ class _Base:
         upstream = github.repository(place.upstream)
         there = git_data.read_tree(upstream, place.tip.tree, wanted)
         with store.open() as repo:
-            tree = repo.commit(pin).tree
+            old = repo.commit(pin).tree
             known = {
                 path: Entry(path, f"{entry.mode:06o}", entry.hexsha)
                 for path in wanted
-                if (entry := find(tree, path)) is not None
+                if (entry := find(old, path)) is not None
             }
         self.paths = frozenset(paths)
         self.commit = pin
@@ -222,16 +220,13 @@ class _Base:
         self.blocked = _blocked(paths, there, known)
         if self.blocked is not None:
             return
-        files = {
-            path: there[path] for path in paths if path in there and there[path].mode != FOLDER
-        }
+        files, pinned = (
+            {path: tree[path] for path in paths if path in tree and tree[path].mode != FOLDER}
+            for tree in (there, known)
+        )
         self.blobs = frozenset(entry.sha for entry in files.values())
-        entries = {
-            path: (GONE, NOTHING)
-            for path in paths
-            if path not in files and path in known and known[path].mode != FOLDER
-        }
         different = {path: entry for path, entry in files.items() if known.get(path) != entry}
+        entries = {path: (GONE, NOTHING) for path in pinned if path not in files}
         entries |= {path: (entry.mode, entry.sha) for path, entry in different.items()}
         blobs = dict.fromkeys(new.sha for new in different.values() if new.mode != SUBMODULE)
         with store.exclusive():
@@ -284,18 +279,14 @@ def _read(
             }
             origin = read_commit(content_of(repo, picked.commit))
             # What goes comes first: a file may take the place of a folder.
-            gone = [Entry(change.path) for change in changed if change.mode == GONE]
-            there = [
-                Entry(change.path, change.mode, change.blob)
+            changed = sorted(changed, key=lambda change: change.mode != GONE)
+            entries = tuple(
+                Entry(change.path) if change.mode == GONE
+                else Entry(change.path, change.mode, change.blob)
                 for change in changed
-                if change.mode != GONE
-            ]
-            commits.append(
-                Made(
-                    picked.patch, picked.file, _author(origin.author),
-                    origin.message.decode("utf-8"), (*gone, *there),
-                )
             )  # fmt: skip
+            author, message = _author(origin.author), origin.message.decode("utf-8")
+            commits.append(Made(picked.patch, picked.file, author, message, entries))
             below = picked.commit
     return tuple(commits), contents
 
@@ -307,11 +298,8 @@ def _author(line: bytes) -> Author:
     zone = match["zone"]
     offset = timedelta(hours=int(zone[:2]), minutes=int(zone[2:]))
     place = timezone(-offset if match["sign"] == b"-" else offset) if offset else UTC
-    return Author(
-        name=match["name"].decode("utf-8"),
-        email=match["email"].decode("utf-8"),
-        date=datetime.fromtimestamp(int(match["seconds"]), place),
-    )
+    date = datetime.fromtimestamp(int(match["seconds"]), place)
+    return Author(match["name"].decode("utf-8"), match["email"].decode("utf-8"), date)
 
 
 def sync_fork(github: GitHub, place: Place) -> tuple[str, ...]:
@@ -336,10 +324,9 @@ def make_commits(github: GitHub, place: Place, carried: Carried) -> tuple[str, .
     for blob, content in carried.contents.items():
         stored = fork.create_git_blob(base64.b64encode(content).decode(), "base64").sha
         if stored != blob:
-            raise GitHubError(
-                f"GitHub stored another blob than was sent: {stored[:_SHORT]} for {blob[:_SHORT]}",
-                hint="run it again; no branch was changed",
-            )
+            why = f"another blob than was sent: {stored[:_SHORT]} for {blob[:_SHORT]}"
+            hint = "run it again; no branch was changed"
+            raise GitHubError(f"GitHub stored {why}", hint=hint)
     tree, parent = place.tip.tree, place.tip.sha
     commits: list[str] = []
     try:
@@ -372,18 +359,13 @@ def _make_commit(
     commit = fork.create_git_commit(made.message, tree, parents, author, author)
     if commit.sha != commit_id(made.message, tree.sha, [parent], who):
         # Another id is as good where all that matters is the same.
-        got = Author(commit.author.name, commit.author.email, commit.author.date)
-        theirs = (
-            commit.tree.sha,
-            [above.sha for above in commit.parents],
-            commit.message.strip(),
-            got,
-        )
+        author_now = Author(commit.author.name, commit.author.email, commit.author.date)
+        above = [above.sha for above in commit.parents]
+        theirs = (commit.tree.sha, above, commit.message.strip(), author_now)
         if theirs != (tree.sha, [parent], made.message.strip(), who):
-            raise GitHubError(
-                f"{fork.full_name}: GitHub made another commit than was asked for",
-                hint="report this with the patch; no branch was changed",
-            )
+            why = "GitHub made another commit than was asked for"
+            hint = "report this with the patch; no branch was changed"
+            raise GitHubError(f"{fork.full_name}: {why}", hint=hint)
     return tree.sha, commit.sha
 
 
@@ -391,11 +373,9 @@ def _unready(place: Place, error: GitHubError) -> OpeningError:
     """Return the error for a fork that does not take what stands on the upstream's newest."""
     page = f"{place.server}/{place.fork}"
     if place.own:
-        why = (
-            f"{place.tip.name} of {place.fork} has {place.own}"
-            f" commit{'s' if place.own > 1 else ''} of your own and is {place.behind} behind,"
-            " and contribbot merges nothing into it"
-        )
+        own = f"{place.own} commit{'s' if place.own > 1 else ''} of your own"
+        why = f"{place.tip.name} of {place.fork} has {own} and is {place.behind} behind,"
+        why += " and contribbot merges nothing into it"
         then = f"move them to another branch and sync the fork on {page}, and run this again; or "
     else:
         why = f"GitHub takes no branch on {place.upstream}@{place.tip.sha[:_SHORT]} there"
@@ -416,18 +396,16 @@ def refuse_foreign(
     commit = github.repository(place.fork).get_git_commit(head)
     subject, who = commit.message.partition("\n")[0], commit.author
     what = f"{head[:_SHORT]} {subject!a} by {who.name} <{who.email}>"
+    why, hint = f"contribbot did not make: {what}", "take its change into the patch"
+    hint += " (contribbot edit) and remove the commit from the branch, or name another branch in"
+    hint += " [contribution] of patch.toml"
     if lost:
-        raise OpeningError(
-            f"{place.fork}: the branch {branch} has a commit that nobody noted: {what}; there is"
-            f" nothing in {lost} of such a branch",
-            hint=f"if contribbot made it, bring {lost} back from your version control; else"
-            " delete the branch there (which closes a pull request from it), or"
-            f" {_ANOTHER}; nothing was overwritten",
-        )
+        why = f"nobody noted: {what}; there is nothing in {lost} of such a branch"
+        hint = f"if contribbot made it, bring {lost} back from your version control; else delete"
+        hint += f" the branch there (which closes a pull request from it), or {_ANOTHER}"
     raise OpeningError(
-        f"{place.fork}: the branch {branch} has a commit that contribbot did not make: {what}",
-        hint="take its change into the patch (contribbot edit) and remove the commit from the"
-        " branch, or name another branch in [contribution] of patch.toml; nothing was overwritten",
+        f"{place.fork}: the branch {branch} has a commit that {why}",
+        hint=f"{hint}; nothing was overwritten",
     )
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ValidationError
 
 from contribbot import process
+from contribbot.contribute.landing import events_of
 from contribbot.contribute.markdown import clean, shortened
 from contribbot.contribute.model import Candidate, Look, json_digest
-from contribbot.contribute.publication import state
+from contribbot.contribute.publication import PublicationJournal
 from contribbot.errors import (
     CommandError,
     CommandTimeoutError,
@@ -32,9 +33,8 @@ from contribbot.git.patch_format import parse, plain_path
 from contribbot.git.repository import git_environment, open_store
 from contribbot.git.sources import find
 from contribbot.github.cache import make_private
-from contribbot.github.fields import login_of, name_of, text_of, whole
+from contribbot.github.fields import login_of, name_of, text_of
 from contribbot.model.patch import Patch, PatchFile
-from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import Landed, own_pin, series_of, with_dependencies
 
@@ -79,9 +79,8 @@ _TOO_LARGE: Final = 406
 #: Names that are in too many pull requests to say anything, and characters of one that does.
 _COMMON: Final = frozenset(
     {
-        "forward", "backward", "main", "setup", "setUp", "tearDown", "test", "run", "call", "init",
-        "get", "set", "build", "load", "apply", "config", "utils", "ops", "op", "attention",
-        "__init__", "CMakeLists", "conftest", "README", "kernel", "torch", "tests", "types",
+        "forward", "backward", "setup", "setUp", "tearDown", "build", "apply", "config", "utils",
+        "attention", "CMakeLists", "conftest", "README", "kernel", "torch", "tests", "types",
     }
 )  # fmt: skip
 _SHORTEST: Final = 5
@@ -132,32 +131,21 @@ def functions(path: str, hunks: str) -> frozenset[str]:
     current = ""
     for row in hunks.split("\n"):
         hunk = _HUNK.match(row)
-        if hunk is not None and is_python:
-            begins = _PYTHON.match(hunk["header"])
-            current = begins["name"] if begins else ""
-        elif hunk is not None:
-            names.add(_header_name(hunk["header"]))
-        elif is_python:
-            begins = _PYTHON.match(row[1:])
-            current = begins["name"] if begins else current
+        if is_python:
+            begins = _PYTHON.match(hunk["header"] if hunk else row[1:])
+            current = begins["name"] if begins else "" if hunk else current
             if row.startswith(("+", "-")):
                 names.add(current)
+        elif hunk is not None:
+            # The function or type that git's line behind `@@` names.
+            called = (name for name in _CALLABLE.findall(hunk["header"]) if name not in _NO_NAMES)
+            names |= {next(called, "") or next(iter(_TYPE.findall(hunk["header"])), "")}
     return frozenset(names - {""})
-
-
-def _header_name(header: str) -> str:
-    """Return the function or type that git's line behind `@@` names; or nothing."""
-    for match in _CALLABLE.finditer(header):
-        if match["name"] not in _NO_NAMES:
-            return match["name"]
-    named = _TYPE.search(header)
-    return named["name"] if named else ""
 
 
 def patch_id(diff: bytes) -> str:
     """Return the patch id of a diff; empty where it has none."""
-    start = 0 if diff.startswith(b"diff --git ") else diff.find(b"\ndiff --git ") + 1
-    rest = diff[start:]
+    rest = diff[(b"\n" + diff).find(b"\ndiff --git ") :]
     return next(iter(patch_ids(rest)), "") if rest.startswith(b"diff --git ") else ""
 
 
@@ -201,27 +189,18 @@ def fingerprint(queue: Queue, name: str) -> PatchFingerprint:
             touched[path] = touched.get(path, frozenset()) | file.functions
     note = f"{patch.pin.title} is not on this machine: its commits were compared one by one"
     return PatchFingerprint(
-        repository=patch.upstream.repository,
-        title=patch.spec.title,
-        touched=touched,
+        repository=patch.upstream.repository, title=patch.spec.title, touched=touched,
         whole=patch_id(whole) if whole else "",
         commits=frozenset(filter(None, (patch_id(file.content) for file in patch.files))),
-        issue=patch.spec.contribution.issue or "",
-        related=patch.spec.related,
-        own=own,
-        branches=branches,
-        notes=() if whole else (note,),
-    )
+        issue=patch.spec.contribution.issue or "", related=patch.spec.related,
+        own=own, branches=branches, notes=() if whole else (note,),
+    )  # fmt: skip
 
 
 def _published(queue: Queue, name: str) -> tuple[frozenset[str], frozenset[str]]:
     above = (patch for patch in queue.specs if name in queue.below(patch))
     stack = {name, *queue.below(name), *above}
-    known = [
-        contribution
-        for patch in stack
-        if (contribution := state(history.read(queue.folder, patch))) is not None
-    ]
+    known = [PublicationJournal(queue).contribution(patch) for patch in stack]
     own = frozenset(stacked.reference.lower() for stacked in known if stacked.reference)
     forks = ((pushed.fork.partition("/")[0], pushed.branch) for pushed in known if pushed.branch)
     return own, frozenset(f"{owner}:{branch}".lower() for owner, branch in forks)
@@ -329,18 +308,13 @@ class Suspect:
             *_some("files", self.files),
         ]
         return Candidate(
-            reference=self.reference,
-            title=self.title[:_TITLE],
-            author=clean(self.author) or "ghost",
-            state=self.state,
-            url=self.url,
-            in_common=tuple(common),
-            weight=self.weight,
-        )
+            reference=self.reference, title=self.title[:_TITLE],
+            author=clean(self.author) or "ghost", state=self.state, url=self.url,
+            in_common=tuple(common), weight=self.weight,
+        )  # fmt: skip
 
 
 def _some(kind: str, names: Sequence[str]) -> list[str]:
-    """Say some names of one kind."""
     if not names:
         return []
     shown = ", ".join(shortened(name, _TITLE) for name in names[:_SHOWN])
@@ -348,23 +322,20 @@ def _some(kind: str, names: Sequence[str]) -> list[str]:
     return [f"{kind if len(names) > 1 else kind[:-1]} {shown}{more}"]
 
 
-def _of_pull(repository: str, pull: PullRequest) -> Suspect:
-    """Return a pull request as a list gives it."""
-    if pull.state == "closed":
-        return _suspect(repository, pull, "merged" if pull.merged_at else "closed")
-    return _suspect(repository, pull, "draft" if pull.draft else "open")
-
-
 def _of_issue(repository: str, issue: Issue) -> Suspect | None:
     """Return a pull request as a search gives it; None: it is an issue."""
     pull = issue.raw_data.get("pull_request")
     if pull is None:
         return None
-    ended: PullState = "merged" if pull.get("merged_at") else "closed"
-    return _suspect(repository, issue, ended if issue.state == "closed" else "open")
+    return _suspect(repository, issue, merged=bool(pull.get("merged_at")))
 
 
-def _suspect(repository: str, item: PullRequest | Issue, state: PullState) -> Suspect:
+def _suspect(
+    repository: str, item: PullRequest | Issue, *, merged: bool, draft: bool = False
+) -> Suspect:
+    state: PullState = "draft" if draft else "open"
+    if item.state == "closed":
+        state = "merged" if merged else "closed"
     return Suspect(
         repository, item.number, item.title, text_of(item.body), login_of(item.user) or "ghost",
         item.html_url, state, item.updated_at or item.created_at,
@@ -382,11 +353,6 @@ def mentions(issue: str, upstream: str, suspect: Suspect) -> bool:
         forms += [rf"(?<![\w/-])#{number}", rf"\bGH-{number}"]
     pattern = re.compile(rf"(?:{'|'.join(forms)})(?!\d)", re.IGNORECASE)
     return bool(pattern.search(suspect.title) or pattern.search(suspect.body))
-
-
-def look(github: GitHub, ours: PatchFingerprint, *, key: str, now: datetime) -> Look:
-    """Look for pull requests that may be the same work."""
-    return _Search(github, ours, now - timedelta(days=DAYS)).run(key, now)
 
 
 class _Search:
@@ -411,24 +377,18 @@ class _Search:
         suspects = [self.suspects[name] for name in self.suspects if name not in self.mine]
         chosen = sorted(suspects, key=self._promise, reverse=True)[:FILES_OF]
         if len(suspects) > len(chosen):
-            self.limits.append(
-                f"the files of {len(chosen)} of {len(suspects)} pull requests were compared"
-            )
+            count = f"{len(chosen)} of {len(suspects)}"
+            self.limits.append(f"the files of {count} pull requests were compared")
         self._compare_files(chosen)
         alike = [pull for pull in chosen if pull.files or pull.issue or pull.related]
         alike = self._without_unlanded(sorted(alike, key=_most_alike))
         self._compare_commits([pull for pull in alike if pull.files])
+        candidates = (pull.candidate(self.ours.issue) for pull in sorted(alike, key=_most_alike))
         return Look(
-            key=key,
-            time=now,
-            days=DAYS,
-            seen=len(suspects),
-            looked_into=len(chosen),
-            candidates=tuple(
-                pull.candidate(self.ours.issue) for pull in sorted(alike, key=_most_alike)
-            ),
+            key=key, time=now, days=DAYS, seen=len(suspects), looked_into=len(chosen),
+            candidates=tuple(candidates),
             limits=tuple(shortened(limit, _TITLE) for limit in self.limits),
-        )
+        )  # fmt: skip
 
     def _add(self, suspect: Suspect) -> Suspect:
         return self.suspects.setdefault(suspect.reference.lower(), suspect)
@@ -446,7 +406,8 @@ class _Search:
             if f"{owner}:{pull.head.ref}".lower() in self.ours.branches:
                 self.mine.add(f"{repository}#{pull.number}".lower())
             elif pull.state == "open" or (pull.closed_at or pull.updated_at or since) >= since:
-                self._add(_of_pull(repository, pull))
+                merged = pull.merged_at is not None
+                self._add(_suspect(repository, pull, merged=merged, draft=pull.draft))
 
     def _find(self, term: str) -> RefusedError | None:
         """Search for a term among the open ones, and those closed since; return a refusal."""
@@ -509,25 +470,23 @@ class _Search:
             try:
                 return tuple(self.github.pull(suspect.repository, suspect.number).get_files())
             except NotFoundError as error:  # taken away meanwhile
-                self.limits.append(
-                    f"{suspect.reference}: its files could not be read: {error.message}"
-                )
+                why = f"its files could not be read: {error.message}"
+                self.limits.append(f"{suspect.reference}: {why}")
                 return ()
 
         touched = self.ours.touched
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for suspect, files in zip(suspects, pool.map(files_of, suspects), strict=True):
                 names: list[str] = []
-                common: list[str] = []
                 for file in files:
                     known = (file.filename, file.previous_filename or "")
                     path = next((name for name in known if name in touched), "")
                     if path:
-                        common.append(file.filename)
+                        suspect.files += (file.filename,)
                         theirs = functions(file.filename, file.patch or "")
                         names += sorted(touched[path] & theirs)
-                suspect.files, suspect.functions = tuple(common), tuple(dict.fromkeys(names))
-                suspect.alone = bool(common) and len(common) == len(files)
+                suspect.functions = tuple(dict.fromkeys(names))
+                suspect.alone = bool(files) and len(suspect.files) == len(files)
 
     def _without_unlanded(self, suspects: Iterable[Suspect]) -> list[Suspect]:
         """Leave out what was closed and did not land; bots land commits and then close."""
@@ -536,16 +495,12 @@ class _Search:
         for suspect in suspects:
             if suspect.state == "closed":
                 if left == 0:
-                    self.limits.append(
-                        f"{suspect.reference} was closed; whether it landed was not looked at"
-                    )
+                    unknown = "was closed; whether it landed was not looked at"
+                    self.limits.append(f"{suspect.reference} {unknown}")
                     continue
                 left -= 1
-                issue = self.github.issue(suspect.repository, suspect.number)
-                if any(
-                    event.event in {"closed", "merged"} and event.commit_id
-                    for event in whole(issue.get_events())
-                ):
+                events = events_of(self.github, suspect.repository, suspect.number)
+                if any(e.event in {"closed", "merged"} and e.commit_id for e in events):
                     suspect.state = "merged"
                 elif not suspect.related:
                     continue
@@ -555,9 +510,8 @@ class _Search:
     def _compare_commits(self, touching: Sequence[Suspect]) -> None:
         """Find those that are the same change, or hold it or one commit of it."""
         if len(touching) > SERIES:
-            self.limits.append(
-                f"the commits of {SERIES} of {len(touching)} pull requests were compared"
-            )
+            count = f"{SERIES} of {len(touching)}"
+            self.limits.append(f"the commits of {count} pull requests were compared")
         for suspect in touching[:SERIES]:
             try:
                 suspect.same = self._same(suspect)
@@ -596,7 +550,8 @@ def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: da
     known = remembered(queue, name, server=server, now=now)
     if known is not None:
         return known
-    fresh = look(github, fingerprint(queue, name), key=_key(queue, name, server), now=now)
+    search = _Search(github, fingerprint(queue, name), now - timedelta(days=DAYS))
+    fresh = search.run(_key(queue, name, server), now)
     file = look_file(queue, name)
     make_private(file.parent)
     # That it cannot be remembered costs requests only.
@@ -617,18 +572,6 @@ def remembered(queue: Queue, name: str, *, server: str, now: datetime) -> Look |
 
 def _key(queue: Queue, name: str, server: str) -> str:
     """Return a digest of the question: what the queue's files say, and no git is asked."""
-    patch = queue.patch(name)
-    own, branches = _published(queue, name)
-    return json_digest(
-        {
-            "server": server,
-            "repository": patch.upstream.repository,
-            "patch": patch.digest,
-            "title": patch.spec.title,
-            "issue": patch.spec.contribution.issue,
-            "related": list(patch.spec.related),
-            "own": sorted(own),
-            "branches": sorted(branches),
-            "days": DAYS,
-        }
-    )
+    patch, published = queue.patch(name), [sorted(names) for names in _published(queue, name)]
+    asked = [patch.digest, patch.spec.title, patch.spec.contribution.issue, *patch.spec.related]
+    return json_digest([server, patch.upstream.repository, asked, published, DAYS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -154,13 +154,9 @@ class Source:
     def packages(self) -> str:
         """The libraries that matter, with their versions."""
         machine = self.details.machine
-        cuda = {
-            str(accelerator["CUDA_VERSION"])
-            for stage in self.stages
-            if isinstance(accelerator := stage.details.get("accelerator"), dict)
-            and accelerator.get("CUDA_VERSION")
-            and machine.gpus
-        }
+        gpu_stages = (stage.details.get("accelerator") for stage in self.stages if machine.gpus)
+        known = [fields for fields in gpu_stages if isinstance(fields, dict)]
+        cuda = {str(f["CUDA_VERSION"]) for f in known if f.get("CUDA_VERSION")}
         versions = [
             *(("CUDA", version) for version in sorted(cuda)), ("ROCm", machine.rocm),
             *((name, machine.packages.get(name, "")) for name in ("torch", "triton")),
@@ -192,30 +188,10 @@ class Figure:
     #: The record that the facts are from, and all that say the same.
     source: Source
     sources: tuple[Source, ...]
-    #: How many tests fail without the change, how many pass with it, and what the first says.
-    failed: int = field(init=False)
-    passed: int = field(init=False)
-    message: str = field(init=False)
-    #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
-    #: none differs on either tree; the largest error with and without the change, as a multiple
-    #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
-    #: NaN or infinity, and whether it gives no result at all.
-    cells: int = field(init=False)
-    exact: bool = field(init=False)
-    worst: float = field(init=False)
-    worst_before: float = field(init=False)
-    by_floor: bool = field(init=False)
-    spoiled: int = field(init=False)
-    silent: bool = field(init=False)
-    #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
-    #: memory, 0 where nobody measured it.
-    noise: bool = field(init=False)
-    memory: float = field(init=False)
-    #: How many of the added statements ran.
-    ran: int = field(init=False)
 
     def __post_init__(self) -> None:
         facts, totals = self.facts, self.facts.totals
+        #: How many tests fail without the change, how many pass with it, and what the first says.
         self.failed, self.passed = len(facts.base.failed), len(facts.patched.passed)
         # What follows the first line is pytest's view of the assertion.
         lines = (
@@ -223,6 +199,10 @@ class Figure:
             for failure in facts.base.failed
         )
         self.message = next((line for line in lines if line and not _lacks_a_test(line)), "")
+        #: The cells of a grid: how many were judged; whether results were compared bit by bit, and
+        #: none differs on either tree; the largest error with and without the change, as a multiple
+        #: of what decides; whether a floor stands in for that somewhere; in how many the base gives
+        #: NaN or infinity, and whether it gives no result at all.
         base, patched = facts.cells.base, facts.cells.patched
         kinds = {output.kind for cell in (*base, *patched) for output in cell.outputs}
         self.cells = totals.patched.cells
@@ -238,9 +218,16 @@ class Figure:
         )
         self.spoiled = sum(cell.non_finite > 0 for cell in base)
         self.silent = not any(cell.outputs for cell in base)
+        #: Whether no case of a benchmark differs by more than its noise; the largest factor of peak
+        #: memory, 0 where nobody measured it.
         self.noise = all(case.ratio.noise for case in facts.cases)
         self.memory = max((case.memory_ratio or 0.0 for case in facts.cases), default=0.0)
+        #: How many of the added statements ran.
         self.ran = facts.executed if isinstance(facts.executed, int) else 0
+        #: The cases of a benchmark that fare worst and best.
+        cases = sorted(facts.cases, key=lambda case: case.ratio.median)
+        self.slowest = cases[0] if cases else None
+        self.fastest = cases[-1] if cases else None
 
     @property
     def labels(self) -> str:
@@ -255,16 +242,6 @@ class Figure:
             return "CPU"
         kind = {"cuda": "CUDA"}.get(self.target, self.target)
         return f"{machine.gpus[0].name} ({kind})" if machine.gpus else kind
-
-    @property
-    def slowest(self) -> Case:
-        """The case that fares worst."""
-        return min(self.facts.cases, key=lambda case: case.ratio.median)
-
-    @property
-    def fastest(self) -> Case:
-        """The case that fares best."""
-        return max(self.facts.cases, key=lambda case: case.ratio.median)
 
     @property
     def quoted(self) -> tuple[object, ...]:
@@ -308,11 +285,8 @@ class Evidence:
 
     def of(self, *stages: str, target: str = "") -> list[Figure]:
         """Return what passed in some stages."""
-        return [
-            figure
-            for figure in self.figures
-            if figure.stage in stages and target in {"", figure.target}
-        ]
+        passed = (figure for figure in self.figures if figure.stage in stages)
+        return [figure for figure in passed if target in {"", figure.target}]
 
 
 def gather(queue: Queue, name: str) -> Evidence:
@@ -323,10 +297,8 @@ def gather(queue: Queue, name: str) -> Evidence:
     records = read_records(queue, queue.evidence, name)
     for record in records:
         if record.state is State.TAMPERED:
-            raise NotProvedError(
-                f"{name}: {_inside(queue, record)}: {record.why}",
-                hint=f"remove the file and {verify}",
-            )
+            why = f"{_inside(queue, record)}: {record.why}"
+            raise NotProvedError(f"{name}: {why}", hint=f"remove the file and {verify}")
     fresh = [record for record in records if record.state is State.FRESH]
     sources = tuple(
         _source(patch, f"R{number}", record, _inside(queue, record), record.statement)
@@ -336,14 +308,17 @@ def gather(queue: Queue, name: str) -> Evidence:
     if not sources:
         old = next((f": {_inside(queue, record)}: {record.why}" for record in records), "")
         raise NotProvedError(f"{name}: no fresh evidence{old}", hint=verify)
-    _refuse_failures(name, sources, verify)
+    for source in sources:
+        for result in source.stages:
+            if result.outcome is Outcome.FAILED:
+                what = f"{result.details.get('check') or result.stage} failed on {result.target}"
+                why = f"{name}: {what}, says {source.file}: {result.reason}"
+                raise NotProvedError(why, hint=f"mend it and {verify}")
     figures = _figures(patch, sources)
     _refuse_gaps(patch, figures, verify)
     if not any(source.details.verdict is Verdict.PROVED for source in sources):
-        raise NotProvedError(
-            f"{name}: no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}",
-            hint=f"{verify} where it can be proved",
-        )
+        why = f"no fresh record proves it: {sources[0].file} is {sources[0].details.verdict}"
+        raise NotProvedError(f"{name}: {why}", hint=f"{verify} where it can be proved")
     stale = {
         result.target
         for record in records
@@ -360,28 +335,13 @@ def gather(queue: Queue, name: str) -> Evidence:
 
 def _refuse_unfinished(patch: Patch, verify: str) -> None:
     if patch.spec.unwritten:
-        raise NotProvedError(
-            f"{patch.name}: {', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'} "
-            "not written yet",
-            hint="write it; it becomes the text of the pull request",
-        )
+        what = f"{', '.join(patch.spec.unwritten)} of {patch.folder / 'patch.toml'}"
+        hint = "write it; it becomes the text of the pull request"
+        raise NotProvedError(f"{patch.name}: {what} not written yet", hint=hint)
     if patch.spec.unproved or not patch.files:
         lacks = "states nothing that proves it" if patch.files else "has no commit"
-        raise NotProvedError(
-            f"{patch.name}: the patch {lacks}", hint=f"see docs/queue.md, then {verify}"
-        )
-
-
-def _refuse_failures(name: str, sources: Iterable[Source], verify: str) -> None:
-    for source in sources:
-        for result in source.stages:
-            if result.outcome is Outcome.FAILED:
-                what = result.details.get("check") or result.stage
-                raise NotProvedError(
-                    f"{name}: {what} failed on {result.target}, says {source.file}: "
-                    f"{result.reason}",
-                    hint=f"mend it and {verify}",
-                )
+        hint = f"see docs/queue.md, then {verify}"
+        raise NotProvedError(f"{patch.name}: the patch {lacks}", hint=hint)
 
 
 def _refuse_gaps(patch: Patch, figures: Iterable[Figure], verify: str) -> None:
@@ -391,9 +351,8 @@ def _refuse_gaps(patch: Patch, figures: Iterable[Figure], verify: str) -> None:
     for stage, target, name in (*_stated(patch), *hipify):
         runs_here = stage not in {"compile", "build"} and target in HOST_TARGETS
         if runs_here and (stage, target, name) not in known:
-            raise NotProvedError(
-                f"{patch.name}: no fresh evidence of the check {name} on {target}", hint=verify
-            )
+            what = f"no fresh evidence of the check {name} on {target}"
+            raise NotProvedError(f"{patch.name}: {what}", hint=verify)
 
 
 def _inside(queue: Queue, record: Record) -> str:
@@ -404,11 +363,9 @@ def _inside(queue: Queue, record: Record) -> str:
 def _source(patch: Patch, label: str, record: Record, file: str, statement: Statement) -> Source:
     details = statement.predicate.contribbot
     pin = patch.pin.tag.removeprefix("v")
-    over = sorted(
-        {str(stage.details["over"]) for stage in details.stages if stage.details.get("over")}
-    )
+    over = {str(stage.details["over"]) for stage in details.stages if stage.details.get("over")}
     # A local label names a build of the release: `+cpu`, `+rocm6.4`.
-    others = [release for release in over if release.rpartition(" ")[2].partition("+")[0] != pin]
+    others = [name for name in sorted(over) if name.rpartition(" ")[2].partition("+")[0] != pin]
     return Source(label, record, file, details, ", ".join(others))
 
 
@@ -416,9 +373,7 @@ def _figures(patch: Patch, sources: Iterable[Source]) -> tuple[Figure, ...]:
     """Return what passed; what two records say alike is there once."""
     figures: dict[tuple[object, ...], Figure] = {}
     for source in sources:
-        for result in source.stages:
-            if result.outcome is not Outcome.PASSED:
-                continue
+        for result in (stage for stage in source.stages if stage.outcome is Outcome.PASSED):
             figure = _figure(patch, source, result)
             known = figures.get(figure.quoted)
             if known is not None:
@@ -435,10 +390,9 @@ def _figure(patch: Patch, source: Source, result: StageResult) -> Figure:
         facts = Facts.model_validate(details)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise NotProvedError(
-            f"{patch.name}: {source.file}: {result.stage} {where}: not as contribbot writes it now",
-            hint=f"run `contribbot verify {patch.name}`",
-        ) from error
+        what = f"{source.file}: {result.stage} {where}: not as contribbot writes it now"
+        hint = f"run `contribbot verify {patch.name}`"
+        raise NotProvedError(f"{patch.name}: {what}", hint=hint) from error
     # A stage without entries has its own name.
     name, red = str(details.get("check") or result.stage), details.get("expect") == "fail-to-pass"
     return Figure(result.stage, name, result.target, red, facts, source, (source,))
@@ -527,13 +481,10 @@ def _cell(
     evidence: Evidence, stated: Iterable[tuple[str, str, str]], stage: str, target: str, word: str
 ) -> Cell:
     names = {name for *place, name in stated if place == [stage, target]}
-    found = [figure for figure in evidence.of(stage, target=target) if figure.name in names]
-    passed = {figure.name for figure in found}
-    labels = tuple(
-        source.label
-        for source in evidence.sources
-        if any(source in figure.sources for figure in found)
-    )
+    figures = [figure for figure in evidence.of(stage, target=target) if figure.name in names]
+    passed = {figure.name for figure in figures}
+    known = [source for figure in figures for source in figure.sources]
+    labels = tuple(source.label for source in evidence.sources if source in known)
     if not passed and target in evidence.stale:
         word += " on this version"
     # Where the patch states nothing for hardware, `not run` is the truth all the same.

@@ -6,14 +6,14 @@ so, and keeps nobody from hearing of the others.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from github.PullRequest import PullRequest
 
     from contribbot.github.client import GitHub, ReviewThread
-
-log: Final = logging.getLogger(__name__)
 
 #: Opens GitHub, when there is something to ask.
 Connect = Callable[[], "AbstractContextManager[GitHub]"]
@@ -96,10 +94,9 @@ class Following:
         for name, kept in self.states.items():
             path = _state_file(queue, name)
             make_private(path.parent)
-            try:
+            # That it cannot be kept costs requests, and is no error.
+            with contextlib.suppress(OSError):
                 write_atomically(path, kept.model_dump_json().encode())
-            except OSError as error:  # it costs requests, and is no error
-                log.debug("the last look at %s cannot be kept: %s", name, error)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -129,22 +126,18 @@ class Subject:
 
     def blank(self) -> Followed:
         """Return what is known without asking."""
-        if self.kept is not None and self.kept.reference == self.known.reference:
+        if self.kept is not None:
             fresh = {"queued": self.queued, "new": (), "more": 0, "change": "", "error": ""}
             return self.kept.followed.model_copy(update=fresh)
-        return Followed(
-            patch=self.patch,
-            queued=self.queued,
-            repository=self.repository,
-            reference=self.known.reference,
-        )
+        place, reference = self.repository, self.known.reference
+        return Followed(patch=self.patch, queued=self.queued, repository=place, reference=reference)
 
 
 def follow(queue: Queue, connect: Connect) -> Following:
     """Poll every contribution: those of the queue, and open ones of patches that left it."""
     subjects = subjects_of(queue)
-    followed_names = {subject.patch for subject in subjects}
-    without = tuple(name for name in queue.specs if name not in followed_names)
+    names = {subject.patch for subject in subjects}
+    without = tuple(name for name in queue.specs if name not in names)
     contributions: list[Followed] = []
     states: dict[str, PollState] = {}
     unwritten: OSError | None = None
@@ -188,7 +181,11 @@ def subjects_of(queue: Queue) -> list[Subject]:
         events = history.read(queue.folder, name)
         queued = name in queue.specs
         known = state(events, digest=queue.patch(name).digest if queued else "")
-        if known is None or not _is_followed(known, queued=queued):
+        if known is None:
+            continue
+        # Whether there is something to ask of GitHub.
+        awaited = known.awaited and bool(known.fork and known.branch)
+        if not (queued or not known.ended if known.reference else awaited):
             continue
         versions = [event.upstream for event in events if isinstance(event, VersionEvent)]
         upstream = queue.specs[name].upstream if queued else (versions or [""])[-1]
@@ -196,33 +193,15 @@ def subjects_of(queue: Queue) -> list[Subject]:
         repository = known.repository or (described.repository if described else "")
         if repository:
             has_rules = upstream in upstreams.contributing(queue.folder)
-            subjects.append(
-                Subject(
-                    name,
-                    queued,
-                    repository,
-                    known,
-                    rules_of(queue, upstream) if has_rules else None,
-                    _load_state(queue, name),
-                    tuple(above for above, spec in queue.specs.items() if name in spec.depends_on),
-                    waits_for(queue, name) if queued else (),
-                )
-            )
+            rules = rules_of(queue, upstream) if has_rules else None
+            above = tuple(other for other, spec in queue.specs.items() if name in spec.depends_on)
+            waits, kept = waits_for(queue, name) if queued else (), None
+            with contextlib.suppress(OSError, ValidationError):
+                kept = PollState.model_validate_json(_state_file(queue, name).read_bytes())
+            # What is remembered of another pull request is not of this one.
+            kept = kept if kept and kept.reference == known.reference else None
+            subjects.append(Subject(name, queued, repository, known, rules, kept, above, waits))
     return subjects
-
-
-def _is_followed(known: Contribution, *, queued: bool) -> bool:
-    """Return whether there is something to ask of GitHub."""
-    if known.reference:
-        return queued or not known.ended
-    return known.awaited and bool(known.fork and known.branch)
-
-
-def _load_state(queue: Queue, name: str) -> PollState | None:
-    try:
-        return PollState.model_validate_json(_state_file(queue, name).read_bytes())
-    except (OSError, ValidationError):
-        return None
 
 
 def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str, head: str) -> str:
@@ -243,33 +222,20 @@ def note_state(queue: Queue, patch: str, reference: str, word: str, *, why: str,
         now = journal()
         if now is None:
             return ""
+        again = " again" if now.ended else ""
+        words = {
+            "draft": f"is a draft{again}", "open": f"is open{again}",
+            "closed": f"is closed: {why}" if why else "was closed without being merged",
+        }.get(word, f"was {why or word}")  # fmt: skip
+        if not now.reference:
+            # One that contribbot opened itself, and then lost the answer, is found so, too.
+            words = f"was opened{' by a person' if now.handed_off else ''}; it {words}"
         event = PullRequestEvent(
-            time=history.now(),
-            summary=f"{reference} {_words(now, word, why)}",
-            reference=reference,
-            state=word,
-            fork=now.fork or None,
-            branch=now.branch or None,
-            head=head,
-        )
+            time=history.now(), summary=f"{reference} {words}", head=head,
+            reference=reference, state=word, fork=now.fork or None, branch=now.branch or None,
+        )  # fmt: skip
         history.append_held(queue.folder, patch, event)
     return now.state or "not opened"
-
-
-def _words(was: Contribution, word: str, why: str) -> str:
-    """Say what happened, behind the name of the pull request."""
-    again = " again" if was.ended else ""
-    words = {
-        "draft": f"is a draft{again}",
-        "open": f"is open{again}",
-        "merged": f"was {why or 'merged'}",
-        "reverted": f"was {why or 'reverted'}",
-        "closed": f"is closed: {why}" if why else "was closed without being merged",
-    }[word]
-    if was.reference:
-        return words
-    # One that contribbot opened itself, and then lost the answer, is found in the same way.
-    return f"was opened{' by a person' if was.handed_off else ''}; it {words}"
 
 
 class _Shared:
@@ -284,19 +250,15 @@ class _Shared:
         self._refusals: dict[str, GitHubError] = {}
 
     def refusal(self, repository: str) -> GitHubError | None:
-        """Return why nothing more is to be asked about a repository.
-
-        Whoever goes on asking after a limit, or with a token that is not taken, is shut out.
-        """
+        """Return why nothing more is to be asked: who goes on asking after a limit is shut out."""
         return self._refusals.get("") or self._refusals.get(repository)
 
     def heed(self, repository: str, error: GitHubError) -> None:
         """Remember an error that the next request would only meet again."""
-        if isinstance(error, RateLimitError):
-            self._refusals.setdefault("", error)
-        elif isinstance(error, TokenError):
-            # An organisation may refuse a token that the others take.
-            self._refusals.setdefault(repository, error)
+        # An organisation may refuse a token that the others take.
+        if isinstance(error, RateLimitError | TokenError):
+            place = "" if isinstance(error, RateLimitError) else repository
+            self._refusals.setdefault(place, error)
 
     def default_branch(self, repository: str) -> str:
         """Return the default branch of a repository."""
@@ -314,8 +276,9 @@ class _Shared:
                 threads = self._github.review_threads(repository, number)
                 self._graphql[repository] = threads is not None
                 return threads
-        known = self._graphql[repository]
-        return self._github.review_threads(repository, number) if known else None
+        return (
+            self._github.review_threads(repository, number) if self._graphql[repository] else None
+        )
 
 
 class _Poll:
@@ -324,16 +287,13 @@ class _Poll:
     def __init__(self, github: GitHub, shared: _Shared, subject: Subject) -> None:
         self.github, self.shared, self.subject = github, shared, subject
         self.now = subject.blank()
-        kept = subject.kept
-        self.kept = kept if kept and kept.reference == subject.known.reference else None
+        self.kept = subject.kept
         self.cursor: DiscussionCursor = self.kept or DiscussionCursor()
         #: What is to be remembered; the commit of its branch, where that was read.
         self.state: PollState | None = None
         self.head = ""
-        self.rules_digest = json_digest(
-            subject.rules.ci.model_dump(mode="json") if subject.rules else None
-        )
-        self._events: tuple[IssueEvent, ...] | None = None
+        rules = subject.rules.ci.model_dump(mode="json") if subject.rules else None
+        self.rules_digest = json_digest(rules)
 
     def look(self) -> Followed:
         """Look; that it cannot be looked at is what is seen of it."""
@@ -381,18 +341,12 @@ class _Poll:
             return
         else:
             done = self._ended(pull, same=same)
+        events = self._events_digest() if "events" in vars(self) else ""
         self.state = PollState(
-            reference=self.subject.known.reference,
-            rules=self.rules_digest,
-            pull=digest,
-            base=pull.base.sha,
-            head=self.head,
-            events="" if self._events is None else self._events_digest(),
-            until=self.cursor.until,
-            seen=self.cursor.seen,
-            done=done,
-            followed=self.now,
-        )
+            reference=self.subject.known.reference, rules=self.rules_digest, pull=digest,
+            base=pull.base.sha, head=self.head, events=events, until=self.cursor.until,
+            seen=self.cursor.seen, done=done, followed=self.now,
+        )  # fmt: skip
 
     def _tell(self, **fields: object) -> None:
         self.now = self.now.model_copy(update=fields)
@@ -423,7 +377,7 @@ class _Poll:
             comparison = self.github.repository(repository).compare(
                 pull.base.ref, pull.head.sha, comparison_commits_per_page=1
             )
-            self._tell(behind=comparison.behind_by, compared=_now())
+            self._tell(behind=comparison.behind_by, compared=history.now())
         # Other rules read other things out of the same jobs.
         done = same and kept is not None and kept.done and kept.rules == self.rules_digest
         if not done:
@@ -442,7 +396,7 @@ class _Poll:
             if resolutions is not None:
                 threads = threads_of(whole(pull.get_review_comments()), resolutions)
                 count = count_threads(threads, login_of(pull.user) or "", known=True)
-                self._tell(threads=count, looked=_now())
+                self._tell(threads=count, looked=history.now())
         return done
 
     def _ci(self, pull: PullRequest) -> bool:
@@ -462,12 +416,8 @@ class _Poll:
     def _discussion(self, pull: PullRequest) -> None:
         repository = self.subject.repository
         resolutions = self.shared.review_threads(repository, pull.number)
-        heard = poll_discussion(self.github, repository, pull, self.cursor, resolutions)
-        self.cursor = heard.cursor
-        self._tell(
-            threads=heard.threads, decision=heard.decision, by=heard.by, new=heard.new,
-            more=heard.more, looked=_now(),
-        )  # fmt: skip
+        self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor, resolutions)
+        self._tell(**told, looked=history.now())
 
     def _ended(self, pull: PullRequest, *, same: bool) -> bool:
         """Say how one ended, and what was said on the way; return whether that is sure."""
@@ -484,20 +434,15 @@ class _Poll:
     def _landing(self, pull: PullRequest) -> Landing:
         repository = self.subject.repository
         branch = self.shared.default_branch(repository)
-        return judge_landing(self.github, repository, pull, branch, self._happened())
+        return judge_landing(self.github, repository, pull, branch, self.events)
 
-    def _happened(self) -> tuple[IssueEvent, ...]:
-        if self._events is None:
-            subject = self.subject
-            self._events = events_of(self.github, subject.repository, subject.known.number)
-        return self._events
+    @cached_property
+    def events(self) -> tuple[IssueEvent, ...]:
+        """What happened to the pull request; asked for once."""
+        return events_of(self.github, self.subject.repository, self.subject.known.number)
 
     def _events_digest(self) -> str:
-        return json_digest([event.id for event in self._happened()])
-
-
-def _now() -> datetime:
-    return datetime.now(UTC).replace(microsecond=0)
+        return json_digest([event.id for event in self.events])
 
 
 def _pull_digest(pull: PullRequest) -> str:
@@ -516,19 +461,16 @@ def ci_by_target(
     runs: Sequence[CheckRun], statuses: Sequence[CommitStatus], rules: CiRules | None
 ) -> tuple[tuple[TargetCi, ...], TargetCi | None]:
     """Sort jobs by the targets that they are for; the rest is `other`."""
-    jobs = [
-        (line_of(run.name, _JOB_NAME), (run.conclusion if run.status == "completed" else None))
-        for run in runs
-    ]
-    jobs += [(line_of(status.context, _JOB_NAME), status.state) for status in statuses]
-    matched: set[int] = set()
-    targets = []
-    for target, pattern in (rules.targets if rules else {}).items():
-        mine = [number for number, (name, _) in enumerate(jobs) if re.search(pattern, name)]
-        matched |= set(mine)
-        targets.append(_together(target, [jobs[number] for number in mine]))
-    rest = [job for number, job in enumerate(jobs) if number not in matched]
-    return tuple(targets), _together("other", rest) if rest else None
+    jobs = [(run.name, run.conclusion if run.status == "completed" else None) for run in runs]
+    jobs += [(status.context, status.state) for status in statuses]
+    jobs = [(line_of(name, _JOB_NAME), word) for name, word in jobs]
+    patterns = rules.targets if rules else {}
+    targets = tuple(
+        _together(target, [job for job in jobs if re.search(pattern, job[0])])
+        for target, pattern in patterns.items()
+    )
+    rest = [job for job in jobs if not any(re.search(p, job[0]) for p in patterns.values())]
+    return targets, _together("other", rest) if rest else None
 
 
 def _together(target: str, jobs: Sequence[tuple[str, str | None]]) -> TargetCi:
@@ -537,23 +479,20 @@ def _together(target: str, jobs: Sequence[tuple[str, str | None]]) -> TargetCi:
     states = [_JOB_STATES.get(word, "failed") for _, word in words]
     failed = [
         f"{name} ({line_of(word, 40).replace('_', ' ')})"
-        for (name, word), job in zip(words, states, strict=True)
-        if job == "failed"
+        for name, word in words
+        if word not in _JOB_STATES
     ]
+    together: CiState = next((word for word in _CI_ORDER if word in states), "not started")
     return TargetCi(
-        target=target,
-        state=next((word for word in _CI_ORDER if word in states), "not started"),
-        jobs=len(jobs),
-        running=states.count("running"),
-        failed=tuple(failed[:_NAMED]),
-        failures=len(failed),
-    )
+        target=target, state=together, jobs=len(jobs), running=states.count("running"),
+        failed=tuple(failed[:_NAMED]), failures=len(failed),
+    )  # fmt: skip
 
 
 def _steps(now: Followed, subject: Subject, head: str) -> Iterator[Step]:
     """Yield what is next, what concerns the person first."""
     is_open = now.state in {"draft", "open"}
-    yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject))
+    yours = list(_yours(now, subject, head) if is_open else _of_ended(now, subject.above))
     if is_open and not now.queued:
         yours = ["close it on its page, or see it through there"]
     elif now.state == "draft" and not yours:
@@ -569,28 +508,26 @@ def _steps(now: Followed, subject: Subject, head: str) -> Iterator[Step]:
         yield Step(who="CI", what="end its jobs")
     if now.state == "open" and now.decision == "none":
         yield Step(who="reviewers", what="review it")
-    elif now.state == "open" and now.decision == "approved":
+    elif now.decision == "approved" and not (yours or now.start or running):
         # Its branch holds the commits of those below it too.
         on = f"; it stands on {', '.join(subject.waits)}" if subject.waits else ""
-        if not (yours or now.start or running):
-            yield Step(who="maintainers", what=f"merge it{on}")
+        yield Step(who="maintainers", what=f"merge it{on}")
 
 
-def _of_ended(now: Followed, subject: Subject) -> Iterator[str]:
-    name, above = now.patch, subject.above
-    if now.state == "not opened":
-        yield f"open the pull request on GitHub, or with contribbot open-pr {name}"
-    elif not now.queued:
-        return
-    elif now.state in {"merged", "landed"} and above:
+def _of_ended(now: Followed, above: Sequence[str]) -> list[str]:
+    name, landed = now.patch, f"take it out of the queue: contribbot retire {now.patch}"
+    if above:
         stand = f"{', '.join(above)} {'stands' if len(above) == 1 else 'stand'} on it"
-        yield f"move the pin to a release that has it (contribbot rebase): {stand}"
-    elif now.state in {"merged", "landed"}:
-        yield f"take it out of the queue: contribbot retire {name}"
-    elif now.state == "reverted":
-        yield f"read why {now.reverted[:_SHORT]} took it back"
-    elif now.state == "closed":
-        yield f"read why it was closed; reopen it, or contribbot retire {name} --why REASON"
+        landed = f"move the pin to a release that has it (contribbot rebase): {stand}"
+    steps = {
+        "not opened": f"open the pull request on GitHub, or with contribbot open-pr {name}",
+        "merged": landed,
+        "landed": landed,
+        "reverted": f"read why {now.reverted[:_SHORT]} took it back",
+        "closed": f"read why it was closed; reopen it, or contribbot retire {name} --why REASON",
+    }
+    shown = now.state in steps and (now.queued or now.state == "not opened")
+    return [steps[now.state]] if shown else []
 
 
 def _yours(now: Followed, subject: Subject, head: str) -> Iterator[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from contribbot import process
@@ -20,7 +20,7 @@ from contribbot.contribute.body import (
     template_of,
 )
 from contribbot.contribute.branch import branch_of, refuses_pulls
-from contribbot.contribute.duplicates import TouchedFile, touched_files
+from contribbot.contribute.duplicates import touched_files
 from contribbot.contribute.landing import Landing, ending_of
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.model import Body, Candidate, Gate, Look, Row, RowState, Rules
@@ -69,24 +69,14 @@ _GIVEN: Final = re.compile(r"(?P<reference>[\w.-]+/[\w.-]+#[1-9][0-9]*)=(?P<why>
 _WORDS: Final = 4
 
 
-def _row(state: RowState, seen: str, then: str = "") -> Row:
-    """Return a row, whose rule is filled in later."""
-    return Row(rule="rule", state=state, seen=line_of(seen) or "nothing", next=line_of(then))
+def _row(state: RowState, seen: str, then: str = "", *, first: bool = False) -> Row:
+    """Return a row, whose rule is filled in later; `first`: before anything can be attested."""
+    seen = line_of(seen) or "nothing"
+    return Row(rule="rule", state=state, seen=seen, next=line_of(then), first=first)
 
 
-def passed(seen: str) -> Row:
-    """Say that a rule is kept."""
-    return _row(RowState.PASSED, seen)
-
-
-def failed(seen: str, then: str) -> Row:
-    """Say that a rule is broken, and the next step."""
-    return _row(RowState.FAILED, seen, then)
-
-
-def person(seen: str, then: str = "", *, first: bool = False) -> Row:
-    """Say that a person must look; `first`: before anything can be attested."""
-    return _row(RowState.PERSON, seen, then).model_copy(update={"first": first})
+passed, failed = partial(_row, RowState.PASSED), partial(_row, RowState.FAILED)
+person = partial(_row, RowState.PERSON)
 
 
 class NotAskedError(Exception):
@@ -162,20 +152,11 @@ class Case:
         except ContribbotError as error:
             return error
 
-    @cached_property
-    def touched(self) -> list[TouchedFile]:
-        """What the patch files touch."""
-        return touched_files(self.patch.files)
-
-    @cached_property
-    def mails(self) -> dict[str, Mail]:
-        """What the patch files say, by their names."""
-        return {file.name: read_mail(file) for file in self.patch.files}
-
-    @property
-    def commits(self) -> str:
-        """Its commits, in words."""
-        return "the commit" if len(self.mails) == 1 else f"all {len(self.mails)} commits"
+    def __post_init__(self) -> None:
+        #: What the patch files touch, and say; its commits in words.
+        self.touched = touched_files(self.patch.files)
+        self.mails = {file.name: read_mail(file) for file in self.patch.files}
+        self.commits = "the commit" if len(self.mails) == 1 else f"all {len(self.mails)} commits"
 
 
 def check_title(case: Case) -> Row:
@@ -193,20 +174,20 @@ def check_sign_off(case: Case) -> Row:
     """Each commit is signed off by its author."""
     if not (case.rules.sign_off or case.patch.upstream.commits.sign_off):
         return passed("not asked for")
-    unsigned = [name for name, mail in case.mails.items() if not _signed(mail)]
+
+    def signed(mail: Mail) -> bool:
+        names = {
+            (name.casefold(), email.casefold()) for name, email in _SIGNED.findall(mail.message)
+        }
+        return (mail.name.casefold(), mail.email.casefold()) in names
+
+    unsigned = [name for name, mail in case.mails.items() if not signed(mail)]
     if not unsigned:
         return passed(f"by the author in {case.commits}")
     mail = case.mails[unsigned[0]]
-    return failed(
-        f"no Signed-off-by of the author {mail.name} <{mail.email}> in {', '.join(unsigned)}",
-        f"contribbot edit {case.patch.name}; git rebase --signoff; contribbot refresh",
-    )
-
-
-def _signed(mail: Mail) -> bool:
-    """Say whether its author signed a commit; case does not matter."""
-    signed = {(name.casefold(), email.casefold()) for name, email in _SIGNED.findall(mail.message)}
-    return (mail.name.casefold(), mail.email.casefold()) in signed
+    seen = f"no Signed-off-by of the author {mail.name} <{mail.email}> in {', '.join(unsigned)}"
+    way = f"contribbot edit {case.patch.name}; git rebase --signoff; contribbot refresh"
+    return failed(seen, way)
 
 
 def check_ai_trailer(case: Case) -> Row:
@@ -216,30 +197,21 @@ def check_ai_trailer(case: Case) -> Row:
         return passed("not asked for")
     if not ai_used(case.patch.spec.contribution):
         return passed("[contribution] does not say that AI was used")
-    matching = {
-        name: [trailer for trailer in trailers(mail.message) if re.search(pattern, trailer)]
-        for name, mail in case.mails.items()
-    }
+    matching: dict[str, list[str]] = {}
+    env = git_environment({"GIT_CEILING_DIRECTORIES": "/"})
+    for name, mail in case.mails.items():
+        command = ["git", "interpret-trailers", "--parse", "--no-divider"]
+        done = process.run(command, env=env, stdin=mail.message.encode())
+        trailers = done.stdout.decode("utf-8", "replace").splitlines()
+        matching[name] = [trailer for trailer in trailers if re.search(pattern, trailer)]
     lacking = [name for name, lines in matching.items() if not lines]
     if lacking:
-        return failed(
-            f"AI was used, and no trailer says so in {', '.join(lacking)}",
-            f"add one such as `Assisted-by: NAME` to the message: contribbot edit "
-            f"{case.patch.name}",
-        )
+        way = f"to the message: contribbot edit {case.patch.name}"
+        seen = f"AI was used, and no trailer says so in {', '.join(lacking)}"
+        return failed(seen, f"add one such as `Assisted-by: NAME` {way}")
     # Whether it names an AI or another person is for whoever reads this to see.
     shown = dict.fromkeys(trailer for lines in matching.values() for trailer in lines)
     return passed(f"in {case.commits}: {'; '.join(shown)}")
-
-
-def trailers(message: str) -> list[str]:
-    """Return the trailers of a commit's message, as git finds them."""
-    done = process.run(
-        ["git", "interpret-trailers", "--parse", "--no-divider"],
-        env=git_environment({"GIT_CEILING_DIRECTORIES": "/"}),
-        stdin=message.encode(),
-    )
-    return done.stdout.decode("utf-8", "replace").splitlines()
 
 
 def check_issue(case: Case) -> Row:
@@ -250,10 +222,8 @@ def check_issue(case: Case) -> Row:
     if case.rules.issue != "required":
         return passed("none is linked, and none is needed")
     first = f"; it is opened first: contribbot reproducer {case.patch.name}"
-    return failed(
-        "the upstream wants a linked issue, and none is named",
-        f"name it as `issue` in {_TABLE}{first if case.rules.issue_first else ''}",
-    )
+    then = f"name it as `issue` in {_TABLE}{first if case.rules.issue_first else ''}"
+    return failed("the upstream wants a linked issue, and none is named", then)
 
 
 def check_issue_open(case: Case) -> Row:
@@ -271,9 +241,8 @@ def check_issue_open(case: Case) -> Row:
     if issue.raw_data.get("pull_request") is not None:
         return failed(f"{seen} is a pull request", f"{then}, or name it in `related`")
     if issue.state == "closed":
-        return person(
-            f"{seen} is closed", "read there why, and say in the text what is still wrong"
-        )
+        hint = "read there why, and say in the text what is still wrong"
+        return person(f"{seen} is closed", hint)
     return passed(f"{seen} is open")
 
 
@@ -283,13 +252,11 @@ def check_tests(case: Case) -> Row:
     if not folders:
         return passed("not asked for")
     below = tuple(f"{folder}/" for folder in folders)
-    brought = [file.path for file in case.touched if not file.removed]
-    if tests := [path for path in brought if path.startswith(below)]:
+    files = (file.path for file in case.touched if not file.removed)
+    if tests := [path for path in files if path.startswith(below)]:
         return passed(", ".join(tests))
-    return failed(
-        f"no file below {', '.join(folders)} is touched",
-        f"bring a test that fails on the base: contribbot edit {case.patch.name}",
-    )
+    then = f"bring a test that fails on the base: contribbot edit {case.patch.name}"
+    return failed(f"no file below {', '.join(folders)} is touched", then)
 
 
 def check_prose(case: Case) -> Row:
@@ -331,17 +298,13 @@ def check_targets(case: Case) -> Row:
     stated = asked(case.patch.spec)
     missing = [target for target in required if target not in stated]
     if missing:
-        return failed(
-            f"required, and the patch states nothing for it: {', '.join(missing)}",
-            "state a check for it in patch.toml",
-        )
+        seen = f"required, and the patch states nothing for it: {', '.join(missing)}"
+        return failed(seen, "state a check for it in patch.toml")
     known = {row.target: row.evidence for row in target_states(case.queue, name)}
     unproved = [f"{target} ({known[target]})" for target in required if known[target] != "fresh"]
     if unproved:
-        return failed(
-            f"required, and not proved: {', '.join(unproved)}",
-            f"contribbot verify {name}, on a machine that has it",
-        )
+        seen = f"required, and not proved: {', '.join(unproved)}"
+        return failed(seen, f"contribbot verify {name}, on a machine that has it")
     return passed(", ".join(required))
 
 
@@ -352,15 +315,11 @@ def check_not_run(case: Case) -> Row:
         return person("not known before there is fresh evidence")
     silent = [target for target in body.not_run if target not in body.text]
     if silent:
-        return failed(
-            f"the text does not say: not run on {', '.join(silent)}",
-            "let the template have `not_run`; see docs/contribute.md",
-        )
+        seen = f"the text does not say: not run on {', '.join(silent)}"
+        return failed(seen, "let the template have `not_run`; see docs/contribute.md")
     if body.not_run:
-        return person(
-            f"not run: {', '.join(body.not_run)}",
-            "the text says so; run it on such a machine, or let the upstream's CI do it",
-        )
+        then = "the text says so; run it on such a machine, or let the upstream's CI do it"
+        return person(f"not run: {', '.join(body.not_run)}", then)
     return passed("something ran on each target that the patch or the upstream names")
 
 
@@ -389,18 +348,14 @@ def check_docs(case: Case) -> Row:
     """What users see is documented."""
     docs = case.patch.spec.contribution.docs.strip()
     if not docs:
-        return person(
-            "nothing says whether users see a change",
-            f"name the paths that document it, or `none needed: why`, as `docs` in {_TABLE}",
-        )
+        then = f"name the paths that document it, or `none needed: why`, as `docs` in {_TABLE}"
+        return person("nothing says whether users see a change", then)
     if _NONE_NEEDED.match(docs):
         return person(docs)
     if brought := [file.path for file in case.touched if file.path in docs]:
         return passed(", ".join(brought))
-    return failed(
-        f"`docs` names no file that the patch touches: {docs}",
-        f"bring it, or write `none needed: why`, in {_TABLE}",
-    )
+    seen = f"`docs` names no file that the patch touches: {docs}"
+    return failed(seen, f"bring it, or write `none needed: why`, in {_TABLE}")
 
 
 def check_labels(case: Case) -> Row:
@@ -436,11 +391,8 @@ def check_stack(case: Case) -> Row:
         return person(error.message, error.hint, first=True)
     except OpeningError as error:
         return failed(error.message, error.hint)
-    if waits:
-        return passed(
-            f"waits for {', '.join(f'{below} ({pull})' for below, pull in waits.items())}"
-        )
-    return passed("all that it depends on is merged")
+    names = ", ".join(f"{below} ({pull})" for below, pull in waits.items())
+    return passed(f"waits for {names}" if waits else "all that it depends on is merged")
 
 
 def check_upstream(case: Case) -> Row:
@@ -464,8 +416,14 @@ def check_expiry(case: Case) -> Row:
     unsure = False
     # What GitHub is asked comes last: it need not be, where another condition has come.
     for condition in sorted(conditions, key=lambda condition: condition.pull_request is not None):
-        if condition.pull_request is not None:
-            come, why = _is_merged(case, condition.pull_request)
+        come: bool | None
+        if reference := condition.pull_request:
+            try:
+                landing = case.ending(reference)
+                come = landing is not None and landing.upstream
+                why = f"{reference}: {landing.words}" if landing else f"{reference} is open"
+            except NotFoundError:
+                come, why = None, f"there is no {reference}"
         else:
             state = due(condition, pin, frozenset(), releases=case.patch.upstream.release)
             # What is installed here says little of what the upstream's users have.
@@ -477,17 +435,6 @@ def check_expiry(case: Case) -> Row:
         seen.append(why)
     text = "; ".join(seen)
     return person(text, f"if that has come: {then}") if unsure else passed(text)
-
-
-def _is_merged(case: Case, reference: str) -> tuple[bool | None, str]:
-    """Say whether a pull request is on its default branch; None: nobody knows."""
-    try:
-        landing = case.ending(reference)
-    except NotFoundError:
-        return None, f"there is no {reference}"
-    if landing is None:
-        return False, f"{reference} is open"
-    return landing.upstream, f"{reference}: {landing.words}"
 
 
 def check_own_pr(case: Case) -> Row:
@@ -512,9 +459,7 @@ def check_own_pr(case: Case) -> Row:
     branch = branch_of(case.patch)
     if branch != known.branch:
         return passed(f"{seen}; open-pr opens another from {branch}")
-    return failed(
-        seen, "read there why; reopen it, or name another `branch` in [contribution] of patch.toml"
-    )
+    return failed(seen, f"read there why; reopen it, or name another `branch` in {_TABLE}")
 
 
 def check_branch(case: Case) -> Row:
@@ -533,9 +478,8 @@ def check_branch(case: Case) -> Row:
             )
         )
     except NotFoundError:
-        return failed(
-            f"{known.fork} has no branch {known.branch}", f"contribbot open-pr {case.patch.name}"
-        )
+        seen = f"{known.fork} has no branch {known.branch}"
+        return failed(seen, f"contribbot open-pr {case.patch.name}")
     if not comparison.behind_by:
         return passed(f"{head} has all of {base}")
     seen = f"{head} is {comparison.behind_by} commits behind {base}"
@@ -575,26 +519,19 @@ def check_duplicates(case: Case) -> Row:
     unanswered = [candidate.reference for candidate in answered(case) if not candidate.answer]
     if not unanswered:
         return passed(f"{len(look.candidates)} {looked}: each is answered in [contribution]")
-    return failed(
-        f"{len(unanswered)} without an answer: {_first(unanswered)} ({looked})",
-        f'contribbot gate {name} --different {unanswered[0]}="why this one is different"',
-    )
+    way = f'contribbot gate {name} --different {unanswered[0]}="why this one is different"'
+    return failed(f"{len(unanswered)} without an answer: {_first(unanswered)} ({looked})", way)
 
 
-def _first(references: Iterable[str]) -> str:
-    """Name some pull requests."""
-    names = [*references]
+def _first(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def answered(case: Case) -> tuple[Candidate, ...]:
     """Return the candidates of the last look with their answers; a word or two is none."""
-    reasons = {
-        reference.lower(): why
-        for reference, why in case.patch.spec.contribution.different.items()
-        if _is_reason(why)
-    }
+    different = case.patch.spec.contribution.different
+    reasons = {name.lower(): why for name, why in different.items() if _is_reason(why)}
     return tuple(
         candidate.model_copy(update={"answer": reasons.get(candidate.reference.lower(), "")})
         for candidate in (case.look.candidates if case.look else ())
@@ -608,7 +545,6 @@ def _strays(references: Iterable[str], look: Look) -> list[str]:
 
 
 def _is_reason(why: str) -> bool:
-    """Say whether a text is long enough to be a reason: a few words that differ."""
     return len({word.lower() for word in re.findall(r"[^\W\d_]{2,}", why)}) >= _WORDS
 
 
@@ -617,23 +553,18 @@ def read_option(text: str) -> tuple[str, str]:
     match = _GIVEN.fullmatch(text.strip())
     why = match["why"].strip() if match else ""
     if match is None or not why.isprintable():
-        raise UsageError(
-            f"--different {text!a}: no pull request and a reason in one line of plain text",
-            hint='write --different owner/name#123="why this one is different"',
-        )
+        problem = f"{text!a}: no pull request and a reason in one line of plain text"
+        hint = 'write --different owner/name#123="why this one is different"'
+        raise UsageError(f"--different {problem}", hint=hint)
     if not _is_reason(why):
-        raise UsageError(
-            f"--different {match['reference']}: the reason {why!r} is too short to be one",
-            hint="say in a sentence what the other one does and this one does not, or the reverse",
-        )
+        problem = f"{match['reference']}: the reason {why!r} is too short to be one"
+        hint = "say in a sentence what the other one does and this one does not, or the reverse"
+        raise UsageError(f"--different {problem}", hint=hint)
     return match["reference"], why
 
 
 def set_different(
-    queue: Queue,
-    name: str,
-    reasons: Mapping[str, str],
-    github: GitHub | GitHubError | None,
+    queue: Queue, name: str, reasons: Mapping[str, str], github: GitHub | GitHubError | None
 ) -> str:
     """Write why a patch is different from other pull requests; return why that is unchecked.
 
@@ -649,14 +580,12 @@ def set_different(
             look = duplicates.recent_look(github, queue, name, server=server, now=now)
     except GitHubError as error:
         unchecked = error.message
-    strays = _strays(reasons, look) if look is not None else []
-    if look is not None and strays:
+    if look is not None and (strays := _strays(reasons, look)):
         known = [candidate.reference for candidate in look.candidates]
-        there = f"these are: {_first(known)}" if known else "there is none"
-        raise UsageError(
-            f"--different {strays[0]}: it is no candidate of {name}; {there}",
-            hint="one that you found yourself goes into `related` of patch.toml first",
-        )
+        others = f"these are: {_first(known)}" if known else "there is none"
+        why = f"--different {strays[0]}: it is no candidate of {name}; {others}"
+        hint = "one that you found yourself goes into `related` of patch.toml first"
+        raise UsageError(why, hint=hint)
     path = f"patches/{name}/patch.toml"
     with transaction(queue.folder) as changes:
         content = changes.read(path)
@@ -667,66 +596,37 @@ def set_different(
     return "" if look is not None else unchecked
 
 
-#: The rules in the order that is shown.
+#: The rules by their names, in the order that is shown.
 RULES: Final[Mapping[str, Callable[[Case], Row]]] = {
-    "title": check_title,
-    "sign-off": check_sign_off,
-    "ai-trailer": check_ai_trailer,
-    "issue": check_issue,
-    "issue-open": check_issue_open,
-    "tests": check_tests,
-    "prose": check_prose,
-    "words": check_words,
-    "evidence": check_evidence,
-    "targets": check_targets,
-    "not-run": check_not_run,
-    "body": check_body,
-    "template": check_template,
-    "docs": check_docs,
-    "labels": check_labels,
-    "lint": check_lint,
-    "ci": check_ci,
-    "stack": check_stack,
-    "upstream": check_upstream,
-    "expiry": check_expiry,
-    "own-pr": check_own_pr,
-    "branch": check_branch,
-    "open-prs": check_open_prs,
-    "duplicates": check_duplicates,
-}
-#: Those about which `open-pr` does something by itself.
-_MENDED_BY_OPENING: Final = frozenset({"branch"})
+    check.__name__.removeprefix("check_").replace("_", "-"): check
+    for check in (
+        check_title, check_sign_off, check_ai_trailer, check_issue, check_issue_open, check_tests,
+        check_prose, check_words, check_evidence, check_targets, check_not_run, check_body,
+        check_template, check_docs, check_labels, check_lint, check_ci, check_stack,
+        check_upstream, check_expiry, check_own_pr, check_branch, check_open_prs, check_duplicates,
+    )
+}  # fmt: skip
 
 
 def judge(
-    queue: Queue,
-    name: str,
-    github: GitHub | GitHubError | None,
-    *,
-    server: str = "",
-    now: datetime | None = None,
-    body: Body | None = None,
-) -> Gate:
+    queue: Queue, name: str, github: GitHub | GitHubError | None, *,
+    server: str = "", now: datetime | None = None, body: Body | None = None,
+) -> Gate:  # fmt: skip
     """Judge a patch by every rule of its upstream."""
     patch = queue.patch(name)
     if not patch.files:
         raise UsageError(f"{name}: it has no commits yet", hint=f"contribbot edit {name}")
     moment = now or datetime.now(UTC).replace(microsecond=0)
-    rules = rules_of(queue, patch.spec.upstream)
-    server = server or find_server().api
+    rules, server = rules_of(queue, patch.spec.upstream), server or find_server().api
     case = Case(queue, patch, rules, github, server, moment, given=body)
     # What the look for duplicates found is in the text, which others judge.
     rows = {rule: _judge_rule(rule, case) for rule in reversed([*RULES])}
     return Gate(
-        patch=name,
-        upstream=patch.upstream.name,
-        repository=patch.upstream.repository,
-        rows=tuple(rows[rule] for rule in RULES),
-        candidates=answered(case),
+        patch=name, upstream=patch.upstream.name, repository=patch.upstream.repository,
+        rows=tuple(rows[rule] for rule in RULES), candidates=answered(case), looked=case.looked,
         limits=case.look.limits if case.look else (),
-        looked=case.looked,
         body=case.body if isinstance(case.body, Body) else None,
-    )
+    )  # fmt: skip
 
 
 def _judge_rule(rule: str, case: Case) -> Row:
@@ -737,6 +637,6 @@ def _judge_rule(rule: str, case: Case) -> Row:
         row = _row(RowState.NOT_LOOKED_AT, "GitHub was not asked (--offline)")
     except GitHubError as error:
         row = _row(RowState.UNKNOWN, error.message, error.hint)
-    mended = rule in _MENDED_BY_OPENING
-    update = {"rule": rule, "github": case.asked, "mended_by_opening": mended}
+    # `open-pr` brings the branch up to date by itself.
+    update = {"rule": rule, "github": case.asked, "mended_by_opening": rule == "branch"}
     return row.model_copy(update=update)

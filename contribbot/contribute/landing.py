@@ -92,11 +92,7 @@ def ending_of(github: GitHub, repository: str, number: int) -> tuple[PullRequest
 
 
 def judge_landing(
-    github: GitHub,
-    repository: str,
-    pull: PullRequest,
-    branch: str,
-    events: Sequence[IssueEvent],
+    github: GitHub, repository: str, pull: PullRequest, branch: str, events: Sequence[IssueEvent]
 ) -> Landing:
     """Say what became of a pull request, by the commits that name it."""
     upstream = github.repository(repository)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import (
     Field,
@@ -202,9 +202,21 @@ class Searched(Model):
     limits: LineList = ()
 
 
-class Row(Model):
+class _Grown(Model):
+    """What is sealed or in a digest: keys that came later are left out where they say nothing."""
+
+    LATER: ClassVar[frozenset[str]]
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        fields: dict[str, JsonValue] = dump(self)
+        return {key: value for key, value in fields.items() if value or key not in self.LATER}
+
+
+class Row(_Grown):
     """One rule."""
 
+    LATER = frozenset({"searched", "first"})
     rule: Name
     state: Annotated[RowState, Field(strict=False)]
     seen: Line
@@ -214,15 +226,6 @@ class Row(Model):
     #: Whether nothing can be attested before a person has done it.
     first: bool = False
     searched: Searched | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_there(
-        self, dump: SerializerFunctionWrapHandler
-    ) -> dict[str, JsonValue]:
-        """Leave later keys out where they say nothing: attestations are sealed with their rows."""
-        fields: dict[str, JsonValue] = dump(self)
-        later = {"searched", "first"}
-        return {key: value for key, value in fields.items() if value or key not in later}
 
     @property
     def blocks(self) -> bool:
@@ -367,23 +370,14 @@ class AiRules(Model):
     trailer: Pattern = ""
 
 
-class BodyRules(Model):
+class BodyRules(_Grown):
     """How the text of a pull request is made."""
 
+    LATER = frozenset({"duplicates"})
     template: Version
     live: TreePath
     budget: Annotated[int, Field(ge=500, le=GITHUB_LIMIT)] = 10_000
     duplicates: bool = False
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_asked(
-        self, dump: SerializerFunctionWrapHandler
-    ) -> dict[str, JsonValue]:
-        """Leave a later key out where it asks nothing: attestations are bound to the digest."""
-        fields: dict[str, JsonValue] = dump(self)
-        if not self.duplicates:
-            fields.pop("duplicates", None)
-        return fields
 
 
 class Rules(Model):
@@ -415,9 +409,6 @@ class Rules(Model):
         if twice:
             raise ValueError(f"questions: two have the name {twice[0]}")
         return self
-
-
-KIND: Final = "contribbot/attestation/v1"
 
 
 class FileDigest(Model):
@@ -462,7 +453,7 @@ class Basis(Model):
 class Attestation(Model):
     """The content of `attestations/NAME.json`."""
 
-    kind: Literal["contribbot/attestation/v1"] = KIND
+    kind: Literal["contribbot/attestation/v1"] = "contribbot/attestation/v1"
     basis: Basis
     looked: Annotated[datetime, Field(strict=False)]
     person: Attester
@@ -471,18 +462,14 @@ class Attestation(Model):
     seal: str = ""
 
     def sealed(self) -> Attestation:
-        """Return it with its seal."""
-        return self.model_copy(update={"seal": seal_of(self)})
+        """Return it with its seal: the SHA-256 over all the rest, in hexadecimal."""
+        seal = json_digest(self.model_dump(mode="json", exclude={"seal"}))
+        return self.model_copy(update={"seal": seal})
 
     @property
     def intact(self) -> bool:
         """Whether it is as it was written."""
-        return self.seal == seal_of(self)
-
-
-def seal_of(attestation: Attestation) -> str:
-    """Return the SHA-256 over an attestation without its seal, in hexadecimal."""
-    return json_digest(attestation.model_dump(mode="json", exclude={"seal"}))
+        return self == self.sealed()
 
 
 def json_digest(value: object) -> str:

@@ -43,7 +43,6 @@ from contribbot.contribute.publication import (
     Contribution,
     PublicationJournal,
     check_below,
-    digests_below,
 )
 from contribbot.errors import (
     GitHubError,
@@ -97,9 +96,9 @@ _PAIR: Final = re.compile(
 class OpenOptions:
     """What a user asks for."""
 
-    #: Whether a new pull request is to be reviewed at once, and no draft.
+    #: Whether a new pull request is to be reviewed at once, and no draft; or only the branch is
+    #: pushed, for a person to open it.
     ready: bool = False
-    #: Whether only to push the branch, for a person to open the pull request.
     handoff: bool = False
     #: Whether to carry the branch onto the upstream's newest commit, changed or not.
     up_to_date: bool = False
@@ -129,16 +128,15 @@ class Opened:
     #: What was made; none where the branch was kept.
     commits: list[PushedCommit] = field(default_factory=list)
     branch_was: Literal["made", "moved", "kept"] = "kept"
-    #: The pull request, as `owner/name#number`, or empty.
+    #: The pull request, as `owner/name#number`, or empty; `to be opened`: by a person.
     pull_request: str = ""
     url: str = ""
-    #: `draft` or `open`; `to be opened` by a person.
     state: Literal["draft", "open", "to be opened"] = "to be opened"
     #: What was done to it; `edited`: a person changed its text, and it was left alone.
     pull_request_was: Literal["opened", "updated", "kept", "edited", "handed off"] = "kept"
-    #: The page of the comment that tells what changed, or empty.
+    #: The page of the comment that tells what changed; the file of a body that was too long for
+    #: the page's address.
     comment: str = ""
-    #: Where the body lies that was too long for the page's address.
     body_file: str = ""
     waits_for: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -152,23 +150,16 @@ def attested_text(queue: Queue, name: str) -> Body:
 
 
 def open_all(
-    queue: Queue,
-    names: Sequence[str],
-    github: GitHub,
-    options: OpenOptions,
-    *,
+    queue: Queue, names: Sequence[str], github: GitHub, options: OpenOptions, *,
     progress: Progress | None = None,
-) -> Iterator[Opened]:
+) -> Iterator[Opened]:  # fmt: skip
     """Open or update the pull requests of patches, each after what it depends on."""
-    guard = contextlib.nullcontext() if options.dry_run else _lock(queue)
-    with guard:
+    with contextlib.ExitStack() as stack:
+        if not options.dry_run:
+            stack.enter_context(lock(queue.local / "open-pr.lock", "opening pull requests"))
         run = _Run(queue, github, options, progress or Silent())
         for name in names:
             yield _Opening(run, queue.patch(name)).perform()
-
-
-def _lock(queue: Queue) -> contextlib.AbstractContextManager[None]:
-    return lock(queue.local / "open-pr.lock", "opening pull requests")
 
 
 class _Run:
@@ -188,16 +179,12 @@ class _Run:
         name = patch.upstream.repository
         if name not in self._places:
             upstream = self.github.repository(name).complete()
-            why = refuses_pulls(upstream)
-            if why:
-                raise OpeningError(
-                    f"{upstream.full_name} {why}",
-                    hint="look on its page for where the project takes changes; its name is"
-                    " `repository` in upstreams/NAME.toml",
-                )
+            if why := refuses_pulls(upstream):
+                hint = "look on its page for where the project takes changes; its name is"
+                hint += " `repository` in upstreams/NAME.toml"
+                raise OpeningError(f"{upstream.full_name} {why}", hint=hint)
             fork = self._fork_of(upstream, self.journal.contribution(patch.name).fork)
-            if fork is not None:
-                self._note_fork(patch, upstream, fork)
+            self._note_fork(patch, upstream, fork)
             self._places[name] = self._place_at(upstream, fork), upstream
         return self._places[name][0]
 
@@ -208,10 +195,9 @@ class _Run:
         """
         place, upstream = self._places[patch.upstream.repository]
         if place.missing:
-            fork = self._make_fork(patch, upstream)
-            other = fork.full_name.lower() != place.fork.lower()
+            fork, expected = self._make_fork(patch, upstream), place.fork
             place = replace(place, fork=fork.full_name, fork_id=fork.node_id, missing=False)
-            if other:
+            if fork.full_name.lower() != expected.lower():
                 # It was there before, under another name.
                 known = self._place_at(upstream, fork)
                 place = replace(place, behind=known.behind, own=known.own)
@@ -221,7 +207,6 @@ class _Run:
         return place, notes
 
     def _fork_name(self, upstream: Repository) -> str:
-        """Return how the account's fork is called, unless it was given another name."""
         return f"{self.github.me}/{upstream.full_name.partition('/')[2]}"
 
     def _fork_of(self, upstream: Repository, known: str) -> Repository | None:
@@ -241,10 +226,8 @@ class _Run:
         if upstream.full_name.lower() not in {str(o.get("full_name")).lower() for o in origins}:
             return None  # GitHub gives the fork another name, or has one of another name
         if fork.archived:
-            raise OpeningError(
-                f"{fork.full_name}: your fork is archived",
-                hint=f"unarchive it on {fork.html_url}/settings",
-            )
+            hint = f"unarchive it on {fork.html_url}/settings"
+            raise OpeningError(f"{fork.full_name}: your fork is archived", hint=hint)
         return fork
 
     def _make_fork(self, patch: Patch, upstream: Repository) -> Repository:
@@ -253,23 +236,23 @@ class _Run:
         summary = f"about to fork {upstream.full_name}"
         intent = IntentEvent(time=history.now(), summary=summary, what=FORK, key=key)
         self.journal.note(patch.name, intent)
-        made: Repository | None = None
+        new: Repository | None = None
         with contextlib.suppress(UncertainError):
-            made = upstream.create_fork(default_branch_only=True)
-        fork = self._ready(lambda: made or self._fork_of(upstream, ""), upstream, key)
+            new = upstream.create_fork(default_branch_only=True)
+        fork = self._ready(lambda: new or self._fork_of(upstream, ""), upstream, key)
         self._note_fork(patch, upstream, fork)
         return fork
 
-    def _note_fork(self, patch: Patch, upstream: Repository, fork: Repository) -> None:
+    def _note_fork(self, patch: Patch, upstream: Repository, fork: Repository | None) -> None:
         """Note that a fork is there, where that was begun and is not noted yet."""
         key = self._fork_name(upstream)
-        if self.journal.contribution(patch.name).begun(FORK, key):
+        if fork is not None and self.journal.contribution(patch.name).begun(FORK, key):
             summary = f"forked {upstream.full_name} to {fork.full_name}"
-            event = DoneEvent(
-                time=history.now(), summary=summary, what=FORK, key=key, fork=fork.full_name,
-                url=fork.html_url,
-            )  # fmt: skip
-            self.journal.note(patch.name, event)
+            name, url = fork.full_name, fork.html_url
+            done = DoneEvent(
+                time=history.now(), summary=summary, what=FORK, key=key, fork=name, url=url
+            )
+            self.journal.note(patch.name, done)
 
     def _ready(
         self, find: Callable[[], Repository | None], upstream: Repository, name: str
@@ -282,9 +265,8 @@ class _Run:
             if number == 0:
                 log.warning("GitHub is making the fork %s: waiting up to %d s", name, sum(_WAITS))
             sleep(pause)
-        raise GitHubError(
-            f"{name}: GitHub is still making the fork", hint="run this again in some minutes"
-        )
+        hint = "run this again in some minutes"
+        raise GitHubError(f"{name}: GitHub is still making the fork", hint=hint)
 
     def _place_at(self, upstream: Repository, fork: Repository | None) -> Place:
         """Return where a branch goes, with the upstream's newest commit."""
@@ -296,8 +278,7 @@ class _Run:
                 place = self._compared(upstream, fork)
             if place is not None:
                 return place
-        newest = upstream.get_branch(branch).commit
-        tip = Tip(branch, newest.sha, newest.commit.tree.sha)
+        tip = Tip.of(branch, upstream.get_branch(branch).commit)
         if fork is None:
             return Place(name, self._fork_name(upstream), tip, self.server, missing=True)
         return Place(name, fork.full_name, tip, self.server, fork.node_id)
@@ -307,16 +288,13 @@ class _Run:
         branch, owner = upstream.default_branch, fork.full_name.partition("/")[0]
         try:
             # The commits that it also lists are of no use here: one, and not 250.
-            comparison = upstream.compare(
-                branch, f"{owner}:{branch}", comparison_commits_per_page=1
-            )
+            theirs = f"{owner}:{branch}"
+            comparison = upstream.compare(branch, theirs, comparison_commits_per_page=1)
         except (NotFoundError, RefusedError):
             return None  # it is empty yet, has no such branch, or the two are too far apart
-        newest = comparison.base_commit
-        tip = Tip(branch, newest.sha, newest.commit.tree.sha)
         return Place(
-            upstream.full_name, fork.full_name, tip, self.server, fork.node_id,
-            behind=comparison.behind_by, own=comparison.ahead_by,
+            upstream.full_name, fork.full_name, Tip.of(branch, comparison.base_commit),
+            self.server, fork.node_id, behind=comparison.behind_by, own=comparison.ahead_by,
         )  # fmt: skip
 
 
@@ -341,6 +319,11 @@ class _Opening:
         """What tells its branch from others."""
         return f"{self.place.fork}:{self.branch}"
 
+    def _intent(self, what: str, key: str, summary: str, **fields: object) -> IntentEvent:
+        """Return what is about to be written."""
+        fields |= {"time": history.now(), "summary": summary, "what": what, "key": key}
+        return IntentEvent.model_validate(fields)
+
     def perform(self) -> Opened:
         """Take every step, and say what was done."""
         self._prepare()
@@ -360,9 +343,8 @@ class _Opening:
         """See that it can be opened, and find out where its branch goes."""
         run = self.run
         if not self.patch.files:
-            raise UsageError(
-                f"{self.name}: it has no commits yet", hint=f"contribbot edit {self.name}"
-            )
+            hint = f"contribbot edit {self.name}"
+            raise UsageError(f"{self.name}: it has no commits yet", hint=hint)
         waits = check_below(run.queue, run.journal, self.name, rehearsed=run.rehearsed)
         self.text = attested_text(run.queue, self.name)
         self.place = run.place(self.patch)
@@ -380,26 +362,25 @@ class _Opening:
         same = (owner.lower(), known.branch) == (self.place.owner.lower(), self.branch)
         if not owner or same:
             return
-        there = known.reference if not known.ended else ""
-        if not there:
+        number = known.number if not known.ended else 0
+        if not number:
             # One that nobody noted: a person opened it, or a run was cut off just then.
             pulls = self.github.pulls_from(upstream, owner, known.branch)
-            there = next((f"{upstream}#{p.number}" for p in pulls if p.state == "open"), "")
-        if not there:
+            number = next((pull.number for pull in pulls if pull.state == "open"), 0)
+        if not number:
             return
         # GitHub names the fork as it is called today.
-        head = self.github.pull(upstream, int(there.rpartition("#")[2])).complete().head
+        head = self.github.pull(upstream, number).complete().head
         name = name_of(head.repo)
         if f"{name}:{head.ref}".lower() == self.key.lower():
-            self.done.notes.append(
-                f"{known.fork} is called {self.place.fork} now: your account was renamed"
-            )
+            new_name = f"{known.fork} is called {self.place.fork} now"
+            self.done.notes.append(f"{new_name}: your account was renamed")
             return
         other = name and name.lower() != known.fork.lower()
         now = f" (which is called {name} now)" if other else ""
         raise OpeningError(
-            f"{self.name}: its pull request {there} is open from {known.fork}:{known.branch}{now},"
-            f" and this would open a second one from {self.key}",
+            f"{self.name}: its pull request {upstream}#{number} is open from"
+            f" {known.fork}:{known.branch}{now}, and this would open a second one from {self.key}",
             hint="use the same branch and account, or close that one and run contribbot follow",
         )
 
@@ -418,12 +399,10 @@ class _Opening:
         # Before the branch moves: its readers know what it carries until then.
         self._note_pull(pull)
         if pull.base.ref != tip.name:
-            raise OpeningError(
-                f"{self.name}: {self._reference(pull)} goes to {pull.base.ref}, and contribbot"
-                f" carries patches to {tip.name}: there it would show the commits of both",
-                hint=f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
-                " nothing was changed there",
-            )
+            why = f"{self._reference(pull)} goes to {pull.base.ref}, and contribbot carries patches"
+            why += f" to {tip.name}: there it would show the commits of both"
+            hint = f"change its base on its page, {pull.html_url}, or carry on with it by hand;"
+            raise OpeningError(f"{self.name}: {why}", hint=f"{hint} nothing was changed there")
 
     def _pull(self) -> PullRequest | None:
         """Return the open pull request of the branch; None where it never had one."""
@@ -451,26 +430,24 @@ class _Opening:
     def _push(self) -> None:
         """See that the branch has the patch, on the upstream's newest commit where it moves."""
         run, known, tip, done = self.run, self.known, self.place.tip, self.done
-        below = digests_below(run.queue, self.name)
+        below = history.digests(history.below_of(run.queue, self.name))
         same = (known.digest, dict(known.below)) == (self.patch.digest, below)
         if self.was is not None and self.was == known.head and same:
             if known.base == tip.sha:
                 return
             if not self.options.up_to_date:
-                done.notes.append(
-                    f"it stands on {known.base[:_SHORT]}, and {tip.name} has moved on to"
-                    f" {tip.sha[:_SHORT]}; --up-to-date carries it there"
-                )
+                moved = f"{tip.name} has moved on to {tip.sha[:_SHORT]}"
+                stand = f"it stands on {known.base[:_SHORT]}, and {moved}"
+                done.notes.append(f"{stand}; --up-to-date carries it there")
                 return
         carried = carry_onto(run.queue, self.name, self.github, self.place, progress=run.progress)
         self.place, notes = run.ready_place(self.patch)
         commits = make_commits(self.github, self.place, carried)
         head, version = commits[-1], run.journal.version(self.patch)
         what = f"{self.key} the commit {head[:_SHORT]} (v{version})"
-        intent = IntentEvent(
-            time=history.now(), summary=f"about to give {what}", what=BRANCH, key=self.key,
-            fork=self.place.fork, branch=self.branch, head=head, base=tip.sha,
-            digest=self.patch.digest, below=below, version=version,
+        intent = self._intent(
+            BRANCH, self.key, f"about to give {what}", fork=self.place.fork, branch=self.branch,
+            head=head, base=tip.sha, digest=self.patch.digest, below=below, version=version,
         )  # fmt: skip
         run.journal.note(self.name, intent)
         put_ref(self.github, self.place, self.branch, head, was=self.was, ours=known.heads)
@@ -478,8 +455,8 @@ class _Opening:
         done.fork, done.base, done.head = self.place.fork, tip.sha, head
         pushed = zip(commits, carried.commits, strict=True)
         done.commits = [PushedCommit(sha, commit.subject) for sha, commit in pushed]
-        moved: Literal["kept", "moved"] = "kept" if self.was == head else "moved"
-        done.branch_was = "made" if self.was is None else moved
+        if self.was != head:
+            done.branch_was = "made" if self.was is None else "moved"
         done.notes += [*carried.notes, *notes]
 
     def _hand_off(self) -> None:
@@ -490,13 +467,13 @@ class _Opening:
             return
         text, place, known, done = self.text, self.place, self.known, self.done
         ends = f"{quote(place.tip.name)}...{quote(place.owner)}:{quote(self.branch)}"
-        start = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
-        query = {"expand": "1", "title": text.title, "body": text.text}
-        done.url, done.pull_request_was = _address(start, query), "handed off"
+        page = f"{place.server.rstrip('/')}/{place.upstream}/compare/{ends}"
+        short = f"{page}?{urlencode({'expand': '1', 'title': text.title}, quote_via=quote)}"
+        done.url = f"{short}&{urlencode({'body': text.text}, quote_via=quote)}"
+        done.pull_request_was = "handed off"
         if len(done.url) > _LONGEST_ADDRESS:
-            del query["body"]
             file = self.run.queue.local / "handoff" / f"{self.name}.md"
-            done.url, done.body_file = _address(start, query), str(file)
+            done.url, done.body_file = short, str(file)
             if not self.options.dry_run:
                 make_private(file.parent)
                 write_atomically(file, text.text.encode("utf-8"))
@@ -512,26 +489,22 @@ class _Opening:
         """Open the pull request; one whose answer is lost is looked for, never sent again."""
         place, text = self.place, self.text
         summary = f"about to open a pull request at {place.upstream} from {self.branch}"
-        intent = IntentEvent(
-            time=history.now(), summary=summary, what=PULL, key=self.key, fork=place.fork,
-            branch=self.branch, text=text.digest,
-        )  # fmt: skip
+        intent = self._intent(
+            PULL, self.key, summary, fork=place.fork, branch=self.branch, text=text.digest
+        )
         self.run.journal.note(self.name, intent)
+        pull: PullRequest | None
         try:
             pull = self.github.repository(place.upstream).create_pull(
-                place.tip.name,
-                f"{place.owner}:{self.branch}",
-                title=text.title,
-                body=text.text,
+                place.tip.name, f"{place.owner}:{self.branch}", title=text.title, body=text.text,
                 draft=not self.options.ready,
-            )
+            )  # fmt: skip
         except (UncertainError, RefusedError) as error:
             if isinstance(error, RefusedError) and error.status != _UNPROCESSABLE:
                 raise
-            there = self._pull()
-            if there is None:
+            pull = self._pull()
+            if pull is None:
                 raise
-            pull = there
         self._show(pull)
         self.done.pull_request_was = "opened"
         if self.options.dry_run:
@@ -555,33 +528,23 @@ class _Opening:
             return
         self._note_pull(pull)
         self._show(pull)
-        done.notes.append(
-            "it is a draft, and would be marked ready for review"
-            if self.options.dry_run
-            else "it was a draft: marked it ready for review"
-        )
+        dry, now = "it is a draft, and would be marked", "it was a draft: marked it"
+        done.notes.append(f"{dry if self.options.dry_run else now} ready for review")
 
     def _update_text(self, pull: PullRequest) -> None:
         """Give a pull request its text, unless a person has written there."""
-        now, known, journal = (
-            text_digest(pull.title, text_of(pull.body)),
-            self.known,
-            self.run.journal,
+        known, journal, reference = self.known, self.run.journal, self._reference(pull)
+        now, what = text_digest(pull.title, text_of(pull.body)), f"the text of {reference}"
+        intent = self._intent(
+            TEXT, reference, f"about to update {what}", reference=reference, text=self.text.digest
         )
-        reference = self._reference(pull)
-        what = f"the text of {reference}"
-        intent = IntentEvent(
-            time=history.now(), summary=f"about to update {what}", what=TEXT, key=reference,
-            reference=reference, text=self.text.digest,
-        )  # fmt: skip
         if now == self.text.digest:
             if known.begun(TEXT, reference):
                 journal.done(self.name, intent, f"updated {what}")
         elif now not in known.texts:
             self.done.pull_request_was = "edited"
-            self.done.notes.append(
-                "a person changed its title or body on GitHub: that was left as it is"
-            )
+            note = "a person changed its title or body on GitHub: that was left as it is"
+            self.done.notes.append(note)
         else:
             journal.note(self.name, intent)
             pull.edit(title=self.text.title, body=self.text.text)
@@ -593,22 +556,21 @@ class _Opening:
         known, journal = self.known, self.run.journal
         if not 0 < known.announced < known.version:
             return
+        run = self.run
         try:
-            changed = range_diff(
-                self.run.queue, self.name, known.announced, progress=self.run.progress
-            )
+            changed = range_diff(run.queue, self.name, known.announced, progress=run.progress)
         except (QueueError, SourceError) as error:
             self.done.notes.append(f"no range-diff was posted: {error.message}")
             return
         comment = range_text(self.name, known.announced, known.version, changed.range_diff)
         what = f"{known.reference}: what is new in v{known.version}"
-        intent = IntentEvent(
-            time=history.now(), summary=f"about to comment on {what}", what=COMMENT,
-            key=f"{known.reference} v{known.announced}..v{known.version}",
-            reference=known.reference, version=known.version,
+        key = f"{known.reference} v{known.announced}..v{known.version}"
+        intent = self._intent(
+            COMMENT, key, f"about to comment on {what}", reference=known.reference,
+            version=known.version,
         )  # fmt: skip
         url = ""
-        if known.begun(COMMENT, intent.key):
+        if known.begun(COMMENT, key):
             # A crash came between: it may be there.
             url = self._find_comment(known.number, comment)
         else:
@@ -628,7 +590,7 @@ class _Opening:
         """Return the page of our comment, known by its first line; or nothing."""
         marker, login = text.partition("\n")[0], self.github.me.lower()
         for comment in whole(self.github.issue(self.place.upstream, number).get_comments()):
-            first = text_of(comment.body).replace("\r\n", "\n").partition("\n")[0]
+            first = text_of(comment.body).partition("\n")[0].rstrip("\r")
             if first == marker and (login_of(comment.user) or "").lower() == login:
                 return comment.html_url
         return ""
@@ -643,14 +605,14 @@ class _Opening:
     def _note_pull(self, pull: PullRequest) -> None:
         """Note a pull request, unless the journal knows it as it is."""
         known, reference = self.known, self._reference(pull)
-        now = "draft" if pull.draft else "open"
+        now, new = "draft" if pull.draft else "open", known.reference != reference
         renamed = known.fork not in {"", self.place.fork}
-        if (known.reference, known.state) == (reference, now) and not renamed:
+        if not new and known.state == now and not renamed:
             return
-        if known.reference != reference:
-            what = "was opened as a draft" if now == "draft" else "was opened"
-        else:
-            what = "is a draft now" if now == "draft" else "is open now"
+        what = {
+            ("draft", True): "was opened as a draft", ("open", True): "was opened",
+            ("draft", False): "is a draft now", ("open", False): "is open now",
+        }[now, new]  # fmt: skip
         event = PullRequestEvent(
             time=history.now(),
             summary=f"{reference} {what}{f', from {self.key}' if renamed else ''}",
@@ -661,20 +623,14 @@ class _Opening:
         self.run.journal.note(self.name, event)
 
 
-def _address(start: str, query: dict[str, str]) -> str:
-    return f"{start}?{urlencode(query, quote_via=quote)}"
-
-
 def range_text(patch: str, old: int, new: int, diff: str) -> str:
     """Return the comment that shows what changed between versions; its first line marks it."""
     rows = [_PAIR.sub(r"\g<old> \g<sign> \g<new> ", row) for row in diff.splitlines()]
-    count = min(len(rows), _LINES)
-    shown = fence("\n".join(rows), language="diff", lines=count)
-    while len(shown.encode()) > _LONGEST and count > 1:
-        count //= 2
-        shown = fence("\n".join(rows), language="diff", lines=count)
-    if len(shown.encode()) > _LONGEST:
-        shown = fence("(its lines are too long to show)")
+    shown, count = "", min(len(rows), _LINES)
+    while count and not shown:
+        block = fence("\n".join(rows), language="diff", lines=count)
+        shown, count = block if len(block.encode()) <= _LONGEST else "", count // 2
+    shown = shown or fence("(its lines are too long to show)")
     return (
         f"<!-- contribbot: range-diff of {patch}, v{old} to v{new} -->\n"
         f"What changed from v{old} to v{new} (`git range-diff`):\n\n"

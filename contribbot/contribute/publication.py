@@ -110,7 +110,13 @@ def _fold(was: Contribution, event: IntentEvent | DoneEvent | PullRequestEvent) 
     """Return what is known after an event."""
     now = replace(was, texts=_with(was.texts, event.text))
     if isinstance(event, PullRequestEvent):
-        return _fold_pull(now, event)
+        left = tuple(intent for intent in was.open if intent.what != PULL)
+        now = replace(_placed(now, event), reference=event.reference, state=event.state, open=left)
+        if event.reference != was.reference:
+            # Whoever sees a pull request for the first time sees what it carries then.
+            now = replace(now, announced=event.version or was.version)
+        # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
+        return _pushed(now, event) if event.head in was.heads and event.digest else now
     left = tuple(i for i in was.open if (i.what, i.key) != (event.what, event.key))
     if isinstance(event, IntentEvent):
         return replace(now, open=(*left, event), heads=_with(was.heads, event.head))
@@ -125,34 +131,17 @@ def _fold(was: Contribution, event: IntentEvent | DoneEvent | PullRequestEvent) 
     return now
 
 
-def _fold_pull(was: Contribution, event: PullRequestEvent) -> Contribution:
-    now = replace(
-        _placed(was, event),
-        reference=event.reference,
-        state=event.state,
-        open=tuple(intent for intent in was.open if intent.what != PULL),
-    )
-    if event.reference != was.reference:
-        # Whoever sees a pull request for the first time sees what it carries then.
-        now = replace(now, announced=event.version or was.version)
-    # A head that follow saw may be somebody else's commit: only what we meant to push is ours.
-    return _pushed(now, event) if event.head in was.heads and event.digest else now
-
-
 def _placed(was: Contribution, event: DoneEvent | PullRequestEvent) -> Contribution:
     return replace(was, fork=event.fork or was.fork, branch=event.branch or was.branch)
 
 
 def _pushed(was: Contribution, event: DoneEvent | PullRequestEvent) -> Contribution:
     """Return what is known after the branch got its commits."""
+    below = was.below if event.below is None else event.below
     return replace(
-        was,
-        head=event.head or was.head,
-        base=event.base or was.base,
-        digest=event.digest or was.digest,
-        below=was.below if event.below is None else event.below,
-        version=event.version or was.version,
-    )
+        was, head=event.head or was.head, base=event.base or was.base, below=below,
+        digest=event.digest or was.digest, version=event.version or was.version,
+    )  # fmt: skip
 
 
 def _with(known: frozenset[str], item: str | None) -> frozenset[str]:
@@ -197,9 +186,9 @@ class PublicationJournal:
                     change, patch.name, patch.files, patch.pin, why="open-pr", below=below
                 )
         known = history.versions(self._queue.folder, patch.name)
-        last = known[-1].event if known else None
-        if last is None:
+        if not known:
             return 1
+        last = known[-1].event
         return last.version + ((last.digest, last.base) != (patch.digest, patch.pin))
 
 
@@ -220,21 +209,18 @@ def check_below(
         elif not known.reference:
             missing[lower] = known
         elif known.state in _NOT_KEPT:
-            raise OpeningError(
-                f"{name}: it depends on {lower}, whose pull request {known.reference} was"
-                f" {known.state}",
-                hint=f"take it up again there, or take {lower} out of depends_on",
-            )
+            why = f"it depends on {lower}, whose pull request {known.reference} was {known.state}"
+            hint = f"take it up again there, or take {lower} out of depends_on"
+            raise OpeningError(f"{name}: {why}", hint=hint)
         elif not known.ended:
             waits[lower] = known.reference
     if missing:
         handed = [lower for lower, known in missing.items() if known.handed_off]
         look = f"; of {handed[0]} it is not known yet: contribbot follow" if handed else ""
-        raise MissingBelowError(
-            f"{name}: it depends on {', '.join(missing)}, which"
-            f" {'has' if len(missing) == 1 else 'have'} no pull request yet{look}",
-            hint=f"open that first: contribbot open-pr {next(iter(missing))}",
-        )
+        have = f"{'has' if len(missing) == 1 else 'have'} no pull request yet{look}"
+        hint = f"open that first: contribbot open-pr {next(iter(missing))}"
+        why = f"{name}: it depends on {', '.join(missing)}, which {have}"
+        raise MissingBelowError(why, hint=hint)
     return waits
 
 
@@ -247,8 +233,3 @@ def waits_for(queue: Queue, name: str) -> tuple[str, ...]:
         for patch, lower in known.items()
         if not lower.ended
     )
-
-
-def digests_below(queue: Queue, name: str) -> dict[str, str]:
-    """Return the digests of the patches that a patch stands on, by name, lowest first."""
-    return {lower: queue.patch(lower).digest for lower in queue.below(name)}

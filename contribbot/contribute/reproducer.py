@@ -43,21 +43,14 @@ def make_reproducer(queue: Queue, name: str, *, check: str = "") -> Reproducer:
     named = dict.fromkeys(entry.target for entry in (*spec.checks, *spec.numerics, *spec.bench))
     ran = {known.target for known in evidence.of("reproduce", "numerics", "bench")}
     names = {
-        "spec": spec,
-        "upstream": patch.upstream,
-        "tag": patch.pin.tag,
-        "below": evidence.below,
-        "check": stated,
-        "figure": figure,
-        "source": figure.source,
-        "test": figure.facts.base.failed[0].test,
-        "release": release_of(patch),
-        "remote": _remote(patch),
-        "roots": patch.upstream.python_roots,
+        "spec": spec, "upstream": patch.upstream, "tag": patch.pin.tag, "below": evidence.below,
+        "check": stated, "figure": figure, "source": figure.source,
+        "test": figure.facts.base.failed[0].test, "release": release_of(patch),
+        "remote": _remote(patch), "roots": patch.upstream.python_roots,
         "files": [(file.name, _first_line(file)) for file in needed],
         "not_run": [target for target in named if target not in ran],
         "commands": "\n".join(_commands(patch, stated, figure, needed)),
-    }
+    }  # fmt: skip
     environment = template_environment(queue)
     report, script = (
         environment.get_template(f"{file}.j2").render(names).rstrip("\n") + "\n"
@@ -80,17 +73,12 @@ def write_reproducer(made: Reproducer, folder: Path) -> list[Path]:
         raise UsageError(f"{folder}: not empty", hint="name another with --output")
     if earlier:
         files = [folder / SCRIPT, *(path for path in folder.glob("below/*") if path.is_file())]
-        there = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-        ours = {
-            name: content
-            for name, content in made.files.items()
-            if name == SCRIPT or name.startswith("below/")
-        }
-        if there != ours:
-            raise UsageError(
-                f"{folder}: another reproducer, whose base may lie there still",
-                hint="remove it, or name another with --output",
-            )
+        old = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+        new = {name: made.files[name] for name in made.files if name.startswith((SCRIPT, "below/"))}
+        if old != new:
+            why = "another reproducer, whose base may lie there still"
+            hint = "remove it, or name another with --output"
+            raise UsageError(f"{folder}: {why}", hint=hint)
     for name, content in made.files.items():
         write_atomically(folder / name, content)
     return [folder / name for name in made.files]
@@ -101,16 +89,13 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
     patch = evidence.patch
     stated = {check.name: check for check in patch.spec.checks}
     if name and name not in stated:
-        raise UsageError(
-            f"{patch.name}: no check {name}", hint=f"there are: {', '.join(stated) or 'none'}"
-        )
+        hint = f"there are: {', '.join(stated) or 'none'}"
+        raise UsageError(f"{patch.name}: no check {name}", hint=hint)
     names = {name} if name else set(stated)
     red = [figure for figure in evidence.of("reproduce") if figure.red and figure.name in names]
     if name and not red:
-        raise UsageError(
-            f"{patch.name}: the check {name} does not fail on the base, or was not run",
-            hint="name one that goes from red to green",
-        )
+        why = f"the check {name} does not fail on the base, or was not run"
+        raise UsageError(f"{patch.name}: {why}", hint="name one that goes from red to green")
     # Anybody has a processor.
     for figure in sorted(red, key=lambda figure: not name and figure.target != "cpu"):
         check = stated[figure.name]
@@ -121,13 +106,10 @@ def _chosen(evidence: Evidence, name: str) -> tuple[Figure, Check, list[PatchFil
         own = any(test in file.content for file in files for test in tests)
         if not (check.build or own or "contribbot" in modules):
             return figure, check, files
-    raise UsageError(
-        f"{patch.name}: no check fails on the base in plain pytest",
-        hint="it needs a build, contribbot or the patch's own test; name another with --check"
-        if name
-        else "what does is a compile, a hipify step, needs contribbot, or runs the patch's own"
-        " test",
-    )
+    hint = "what does is a compile, a hipify step, needs contribbot, or runs the patch's own test"
+    if name:
+        hint = "it needs a build, contribbot or the patch's own test; name another with --check"
+    raise UsageError(f"{patch.name}: no check fails on the base in plain pytest", hint=hint)
 
 
 def needed_files(support: Sequence[PatchFile], start: str) -> list[PatchFile]:
@@ -175,10 +157,8 @@ def _commands(patch: Patch, check: Check, figure: Figure, needed: Sequence[Patch
         release = release_of(patch)
         requirements[release.partition("==")[0]] = release
     else:
-        roots = ":".join(
-            "$PWD/tree" if root == "." else f"$PWD/tree/{root}"
-            for root in patch.upstream.python_roots
-        )
+        folders = (f"$PWD/tree/{root}".removesuffix("/.") for root in patch.upstream.python_roots)
+        roots = ":".join(folders)
         by_hand = [
             "# or, for all of its tests, once the script has made `tree`:",
             f'export CONTRIBBOT_TREE="$PWD/tree" PYTHONPATH="{roots}"',

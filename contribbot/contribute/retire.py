@@ -9,7 +9,7 @@ from typing import Final
 from contribbot.contribute.follow import Connect, note_state
 from contribbot.contribute.landing import LandingFate, ending_of
 from contribbot.contribute.markdown import line_of
-from contribbot.contribute.publication import Contribution, state
+from contribbot.contribute.publication import Contribution, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
 from contribbot.lifecycle import rebase
 from contribbot.lifecycle.status import status_against
@@ -61,22 +61,20 @@ def retire(
 ) -> Retired:
     """Take a patch out of the queue. Nothing is closed on GitHub."""
     if why and (not why.strip() or not why.isprintable() or len(why) > _LONGEST):
-        raise UsageError(
-            "--why: not a reason in one line of text", hint="say in a sentence why it goes"
-        )
+        hint = "say in a sentence why it goes"
+        raise UsageError("--why: not a reason in one line of text", hint=hint)
     if name not in queue.specs:
         raise _no_longer_queued(queue, name)
     _refuse_dependents(queue, name)
     patch = queue.patch(name)
-    known = state(history.read(queue.folder, name), digest=patch.digest) or Contribution()
+    known = PublicationJournal(queue).contribution(name, digest=patch.digest)
     notes = []
     if not why:
         why = _of_pull(queue, known, name, connect) or _of_release(queue, name, known, status)
     elif known.reference and not known.ended:
         # GitHub is not asked: a reason of the person's needs none.
-        notes = [
-            f"{known.reference} was open when it was last looked at, and nothing was closed there"
-        ]
+        was_open = f"{known.reference} was open when it was last looked at"
+        notes = [f"{was_open}, and nothing was closed there"]
     _take_out(queue, patch, why.strip())
     if tree := find_tree(queue, name):
         notes.append(f"its work tree {tree.path} stays open: contribbot edit --abort {name}")
@@ -90,48 +88,41 @@ def _no_longer_queued(queue: Queue, name: str) -> UsageError:
     events = history.read(queue.folder, name)
     if not events:
         return no_such_patch(name, queue.specs)
-    reasons = [event.why for event in events if isinstance(event, RetiredEvent)]
-    reason = f": {line_of(reasons[-1])}" if reasons else ""
-    return UsageError(f"{name} has left the queue already{reason}")
+    reasons = [f": {line_of(event.why)}" for event in events if isinstance(event, RetiredEvent)]
+    return UsageError(f"{name} has left the queue already{(reasons or [''])[-1]}")
 
 
 def _refuse_dependents(queue: Queue, name: str) -> None:
     above = [patch for patch, spec in queue.specs.items() if name in spec.depends_on]
     if above:
-        raise UsageError(
-            f"{name}: {', '.join(above)} {'depends' if len(above) == 1 else 'depend'} on it",
-            hint=f"retire {above[-1]} first; or move the pin to a release that has {name}"
-            " (contribbot rebase), and take it out of depends_on",
-        )
+        why = f"{', '.join(above)} {'depends' if len(above) == 1 else 'depend'} on it"
+        hint = f"retire {above[-1]} first; or move the pin to a release that has {name}"
+        hint += " (contribbot rebase), and take it out of depends_on"
+        raise UsageError(f"{name}: {why}", hint=hint)
 
 
 def _of_pull(queue: Queue, known: Contribution, name: str, connect: Connect) -> str:
     """Return the reason that the pull request gives; nothing where it gives none."""
     if known.awaited:
-        raise RetiringError(
-            f"{name}: a pull request from {known.branch} may be open, and is not known yet",
-            hint="run contribbot follow; or give a reason with --why",
-        )
+        why = f"a pull request from {known.branch} may be open, and is not known yet"
+        hint = "run contribbot follow; or give a reason with --why"
+        raise RetiringError(f"{name}: {why}", hint=hint)
     if not known.reference:
         return ""
     with connect() as github:
         pull, landing = ending_of(github, known.repository, known.number)
     if landing is None:
-        raise RetiringError(
-            f"{name}: its pull request {known.reference} is open",
-            hint="wait until it is merged, or give a reason with --why; it is then left open",
-        )
+        hint = "wait until it is merged, or give a reason with --why; it is then left open"
+        raise RetiringError(f"{name}: its pull request {known.reference} is open", hint=hint)
     if landing.fate is LandingFate.REVERTED:
-        raise RetiringError(
-            f"{name}: {known.reference} was {landing.words}",
-            hint="it is still needed; if it is not, give a reason with --why",
-        )
+        hint = "it is still needed; if it is not, give a reason with --why"
+        raise RetiringError(f"{name}: {known.reference} was {landing.words}", hint=hint)
     if not landing.upstream:
         return ""
     # Nobody follows what has left: this is the last that the journal hears of it.
-    head = pull.head.sha
-    note_state(queue, name, known.reference, "merged", why=landing.words, head=head)
-    return f"{known.reference} {landing.words}"
+    reference, why = known.reference, landing.words
+    note_state(queue, name, reference, "merged", why=why, head=pull.head.sha)
+    return f"{reference} {why}"
 
 
 def _of_release(queue: Queue, name: str, known: Contribution, status: ReleaseStatus) -> str:
@@ -146,11 +137,8 @@ def _of_release(queue: Queue, name: str, known: Contribution, status: ReleaseSta
     reasons = [there.text_why, behaviour.why if behaviour is not None else ""]
     seen = "; ".join(line_of(reason) for reason in reasons if reason)
     closed = f"{known.reference} was closed, and " if known.reference else ""
-    raise RetiringError(
-        f"{name}: {closed}{release} still needs it, as far as can be seen"
-        f"{f' ({seen})' if seen else ''}",
-        hint="give a reason with --why",
-    )
+    needed = f"still needs it, as far as can be seen{f' ({seen})' if seen else ''}"
+    raise RetiringError(f"{name}: {closed}{release} {needed}", hint="give a reason with --why")
 
 
 def _take_out(queue: Queue, patch: Patch, why: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from contribbot.contribute.markdown import line_of, row_of, rows_of
 from contribbot.contribute.model import (
@@ -53,12 +53,7 @@ _EXCERPT: Final = 500
 _NAMED: Final = 10
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 #: What GitHub calls the verdict of a review, in words; two decide nothing.
-_VERDICTS: Final = {
-    "APPROVED": "approved",
-    "CHANGES_REQUESTED": "changes requested",
-    "DISMISSED": "dismissed",
-    "COMMENTED": "",
-}
+_VERDICTS: Final = {"CHANGES_REQUESTED": "changes requested", "COMMENTED": ""}
 _NO_VERDICT: Final = frozenset({"COMMENTED", "PENDING"})
 #: Bytes of an answer that are read: more than any text that GitHub takes has.
 _BYTES: Final = 4 * GITHUB_LIMIT + 4
@@ -79,11 +74,6 @@ class CommentThread:
         """Its short id: the number of its first comment in base 36, so that it stays."""
         return short_id(self.root)
 
-    @property
-    def line(self) -> int:
-        """The line that it is about, of the change or of an earlier one."""
-        return self.comments[0].line or self.comments[0].original_line or 0
-
     def answered(self, author: str) -> bool:
         """Return whether the last word is the author's of the pull request."""
         return _same_person(login_of(self.comments[-1].user), author)
@@ -94,22 +84,15 @@ class CommentThread:
         hunk = text_of(first.diff_hunk).split("\n")
         # The line that it is about is the hunk's last.
         code = [*hunk[:1], *hunk[1:][-_CODE:]]
+        comments = self.comments if everything else self.comments[-_LATEST:]
         return ThreadView(
-            id=self.id,
-            file=line_of(first.path),
-            line=first.line,
-            was=first.original_line,
-            side="base" if first.side == "LEFT" else "change",
-            resolved=self.resolved,
-            outdated=self.outdated,
-            answered=self.answered(author),
+            id=self.id, file=line_of(first.path), line=first.line, was=first.original_line,
+            side="base" if first.side == "LEFT" else "change", resolved=self.resolved,
+            outdated=self.outdated, answered=self.answered(author),
             # The sign of a line stands first, and its indentation stays.
             code=tuple(f"{line_of(row[:1], 1) or ' '}{row_of(row[1:])}" for row in code if row),
-            comments=tuple(
-                _remark(comment, thread=self.id)
-                for comment in (self.comments if everything else self.comments[-_LATEST:])
-            ),
-        )
+            comments=tuple(_line_comment(comment, self.id) for comment in comments),
+        )  # fmt: skip
 
 
 def short_id(number: int) -> str:
@@ -145,40 +128,38 @@ def _name(login: str | None) -> str:
     return line_of(login, _NAME) if login else "(an account that is gone)"
 
 
+def _line(comment: PullRequestComment) -> int:
+    """Return the line that it is about, of the change or of an earlier one."""
+    return comment.line or comment.original_line or 0
+
+
 def _place(comment: PullRequestComment) -> str:
-    line = comment.line or comment.original_line
+    line = _line(comment)
     return f"{line_of(comment.path)}:{line}" if line else line_of(comment.path)
 
 
-def _text(body: str | None, *, excerpt: bool) -> str:
-    limits = {"rows": _EXCERPT_ROWS, "characters": _EXCERPT} if excerpt else {}
-    return "\n".join(rows_of(text_of(body), **limits))
-
-
 def _remark(
-    comment: IssueComment | PullRequestComment, *, thread: str = "", excerpt: bool = False
+    item: IssueComment | PullRequestComment | PullRequestReview, *, excerpt: bool, **more: object
 ) -> Remark:
-    """Return a comment, clean and bounded; one at a line is of a thread."""
-    return Remark(
-        kind="thread" if thread else "comment",
-        author=_name(login_of(comment.user)),
-        at=comment.created_at,
-        text=_text(comment.body, excerpt=excerpt),
-        url=line_of(comment.html_url),
-        thread=thread,
-        place=_place(cast("PullRequestComment", comment)) if thread else "",
-    )
+    """Return what somebody said, clean and bounded."""
+    limits = {"rows": _EXCERPT_ROWS, "characters": _EXCERPT} if excerpt else {}
+    more |= {"author": _name(login_of(item.user)), "url": line_of(item.html_url)}
+    return Remark.model_validate(more | {"text": "\n".join(rows_of(text_of(item.body), **limits))})
 
 
-def _review_remark(review: PullRequestReview, *, excerpt: bool = False) -> Remark:
-    return Remark(
-        kind="review",
-        author=_name(login_of(review.user)),
-        at=review.submitted_at,
-        text=_text(review.body, excerpt=excerpt),
-        url=line_of(review.html_url),
-        verdict=_VERDICTS.get(review.state, line_of(review.state, _NAME).lower()),
-    )
+def _comment(comment: IssueComment, *, excerpt: bool = False) -> Remark:
+    return _remark(comment, excerpt=excerpt, kind="comment", at=comment.created_at)
+
+
+def _line_comment(comment: PullRequestComment, thread: str, *, excerpt: bool = False) -> Remark:
+    at, place = comment.created_at, _place(comment)
+    return _remark(comment, excerpt=excerpt, kind="thread", at=at, thread=thread, place=place)
+
+
+def _review(review: PullRequestReview, *, excerpt: bool = False) -> Remark:
+    verdict = _VERDICTS.get(review.state, line_of(review.state, _NAME).lower())
+    at = review.submitted_at
+    return _remark(review, excerpt=excerpt, kind="review", at=at, verdict=verdict)
 
 
 def _says_something(review: PullRequestReview) -> bool:
@@ -197,34 +178,18 @@ def read_reviews(
     resolutions = github.review_threads(known.repository, known.number)
     threads = threads_of(whole(pull.get_review_comments()), resolutions)
     shown = [thread for thread in threads if everything or not thread.resolved]
-    shown.sort(key=lambda thread: (thread.comments[0].path, thread.line, thread.root))
-    remarks = [_remark(comment) for comment in whole(pull.get_issue_comments())]
-    remarks += [_review_remark(review) for review in pull.get_reviews() if _says_something(review)]
+    shown.sort(key=lambda t: (t.comments[0].path, _line(t.comments[0]), t.root))
+    remarks = [_comment(comment) for comment in whole(pull.get_issue_comments())]
+    remarks += [_review(review) for review in pull.get_reviews() if _says_something(review)]
     remarks.sort(key=lambda remark: (remark.at is None, _when(remark)))
     latest = remarks if everything else remarks[-_LATEST:]
     author = login_of(pull.user) or ""
     return ReviewsReport(
-        patch=patch,
-        reference=known.reference,
-        url=line_of(pull.html_url),
-        known=resolutions is not None,
+        patch=patch, reference=known.reference, url=line_of(pull.html_url),
+        known=resolutions is not None, hidden=len(threads) - len(shown),
         threads=tuple(thread.view(author, everything=everything) for thread in shown),
-        hidden=len(threads) - len(shown),
-        comments=tuple(latest),
-        earlier=len(remarks) - len(latest),
-    )
-
-
-@dataclass(frozen=True)
-class Discussion:
-    """What `follow` heard: how far it is known now, and what is new."""
-
-    cursor: DiscussionCursor
-    threads: ThreadCount
-    decision: Decision
-    by: tuple[str, ...]
-    new: tuple[Remark, ...]
-    more: int
+        comments=tuple(latest), earlier=len(remarks) - len(latest),
+    )  # fmt: skip
 
 
 def poll_discussion(
@@ -233,8 +198,8 @@ def poll_discussion(
     pull: PullRequest,
     cursor: DiscussionCursor,
     resolutions: Sequence[ReviewThread] | None,
-) -> Discussion:
-    """Ask what was said since.
+) -> tuple[DiscussionCursor, dict[str, object]]:
+    """Ask what was said since; return how far it is known now, and what `follow` tells of it.
 
     Comments are asked for from the time up to which they are known; what comes again
     because that second is asked for too is passed over.
@@ -258,14 +223,15 @@ def poll_discussion(
             if news(f"c{comment.id}", login_of(comment.user)):
                 # Of these only the last second's are kept: an older one came in its time.
                 before = cursor.until is not None and comment.created_at <= cursor.until
-                yield _excerpt(comment, before=before)
+                yield _told(_comment(comment, excerpt=True), comment, before=before)
         for line in lines:
             if news(f"l{line.id}", login_of(line.user)):
-                yield _excerpt(line, before=f"l{line.id}" in seen, thread=thread_of[line.id])
+                remark = _line_comment(line, thread_of[line.id], excerpt=True)
+                yield _told(remark, line, before=f"l{line.id}" in seen)
         for review in judged:
             if news(f"r{review.id}", login_of(review.user)) and _says_something(review):
                 changed = {"changed": f"r{review.id}" in seen}
-                yield _review_remark(review, excerpt=True).model_copy(update=changed)
+                yield _review(review, excerpt=True).model_copy(update=changed)
 
     new = sorted(fresh(), key=_when)
     known = [*(comment.updated_at for comment in comments), *filter(None, [cursor.until])]
@@ -274,22 +240,15 @@ def poll_discussion(
     kept = {
         key: at for key, at in (seen | times).items() if key.startswith("c") and at == last
     }  # those of the last second come again
-    decided, by = _decision(judged, author)
-    return Discussion(
-        cursor=DiscussionCursor(until=until, seen=kept | others),
-        threads=count_threads(threads, author, known=resolutions is not None),
-        decision=decided,
-        by=by,
-        new=tuple(new[-_SHOWN:]),
-        more=max(0, len(new) - _SHOWN),
-    )
+    decision, by = _decision(judged, author)
+    count = count_threads(threads, author, known=resolutions is not None)
+    news_shown = {"new": tuple(new[-_SHOWN:]), "more": max(0, len(new) - _SHOWN)}
+    told = {"threads": count, "decision": decision, "by": by, **news_shown}
+    return DiscussionCursor(until=until, seen=kept | others), told
 
 
-def _excerpt(
-    comment: IssueComment | PullRequestComment, *, before: bool, thread: str = ""
-) -> Remark:
+def _told(remark: Remark, comment: IssueComment | PullRequestComment, *, before: bool) -> Remark:
     """Return a comment as news; one that was known before is told as changed."""
-    remark = _remark(comment, thread=thread, excerpt=True)
     if before and comment.updated_at > comment.created_at:
         return remark.model_copy(update={"changed": True, "at": comment.updated_at})
     return remark
@@ -299,12 +258,8 @@ def count_threads(threads: Sequence[CommentThread], author: str, *, known: bool)
     """Count threads."""
     left = [thread for thread in threads if not thread.resolved]
     answered = sum(thread.answered(author) for thread in left)
-    return ThreadCount(
-        open=len(left) - answered,
-        answered=answered,
-        resolved=len(threads) - len(left),
-        known=known,
-    )
+    resolved = len(threads) - len(left)
+    return ThreadCount(open=len(left) - answered, answered=answered, resolved=resolved, known=known)
 
 
 def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decision, tuple[str, ...]]:
@@ -316,13 +271,10 @@ def _decision(judged: Sequence[PullRequestReview], author: str) -> tuple[Decisio
     for review in judged:
         who = login_of(review.user)
         if not _same_person(who, author) and review.state not in _NO_VERDICT:
-            last[_name(who)] = review.state
-    decisions: tuple[tuple[str, Decision], ...] = (
-        ("CHANGES_REQUESTED", "changes requested"),
-        ("APPROVED", "approved"),
-    )
-    for verdict, decision in decisions:
-        if names := [name for name, word in last.items() if word == verdict]:
+            last[_name(who)] = _VERDICTS.get(review.state, review.state.lower())
+    decisions: tuple[Decision, ...] = ("changes requested", "approved")
+    for decision in decisions:
+        if names := [name for name, word in last.items() if word == decision]:
             return decision, tuple(names[:_NAMED])
     return "none", ()
 
@@ -362,27 +314,22 @@ def read_text(file: Path) -> str:
 
 def text_from(content: bytes, place: str) -> str:
     """Return the text of an answer."""
-    too_long = UsageError(
-        f"{place}: more than the {GITHUB_LIMIT} characters that GitHub takes", hint="shorten it"
-    )
-    if len(content) >= _BYTES:
-        raise too_long
     try:
-        text = content.decode("utf-8-sig")
+        # What was cut off may end within a character: it is too long in any case.
+        text = content.decode("utf-8-sig", "strict" if len(content) < _BYTES else "replace")
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{place}: not UTF-8 at byte {error.start}", hint="save it as UTF-8"
-        ) from None
+        problem, hint = f"not UTF-8 at byte {error.start}", "save it as UTF-8"
+        raise UsageError(f"{place}: {problem}", hint=hint) from None
+    odd = [char for char in text if ord(char) < ord(" ") and char not in "\n\t\r"]
     if len(text) > GITHUB_LIMIT:
-        raise too_long
-    if not text.strip():
-        raise UsageError(f"{place}: nothing is written there", hint="write the answer into it")
-    odd = next((char for char in text if ord(char) < ord(" ") and char not in "\n\t\r"), None)
-    if odd is not None:
-        raise UsageError(
-            f"{place}: it holds the control character U+{ord(odd):04X}", hint="take it out"
-        )
-    return text
+        problem, hint = f"more than the {GITHUB_LIMIT} characters that GitHub takes", "shorten it"
+    elif not text.strip():
+        problem, hint = "nothing is written there", "write the answer into it"
+    elif odd:
+        problem, hint = f"it holds the control character U+{ord(odd[0]):04X}", "take it out"
+    else:
+        return text
+    raise UsageError(f"{place}: {problem}", hint=hint)
 
 
 def reply(queue: Queue, github: GitHub, name: str, thread: str, text: str) -> Replied:
@@ -399,38 +346,38 @@ def _reply(queue: Queue, github: GitHub, name: str, thread_id: str, text: str) -
     digest = hashlib.sha256(plain_text(text).encode()).hexdigest()[:_DIGEST]
     stem = f"{known.reference} {thread_id} {digest} after "
     begun = [i for i in known.open if i.what == REPLY and i.key.startswith(stem)]
+
+    def ours(among: CommentThread, intent: IntentEvent) -> PullRequestComment | None:
+        """Return our reply with that text behind what the intent names, if it is there."""
+        after = int(intent.key.removeprefix(stem))
+        later = (comment for comment in among.comments if comment.id > after)
+        return next((comment for comment in later if _says(comment, text, me)), None)
+
     for intent in begun:
         # A crash came between: it may be there.
-        ours = _ours(thread, text, me, after=int(intent.key.removeprefix(stem)))
-        if ours is not None:
-            journal.done(name, intent, summary, url=line_of(ours.html_url))
-            return Replied(thread_id, line_of(ours.html_url), posted=False)
+        if posted := ours(thread, intent):
+            journal.done(name, intent, summary, url=line_of(posted.html_url))
+            return Replied(thread_id, line_of(posted.html_url), posted=False)
     last = thread.comments[-1]
     if _says(last, text, me):
         return Replied(thread_id, line_of(last.html_url), posted=False)
     if all(comment.id != thread.root for comment in thread.comments):
-        raise UsageError(
-            f"{known.reference}: thread {thread.id}: the comment that began it is gone, and"
-            " GitHub takes answers to that one alone",
-            hint=f"answer on its page: {line_of(last.html_url)}",
-        )
+        why = "the comment that began it is gone, and GitHub takes answers to that one alone"
+        hint = f"answer on its page: {line_of(last.html_url)}"
+        raise UsageError(f"{known.reference}: thread {thread.id}: {why}", hint=hint)
+    key = begun[-1].key if begun else f"{stem}{max(c.id for c in thread.comments)}"
+    about = f"about to answer in thread {thread_id} of {known.reference}"
     intent = IntentEvent(
-        time=history.now(),
-        summary=f"about to answer in thread {thread_id} of {known.reference}",
-        what=REPLY,
-        key=begun[-1].key if begun else f"{stem}{max(c.id for c in thread.comments)}",
-        reference=known.reference,
+        time=history.now(), summary=about, what=REPLY, key=key, reference=known.reference
     )
     if not begun:
         journal.note(name, intent)
     try:
         posted = _post(github, known, thread.root, text)
     except UncertainError:
-        again = _thread_of(github, known, name, thread_id)
-        ours = _ours(again, text, me, after=int(intent.key.removeprefix(stem)))
-        if ours is None:
+        posted = ours(_thread_of(github, known, name, thread_id), intent)
+        if posted is None:
             raise
-        posted = ours
     url = line_of(posted.html_url)
     journal.done(name, intent, summary, url=url)
     return Replied(thread_id, url, posted=True)
@@ -458,18 +405,10 @@ def _thread_of(github: GitHub, known: Contribution, name: str, thread_id: str) -
     listed = [f"{id_} ({_place(thread.comments[0])})" for id_, thread in by_id.items()]
     if len(listed) > _CODE:
         listed[_CODE:] = [f"and {len(listed) - _CODE} more"]
-    raise UsageError(
-        f"{known.reference}: no thread {line_of(thread_id, 40)}",
-        hint=f"it has {', '.join(listed)}; see contribbot reviews {name} --all"
-        if listed
-        else "nobody has begun one; comments below the pull request are answered on its page",
-    )
-
-
-def _ours(thread: CommentThread, text: str, me: str, *, after: int) -> PullRequestComment | None:
-    """Return our reply with that text behind a comment, if it is there."""
-    later = (comment for comment in thread.comments if comment.id > after)
-    return next((comment for comment in later if _says(comment, text, me)), None)
+    hint = "nobody has begun one; comments below the pull request are answered on its page"
+    if listed:
+        hint = f"it has {', '.join(listed)}; see contribbot reviews {name} --all"
+    raise UsageError(f"{known.reference}: no thread {line_of(thread_id, 40)}", hint=hint)
 
 
 def _says(comment: PullRequestComment, text: str, me: str) -> bool:
