@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from contribbot.contribute.follow import Following, follow
 from contribbot.contribute.model import Followed
@@ -199,12 +198,3 @@ def make_github(toy: Toy, github: GitHub) -> Post:
     me, reviewer = github.add_user("ada"), github.add_user("rev")
     github.fork(upstream, me)
     return Post(toy, github, upstream, me, reviewer=reviewer)
-
-
-def tree_of(folder: Path) -> dict[str, bytes]:
-    """Return every file of a queue, but for local state."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and ".contribbot" not in path.relative_to(folder).parts
-    }

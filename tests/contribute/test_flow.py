@@ -39,7 +39,9 @@ def test_from_an_empty_queue_to_a_retired_patch(ready: Person, tmp_path: Path) -
     body = person("body", "area").out
     assert "AssertionError: assert 5 == 6" in body
     assert "0 failed" not in person("gate", "area").out
-    person("open-pr", "area", code=1)
+    refused = person("open-pr", "area", code=1).err
+    assert "nobody has attested it" in refused
+    assert "contribbot attest area" in refused
     assert body.strip() in person.attest()
     person("open-pr", "area")
     (pull,) = table.upstream.pulls()

@@ -69,11 +69,12 @@ def ci(post: Post) -> list[str]:
     return [str(row.state) for row in post.followed().ci]
 
 
-def test_a_job_that_was_skipped_is_no_pass_and_one_that_runs_has_not_passed(post: Post) -> None:
+def test_ci_is_what_jobs_and_statuses_of_the_head_say_now(post: Post) -> None:
     post.open()
     post.run("MI300: kernels", "skipped")
     post.run("MI355: one", "success")
     post.run("MI355: two", None)
+    # Skipped is no pass, and what runs has not passed.
     assert ci(post) == ["not run", "running"]
     # A failure is told at once, and the rest is still asked for.
     post.run("MI355: one", "failure")
@@ -81,10 +82,14 @@ def test_a_job_that_was_skipped_is_no_pass_and_one_that_runs_has_not_passed(post
     post.run("MI355: two", "success")
     row = post.followed().ci[1]
     assert (row.state, row.failed, row.running) == ("failed", ("MI355: one (failure)",), 0)
-
-
-def test_statuses_count_like_check_runs(post: Post) -> None:
-    head, state = post.open().head_sha, post.github.state
+    # A job that is started again; nothing of the pull request itself tells of it.
+    post.run("MI355: one", "success")
+    post.run("MI300: kernels", "success")
+    assert ci(post) == ["passed", "passed"]
+    _, requests = post.asked()
+    assert [row.path for row in requests] == ["/repos/example/toy/pulls/1"]
+    post.github.commit(post.fork, "contribbot/area", {"README": b"more\n"}, "More\n")
+    head, state = post.pull.head_sha, post.github.state
     add_status(state, post.upstream, head, "pending", context="ci/mi300-a")
     add_status(state, post.upstream, head, "error", context="ci/mi355-a")
     assert ci(post) == ["running", "failed"]
@@ -92,16 +97,17 @@ def test_statuses_count_like_check_runs(post: Post) -> None:
     assert ci(post) == ["passed", "failed"]
 
 
-def test_a_failed_job_that_is_started_again_is_seen(post: Post) -> None:
-    post.open()
+def test_mergeability_that_github_works_out_is_asked_again_and_nothing_else_is(post: Post) -> None:
+    post.github.state.mergeable_at_once = False
+    pull = post.open()
     post.pass_ci()
-    post.run("MI300: kernels", "failure")
-    assert ci(post)[0] == "failed"
-    # Nothing of the pull request itself tells of it.
-    post.run("MI300: kernels", "success")
-    assert ci(post)[0] == "passed"
-    _, requests = post.asked()
+    assert post.followed().mergeable == "not known"
+    found, requests = post.asked()
+    assert found.report.contributions[0].mergeable == "yes"
     assert [row.path for row in requests] == ["/repos/example/toy/pulls/1"]
+    # A label is no news of people.
+    set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
+    assert post.followed().new == ()
 
 
 @pytest.mark.parametrize(
@@ -153,16 +159,6 @@ def test_a_conflict_and_commits_behind_are_the_persons_next_step(post: Post) -> 
     assert (found.mergeable, found.behind) == ("no", 2)
     assert found.next[0].who == "you"
     assert "conflicts" in found.next[0].what
-
-
-def test_mergeability_that_github_works_out_is_asked_again_and_nothing_else_is(post: Post) -> None:
-    post.github.state.mergeable_at_once = False
-    post.open()
-    post.pass_ci()
-    assert post.followed().mergeable == "not known"
-    found, requests = post.asked()
-    assert found.report.contributions[0].mergeable == "yes"
-    assert [row.path for row in requests] == ["/repos/example/toy/pulls/1"]
 
 
 def test_twenty_with_nothing_new_take_one_conditional_request_each(
@@ -455,13 +451,6 @@ def test_open_ones_of_patches_that_left_the_queue_are_followed_until_they_end(po
     post.github.merge(pull)
     assert post.followed().state == "merged"
     assert post.look().report == FollowReport(contributions=(), without=())
-
-
-def test_a_label_is_no_news_of_people(post: Post) -> None:
-    pull = post.open()
-    post.look()
-    set_labels(post.github.state, pull.issue, post.reviewer, ["rocm"])
-    assert post.followed().new == ()
 
 
 #: Requests of a look at an open pull request, and at one that a bot landed.

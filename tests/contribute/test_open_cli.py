@@ -18,15 +18,6 @@ def attest(table: Table) -> None:
     table.attest()
 
 
-def test_without_an_attestation_the_answer_is_no(table: Table) -> None:
-    before = len(table.github.requests)
-    ran = table.run("open-pr", "area")
-    assert ran.exit_code == 1
-    assert "nobody has attested it" in ran.stderr
-    assert "contribbot attest area" in ran.stderr
-    assert len(table.github.requests) == before
-
-
 def test_what_is_posted_is_what_was_attested(table: Table) -> None:
     table.attest()
     ran = table.run("open-pr", "area")

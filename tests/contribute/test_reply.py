@@ -212,9 +212,7 @@ def test_a_text_that_github_would_not_take_is_refused(content: bytes, said: str)
     assert error.value.message.startswith("answer.md: ")
     assert said in error.value.message
     assert error.value.hint
-
-
-def test_a_text_stays_as_it_is() -> None:
+    # What it takes stays as it is.
     assert text_from("Grüße\r\n\tja\n".encode(), "f") == "Grüße\r\n\tja\n"
     assert len(text_from(b"x" * GITHUB_LIMIT, "f")) == GITHUB_LIMIT
 

@@ -14,11 +14,12 @@ from contribbot.model.lifecycle import Behaviour, Entry, PatchStatus, Says, Text
 from contribbot.queue.load import Queue
 from contribbot.verify.pipeline import Options
 from tests.conftest import Program
-from tests.contribute.following import AREA, Post, make_github, tree_of
+from tests.contribute.following import AREA, Post, make_github
 from tests.github.faults import SERVER_ERROR
 from tests.github.handle import GitHub, How
 from tests.kills import Case, at_each_step
 from tests.life.conftest import history, releases
+from tests.lifetoy import snapshot
 from tests.toy import AREA as BROKEN
 from tests.toy import FIXED, Toy, git, record
 
@@ -65,10 +66,10 @@ def refused(
     post: Post, name: str = "area", *, status: ReleaseStatus | None = None
 ) -> RetiringError:
     """See that a retirement is refused, and that nothing was changed by it."""
-    before = tree_of(post.toy.queue)
+    before = snapshot(post.toy.queue)
     with pytest.raises(RetiringError) as error:
         take_out(post, name, status=status)
-    assert tree_of(post.toy.queue) == before
+    assert snapshot(post.toy.queue) == before
     assert error.value.exit_code == ExitCode.NO
     assert "--why" in error.value.hint
     return error.value
@@ -121,12 +122,12 @@ def test_what_was_reverted_stays(post: Post) -> None:
 
 def test_a_github_that_cannot_be_asked_is_no_reason(post: Post) -> None:
     post.open()
-    before = tree_of(post.toy.queue)
+    before = snapshot(post.toy.queue)
     post.faults.arm(SERVER_ERROR, times=0)
     with pytest.raises(GitHubError):
         take_out(post)
     assert post.faults.struck
-    assert tree_of(post.toy.queue) == before
+    assert snapshot(post.toy.queue) == before
 
 
 def test_others_that_depend_on_it_keep_it(post: Post) -> None:
@@ -137,21 +138,14 @@ def test_others_that_depend_on_it_keep_it(post: Post) -> None:
         extra='depends_on = ["area"]',
     )
     post.toy.put_queue(["area", "readme"])
-    before = tree_of(post.toy.queue)
+    before = snapshot(post.toy.queue)
     with pytest.raises(UsageError, match="readme depends on it") as error:
         take_out(post, why="No more.")
     assert "retire readme first" in error.value.hint
-    assert tree_of(post.toy.queue) == before
+    assert snapshot(post.toy.queue) == before
     take_out(post, "readme", why="No more.")
     take_out(post, why="No more.")
     assert post.queue.specs == {}
-
-
-def test_what_is_not_contribbots_stays(post: Post) -> None:
-    post.toy.put("patches/area/notes.txt", "mine\n")
-    done = take_out(post, why="No more.")
-    assert (post.toy.queue / "patches" / "area" / "notes.txt").read_text() == "mine\n"
-    assert "stays" in done.notes[-1]
 
 
 @pytest.mark.parametrize("why", [" ", "a\nb", "a\x1b[31m", "x" * 1001])
@@ -168,6 +162,19 @@ def test_one_that_is_not_there_or_left_before_is_said(post: Post) -> None:
     with pytest.raises(UsageError, match=re.escape("area has left the queue already: No more.")):
         take_out(post, why="Again.")
     assert_retired(post, "No more.")
+
+
+def test_what_is_not_contribbots_and_an_open_work_tree_are_told_of_and_stay(post: Post) -> None:
+    notes = post.toy.put("patches/area/notes.txt", "mine\n")
+    assert post.program("edit", "area").code == 0
+    tree = post.toy.queue / ".contribbot/edit/area"
+    told = take_out(post, why="No more.").notes
+    assert f"its work tree {tree} stays open: contribbot edit --abort area" in told
+    assert any("stays" in note and "area" in note for note in told if str(tree) not in note)
+    assert notes.read_text() == "mine\n"
+    assert tree.is_dir()
+    assert post.program("edit", "--abort", "area").code == 0
+    assert not tree.exists()
 
 
 def test_a_queue_that_changes_meanwhile_is_left_alone(post: Post) -> None:
@@ -233,16 +240,6 @@ def test_killed_anywhere_it_is_in_the_queue_or_out_and_a_second_run_ends_it(
         assert run.again == (0 if run.state == "before" else 2), run
 
 
-def test_a_work_tree_that_is_open_is_told_of_and_stays(post: Post) -> None:
-    assert Program(post.toy.queue)("edit", "area").code == 0
-    tree = post.toy.queue / ".contribbot/edit/area"
-    (note,) = take_out(post, why="No more.").notes
-    assert note == f"its work tree {tree} stays open: contribbot edit --abort area"
-    assert tree.is_dir()
-    assert Program(post.toy.queue)("edit", "--abort", "area").code == 0
-    assert not tree.exists()
-
-
 def test_a_new_patch_of_that_name_does_not_go_for_the_old_ones_pull_request(post: Post) -> None:
     post.github.merge(post.open(), "squash")
     take_out(post)
@@ -261,7 +258,7 @@ def test_the_same_patch_put_back_still_has_its_pull_request(post: Post, merged: 
     pull = post.open()
     if merged:
         post.github.merge(pull)
-    kept = tree_of(post.toy.queue / "patches")
+    kept = snapshot(post.toy.queue / "patches")
     why = take_out(post, why="" if merged else "We take another way.").why
     for path, content in kept.items():
         post.toy.put(f"patches/{path}", content)

@@ -79,17 +79,11 @@ def test_a_change_below_moves_what_is_above(desk: Desk) -> None:
     assert len(desk.pulls()) == 2
 
 
-def test_a_merged_one_below_leaves_only_the_upper(desk: Desk) -> None:
-    desk.open("area")
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_merged_one_below_leaves_only_the_upper(desk: Desk, *, opened: bool) -> None:
+    desk.open(*(("area", "unit") if opened else ("area",)))
     desk.github.merge(desk.pulls()[0], "squash")
-    (upper,) = desk.open("unit")
+    (upper,) = desk.open("unit", up_to_date=opened)
+    assert upper.branch_was == ("moved" if opened else "made")
     assert [commit.subject for commit in upper.commits] == ["Second"]
     assert "example/toy@main has all of area already" in upper.notes
-
-
-def test_the_upper_one_follows_when_the_lower_is_merged_and_rewritten(desk: Desk) -> None:
-    desk.open("area", "unit")
-    desk.github.merge(desk.pulls()[0], "squash")
-    (upper,) = desk.open("unit", up_to_date=True)
-    assert upper.branch_was == "moved"
-    assert [commit.subject for commit in upper.commits] == ["Second"]
