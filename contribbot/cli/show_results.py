@@ -63,7 +63,11 @@ def verdict_line(report: PatchReport) -> str:
 def _open(report: PatchReport, name: str) -> str:
     """Return an open target's name, and whether it is the runner's fault."""
     stage, _, target = name.rpartition(":")
-    asked = [one for one in report.stages if one.target == target and stage in {"", one.stage}]
+    asked = [
+        result
+        for result in report.stages
+        if result.target == target and stage in {"", result.stage}
+    ]
     return f"{name} (runner fault)" if at_fault(asked) else name
 
 
@@ -349,7 +353,7 @@ def worst_lines(result: StageResult) -> list[str]:
         ranked = sorted(_judged(cells.get(side)), key=lambda pair: pair[1].badness, reverse=True)
         if ranked:
             lines.append(f"  worst on the {title}:")
-            lines += [f"    {_numerics_row(cell, one)}" for cell, one in ranked[:_MOST]]
+            lines += [f"    {_numerics_row(cell, output)}" for cell, output in ranked[:_MOST]]
     return lines
 
 

@@ -69,7 +69,7 @@ def three_sides(
             cleaned = [clean(row) for row in rows]
             lines += [
                 title,
-                *(f"  {'|' if one in there else '>'} {one}".rstrip() for one in cleaned),
+                *(f"  {'|' if row in there else '>'} {row}".rstrip() for row in cleaned),
             ]
     return lines
 
