@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -51,7 +50,6 @@ def status(
     else:
         from contribbot.verify.pipeline import Options  # noqa: PLC0415  start-up time
 
-        options = Options(jobs=len(os.sched_getaffinity(0)), force=False)
         with live_lines(stderr=True) as lines:
             report = status_against(
                 queue,
@@ -59,7 +57,7 @@ def status(
                 upstream=upstream_meant(queue, names, upstream or ""),
                 tag=against,
                 run=not text_only,
-                options=options,
+                options=Options(),
                 watcher=lines,
             )
     print_report(report, status_lines(report), as_json=as_json)

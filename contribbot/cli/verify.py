@@ -73,7 +73,7 @@ def verify(
 ) -> int:
     """Prove patches: red without them, green with them, and what this machine cannot say."""
     queue = open_queue(context, *(patches or ()))
-    options = _options(jobs, force=force)
+    options = Options(jobs=jobs, force=force) if jobs else Options(force=force)
     if leave_one_out:
         tops = stacks.stacks(queue, select(queue, patches or (), everything=not patches))
         # What fails without a member is a finding here: the table is the result.
@@ -85,9 +85,7 @@ def verify(
     required = targets(require or ())
     folder = evidence or queue.evidence
     with live_lines(stderr=as_json) as lines:
-        done = verify_and_record(
-            queue, names, jobs=options.jobs, force=force, folder=folder, watcher=lines
-        )
+        done = verify_and_record(queue, names, options=options, folder=folder, watcher=lines)
     for line in closing_lines(done.reports, done.records, required):
         lines.out.print(line)
     if as_json:
@@ -97,10 +95,6 @@ def verify(
     if step_summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append_summary(Path(step_summary), done.reports)
     return exit_code(done.reports, required)
-
-
-def _options(jobs: int | None = None, *, force: bool = False) -> Options:
-    return Options(jobs=jobs or len(os.sched_getaffinity(0)), force=force)
 
 
 @command
@@ -162,7 +156,7 @@ def rebase(
         proceed=proceed,
     )
     with live_lines(stderr=True) as lines:
-        plan = rebasing.rebase(queue, wanted, options=_options(), watcher=lines)
+        plan = rebasing.rebase(queue, wanted, options=Options(), watcher=lines)
     print_report(plan, (*plan_lines(plan), *rebasing.closing(plan, wanted)), as_json=as_json)
     return 0 if plan.done or (dry_run and not rebasing.obstacles(plan)) else 1
 
@@ -199,7 +193,7 @@ def bisect(
             name,
             Range(start, end, commits),
             question=question,
-            options=_options(),
+            options=Options(),
             watcher=lines,
             told=lambda step: lines.out.print(step_line(step, question=question)),
         )

@@ -17,7 +17,7 @@ from contribbot.hardware.machine import JOB, container_of, run_of
 from contribbot.model.evidence import Outcome, PatchReport
 from contribbot.queue.load import Queue, select
 from contribbot.runners.model import ASKS, Asked, FaultAt, JobDone, JobId, PatchDone
-from contribbot.verify.pipeline import Watcher
+from contribbot.verify.pipeline import Options, Watcher
 from contribbot.verify.run import exit_code, targets, verify_and_record
 from contribbot.verify.runner_fault import fault, fault_of
 
@@ -54,9 +54,12 @@ def work(
     for asked in asks:
         try:
             verified = verify_and_record(
-                queue, [asked.patch], jobs=jobs, force=False, folder=output / "records",
+                queue,
+                [asked.patch],
+                options=Options(jobs=jobs),
+                folder=output / "records",
                 watcher=watcher,
-            )  # fmt: skip
+            )
         except (ContribbotError, OSError) as error:
             ended = _not_proved(asked, error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import hashlib
 import threading
@@ -266,16 +267,16 @@ class Job:
         return self.slots.quiet()
 
 
-class Stage:
+class Stage(abc.ABC):
     """One kind of proof. A new one is one file, one row in the registry, one test."""
 
     name: str
     #: Stages that must have passed for this one to make sense.
     after: tuple[str, ...] = ("apply",)
 
+    @abc.abstractmethod
     def units(self, job: Job) -> list[Unit]:
         """Return the work to be done; called when the stages before it have ended."""
-        raise NotImplementedError
 
-    def settle(self, job: Job, results: Sequence[StageResult]) -> None:
-        """Take over from its results what later stages need; most need nothing."""
+    def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
+        """Take over from its results what later stages need."""

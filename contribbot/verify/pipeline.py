@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,7 +134,8 @@ class Watcher(Protocol):
 class Options:
     """How to verify."""
 
-    jobs: int  # checks that run at the same time
+    #: Checks that run at the same time: as many as there are cores for them.
+    jobs: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     force: bool = False  # whether to repeat what is remembered
 
 

@@ -56,8 +56,7 @@ def verify_and_record(
     queue: Queue,
     names: Sequence[str],
     *,
-    jobs: int,
-    force: bool,
+    options: Options,
     folder: Path,
     watcher: Watcher,
 ) -> Done:
@@ -69,7 +68,7 @@ def verify_and_record(
     # What the record will say of the run is checked before hours of work, not after.
     run_of(), container_of()
     with _terminated_as_interrupted():
-        verified = verify(queue, names, options=Options(jobs=jobs, force=force), watcher=watcher)
+        verified = verify(queue, names, options=options, watcher=watcher)
         records = _record(queue, verified, folder)
     return Done([patch.report for patch in verified], records)
 
