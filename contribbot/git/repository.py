@@ -6,7 +6,7 @@ import contextlib
 import enum
 import functools
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -303,22 +303,10 @@ class TreeWriter:
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
 
-    def add(self, path: str, mode: Mode, size: int, pieces: Iterable[bytes]) -> None:
+    def add(self, path: str, mode: Mode, content: bytes) -> None:
         """Write a file."""
-        head = b"M %s inline %s\ndata %d\n" % (mode.value, quoted(path), size)
-        left = size
-        for piece in pieces:
-            left -= len(piece)
-            # The first piece goes out with its header: one write for nearly every file.
-            self._stream.write(head + piece)
-            head = b""
-        if left:
-            raise ValueError(f"{path}: announced {size} bytes, got {size - left}")
-        self._stream.write(head + b"\n")
-
-    def copy(self, source: str, path: str) -> None:
-        """Write a file that equals one that was written before (a hard link)."""
-        self._stream.write(b"C %s %s\n" % (quoted(source), quoted(path)))
+        head = b"M %s inline %s\ndata %d\n" % (mode.value, quoted(path), len(content))
+        self._stream.write(head + content + b"\n")
 
 
 @contextlib.contextmanager
