@@ -10,7 +10,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -233,14 +233,13 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 class File:
     """A file of a release, perhaps in several places."""
 
-    #: Where it was found first; may hold credentials, never print it.
-    url: str = field(repr=False)
-    #: The same for messages, without credentials.
-    place: str
     #: Its name, safe as the name of a file.
     filename: str
     #: The release, as the file's name writes it.
     version: str
+    #: Where it was found first: for messages, and with credentials.
+    place: str
+    url: str = field(repr=False)
     size: int | None = None
     #: Whether a place says that the project withdrew it.
     yanked: bool = False
@@ -295,10 +294,14 @@ class IndexListing:
     places: str
 
 
-def _ask_places(
-    distribution: str, config: PipConfig, connection: Connection
-) -> Iterator[tuple[str, list[File] | SourceError]]:
-    """Yield what each place has of all releases, or why it cannot be asked: folders first."""
+def read_listing(
+    distribution: str,
+    config: PipConfig,
+    connection: Connection,
+    *,
+    enough: Callable[[File], bool] = lambda _: False,
+) -> IndexListing:
+    """Ask the places, folders first, until a file is enough; name those that cannot be asked."""
     import pypi_simple  # noqa: PLC0415  see _network
 
     places = [(link, link) for link in config.find_links]
@@ -308,19 +311,35 @@ def _ask_places(
         places += [
             (url, f"{url.rstrip('/')}/{project}/") for url in (index, *config.extra_index_url)
         ]
+    files: dict[str, File] = {}
+    lines: list[str] = []
+    failed: list[str] = []
     for place, page in places:
         path = _local(place)
         shown = redact(place) if "://" in place else str(path)
         try:
-            if path is None:
-                packages = _read_page(distribution, page, shown, connection)
-            else:
-                packages = _read_folder(distribution, path)
+            packages = (
+                _read_page(distribution, page, shown, connection)
+                if path is None
+                else _read_folder(distribution, path)
+            )
         except SourceError as error:
-            yield shown, error
-        else:
-            files = [_file(distribution, package, shown) for package in packages]
-            yield shown, [file for file in files if file is not None]
+            failed.append(error.message)
+            lines.append(error.message)
+            continue
+        found = [file for file in (_file(distribution, item, shown) for item in packages) if file]
+        for other in found:
+            file = files.setdefault(other.filename, other)
+            file.yanked |= other.yanked
+            file.size = other.size if file.size is None else file.size
+            file.digests = other.digests | file.digests
+        lines.append(f"{shown} has {len(found) or 'no'} files")
+        if suitable := next(filter(enough, found), None):
+            return IndexListing((suitable,), shown)
+    # Where there are no files, whoever asked says all of it.
+    for message in failed if files else ():
+        log.warning("%s; releases that only it has are not seen", message)
+    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
 
 
 def _read_page(
@@ -366,69 +385,37 @@ def _file(distribution: str, package: DistributionPackage, place: str) -> File |
     sha256 = package.digests.get("sha256", "").lower()
     digests = {sha256: place} if _SHA256.fullmatch(sha256) else {}
     return File(
-        package.url, place, package.filename, package.version, package.size, package.is_yanked,
+        package.filename, package.version, place, package.url, package.size, package.is_yanked,
         digests,
     )  # fmt: skip
 
 
-def read_listing(distribution: str, config: PipConfig, connection: Connection) -> IndexListing:
-    """Ask every place; one that cannot be asked is passed over with a warning."""
-    files: dict[str, File] = {}
-    lines: list[str] = []
-    failed: list[str] = []
-    for place, answer in _ask_places(distribution, config, connection):
-        if isinstance(answer, SourceError):
-            lines.append(answer.message)
-            failed.append(answer.message)
-            continue
-        # A local label names a build of a release, no release.
-        usable = [file for file in answer if "+" not in file.version]
-        for other in usable:
-            file = files.setdefault(other.filename, other)
-            file.yanked |= other.yanked
-            file.size = other.size if file.size is None else file.size
-            file.digests = other.digests | file.digests
-        lines.append(f"{place} has {len(usable) or 'no'} files")
-    # Where there are no files, whoever asked says all of it.
-    for message in failed if files else ():
-        log.warning("%s; releases that only it has are not seen", message)
-    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
-
-
 def _find(spec: ReleaseSource, config: PipConfig, connection: Connection) -> File:
     """Find the release's file in the first place that has it: its digest is pinned."""
-    reasons: list[str] = []
-    announced: list[str] = []
-    for place, answer in _ask_places(spec.distribution, config, connection):
-        if isinstance(answer, SourceError):
-            log.info("%s", answer.message)
-            reasons.append(answer.message)
-            continue
-        files = [file for file in answer if _is_meant(spec, file)]
-        for file in files:
-            if file.sha256 in {"", spec.sha256}:
-                return file
-            announced.append(f"{place} has {file.sha256}")
-        if not files:
-            reasons.append(f"{place} has none")
+    kind, tags = "source archive", ""
+    if not isinstance(spec, SdistSource):
+        kind, tags = f"wheel {spec.tags}", spec.tags
+
+    def is_meant(file: File) -> bool:
+        """A release has many wheels, and builds with local labels."""
+        with contextlib.suppress(InvalidVersion):
+            return file.tags == tags and Version(file.version) == Version(spec.version)
+        return False
+
+    listing = read_listing(
+        spec.distribution, config, connection,
+        enough=lambda file: is_meant(file) and file.sha256 in {"", spec.sha256},
+    )  # fmt: skip
     release = f"{spec.distribution} {spec.version}"
-    kind = "source archive" if isinstance(spec, SdistSource) else f"wheel {spec.tags}"
-    if announced:
+    for file in filter(is_meant, listing.files):
+        if not file.digests or spec.sha256 in file.digests:
+            return file
+        announced = "; ".join(f"{place} has {sha256}" for sha256, place in file.digests.items())
         raise IntegrityError(
-            f"{release}: {kind} with another sha256: expected {spec.sha256},"
-            f" {'; '.join(announced)}",
+            f"{release}: {kind} with another sha256: expected {spec.sha256}, {announced}",
             hint="find out why it differs before you change the pin",
         )
-    raise SourceError(f"{release}: no {kind} found: {'; '.join(reasons) or _NOWHERE}", hint=HINT)
-
-
-def _is_meant(spec: ReleaseSource, file: File) -> bool:
-    """Say whether a file is the one: a release has many wheels, and builds with local labels."""
-    try:
-        same = Version(file.version) == Version(spec.version)
-    except InvalidVersion:
-        return False
-    return same and file.tags == ("" if isinstance(spec, SdistSource) else spec.tags)
+    raise SourceError(f"{release}: no {kind} of it found: {listing.places}", hint=HINT)
 
 
 #: The end of a file's name while it is written.

@@ -64,14 +64,9 @@ def releases(
     pin: Pin,
     upstream: Upstream,
     *,
-    prereleases: bool = False,
-    yanked: bool = False,
     also: Collection[str] = (),
 ) -> list[Release]:
-    """Return the upstream's releases that package indexes have, the oldest first.
-
-    From the places that downloads come from; each index is asked once.
-    """
+    """Return the upstream's final releases that package indexes have, the oldest first."""
     recipe = _recipe(upstream)
     config = read_pip_config()
     with connect(config) as connection:
@@ -85,8 +80,7 @@ def releases(
     return [
         release
         for release in known
-        if release.tag in also
-        or ((prereleases or not release.order.is_prerelease) and (yanked or not release.yanked))
+        if release.tag in also or not (release.order.is_prerelease or release.yanked)
     ]
 
 
@@ -137,6 +131,8 @@ def _in_order(recipe: ReleaseRecipe, files: Sequence[File]) -> list[Release]:
     """Return the releases of files, in PEP 440's order."""
     by_version: dict[Version, list[File]] = {}
     for file in files:
+        if "+" in file.version:
+            continue  # a local label names a build of a release, no release
         by_version.setdefault(Version(file.version), []).append(file)
     known = []
     for order, group in sorted(by_version.items()):

@@ -322,7 +322,6 @@ def import_tree(
     text = message.encode()
     command = ["git", f"--git-dir={store.path}", *_ARGV]
     with process.feed(command, cwd=store.path, env=git_environment(), timeout=timeout) as stream:
-        _widen(stream)
         stream.write(
             b"commit %s\nauthor %s\ncommitter %s\ndata %d\n%s\n"
             % (ref.encode(), _IDENTITY, _IDENTITY, len(text), text)
@@ -335,12 +334,3 @@ def quoted(path: str) -> bytes:
     """Return a path as fast-import reads it: in quotes, byte for byte."""
     raw = path.encode("utf-8", "surrogateescape")
     return b'"%s"' % raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-
-
-def _widen(stream: IO[bytes]) -> None:
-    """Let the pipe hold more, so that reader and writer wait less for each other."""
-    import fcntl  # noqa: PLC0415  not on every platform
-
-    # A limit of the machine may forbid it, and the import works all the same.
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, 2**20)
