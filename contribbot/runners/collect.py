@@ -42,7 +42,7 @@ from contribbot.runners.model import (
     Runners,
     load_fleet,
 )
-from contribbot.runners.plan import asked_cells, demands, read_facts, second_try
+from contribbot.runners.plan import asked_cells, demands, record_says, second_try
 from contribbot.runners.records import Bases, RecordAnswer, RecordQuestion, read_sent
 from contribbot.verify.evidence import State, judge_record
 from contribbot.verify.runner_fault import fault_of
@@ -398,20 +398,18 @@ def not_run(queue: Queue, plan: Plan, runners: Runners | None) -> list[CellEnd]:
         if known is not None and lacking.key not in known:
             state, why = CellState.REFUSED, "the plan calls it open, and by this queue it is not"
         ends.append(lacking.ended(state, why))
-    names = dict.fromkeys(cell.patch for cell in plan.fresh if cell.patch in queue.specs)
-    facts = read_facts(queue, list(names))
     for fresh in plan.fresh:
         stated = demands(queue.specs[fresh.patch]) if fresh.patch in queue.specs else {}
         require = stated.get((fresh.kind, fresh.target), ())
-        answers = {
-            record.says(require, fresh.rocm)
-            for record in facts.get(fresh.patch, ())
-            if require and record.path == fresh.record
-        }
+        # A path that a plan names may lead anywhere.
+        paths = {path.relative_to(queue.folder).as_posix(): path
+                 for path in (queue.evidence / fresh.patch).glob("*.json")}  # fmt: skip
         state, why = CellState.OPEN, f"its record is not here, or not fresh: {fresh.record}"
-        if answers & {"passed", "failed"}:
-            state = CellState.REFUTED if "failed" in answers else CellState.PROVED
-            why = fresh.record
+        if require and fresh.record in paths:
+            record = judge_record(queue, paths[fresh.record])
+            if answer := record_says(record, require, fresh.rocm):
+                state = CellState.REFUTED if answer == "failed" else CellState.PROVED
+                why = fresh.record
         ends.append(fresh.ended(state, why, fresh=True))
     return ends
 
