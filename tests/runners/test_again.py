@@ -113,7 +113,11 @@ def test_a_second_try_refutes_as_any_other(home: Home, tmp_path: Path) -> None:
         ("failure", CellState.FAILED, "its job ended with failure and sent nothing; second"),
         ("cancelled", CellState.CANCELLED, "its job was cancelled; second try on "),
         ("timed_out", CellState.TIMED_OUT, "its job was ended after 120 minutes; second try"),
-        ("success", CellState.MISSING, "what it sent is not there; second try on "),
+        (
+            "success",
+            CellState.MISSING,
+            "its job ended with success and sent nothing; second try on ",
+        ),
         ("skipped", CellState.FAULT, "no answer for 60 s; no second try: its job was skipped"),
     ],
 )
@@ -243,7 +247,7 @@ def test_the_second_try_of_an_earlier_attempt_is_none_of_this_one(home: Home) ->
     home.send(RAN, home.at_fault(RAN), "failure")
     found = home.collected()
     assert states(found)[CELL] is CellState.FAULT
-    assert why(found).endswith("; no second try: the run has no such job")
+    assert why(found).endswith("; no second try: nothing tells of its job, which sent nothing")
     assert found.notes.count(f"left alone, as it is of an earlier attempt: contribbot-{AGAIN}") == 1
     # The second try of this attempt counts.
     home.try_again()
