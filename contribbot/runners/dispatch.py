@@ -9,8 +9,9 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
@@ -47,7 +48,9 @@ from contribbot.runners.plan import demands
 if TYPE_CHECKING:
     from contribbot.github.client import GitHub
 
-_UNPROCESSABLE: Final = 422
+#: The names of cells by job; empty where the plan is not known.
+CellsByJob = Mapping[str, tuple[str, ...]]
+_NOT_ASKED: Final[CellsByJob] = {}
 #: Seconds between looks for a run that was just started.
 _PAUSES: Final = (1.0, 1.0, 2.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 30.0)
 #: How a request stands in the name of a run: `run-name` of the workflow.
@@ -72,15 +75,19 @@ class Selection:
         """Return what a queue can be asked for; else the run would do nothing."""
         names = select(queue, patches, everything=not patches)
         asked = {target for name in names for _, target in demands(queue.specs[name])}
-        sets = load_fleet(queue.folder).runners.runners if asked.issuperset(targets) else ()
-        for known, who, lacking in (
-            (asked, "no patch that is meant asks for it", "they ask for"),
-            ({each.target for each in sets}, f"no set of {RUNNERS_FILE} has it", "it has"),
-        ):
-            for target in targets:
-                if target not in known:
-                    hint = f"{lacking} {', '.join(sorted(known)) or 'none'}"
-                    raise UsageError(f"--target {target}: {who}", hint=hint)
+        for target in targets:
+            who, known = "no patch that is meant asks for it; they ask for", asked
+            if target in asked:
+                sets = load_fleet(queue.folder).runners.runners
+                who, known = (
+                    f"no set of {RUNNERS_FILE} has it; it has",
+                    {each.target for each in sets},
+                )
+            if target not in known:
+                have = ", ".join(sorted(known)) or "none"
+                raise UsageError(
+                    f"--target {target}: {who} {have}", hint="see what `contribbot matrix` plans"
+                )
         return cls(ref.removeprefix("refs/heads/"), tuple(names) if patches else (), tuple(targets))
 
     @property
@@ -114,6 +121,16 @@ class DispatchedJob(Model):
     #: The names of its cells; none where the plan is not known.
     cells: Annotated[tuple[str, ...], Field(strict=False)]
     failed: tuple[str, ...] = Field(default=(), exclude=True)
+
+    @classmethod
+    def of(cls, job: RunJob, plan: CellsByJob) -> DispatchedJob:
+        """Return a job as GitHub has it, with its cells."""
+        return cls(
+            name=job.name, state=(job.conclusion or job.status).replace("_", " "),
+            runner=job.runner_name or "", started=job.started_at, ended=job.completed_at,
+            cells=plan.get(job.name, ()),
+            failed=tuple(step.name for step in job.steps if step.conclusion == "failure"),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,7 +205,7 @@ class Sender:
     def on_branch(self, selection: Selection) -> Selection:
         """Return a selection with the branch that it is of."""
         ref = selection.ref or self.github.repository(self.repository).complete().default_branch
-        return Selection(ref, selection.patches, selection.targets)
+        return replace(selection, ref=ref)
 
     def state(self, selection: Selection) -> QueueState:
         """Return how the queue here stands to what a run will prove."""
@@ -217,11 +234,15 @@ class Sender:
             # A run may show up a little later than its number.
             with contextlib.suppress(NotFoundError):
                 return actions.read_run(self.github, self.repository, run_id)
-        run = self._find(selection.ref)
-        if run is None:
-            raise lost
-        self.run_id = run.id
-        return run
+        for pause in (0.0, *_PAUSES):
+            if pause:
+                self.sleep(pause)
+            for run in self._listed(selection.ref):
+                # Nothing else has its name.
+                if self.request in run.display_title:
+                    self.run_id = run.id
+                    return run
+        raise lost
 
     def _ask(self, selection: Selection) -> int:
         """Ask for a run, and return its number; 0: this GitHub does not say it."""
@@ -240,7 +261,7 @@ class Sender:
                 "and the token must be allowed to write actions",
             ) from error
         except RefusedError as error:
-            if error.status != _UNPROCESSABLE:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
             raise UsageError(
                 f"{self.repository} {selection.ref}: {error.message}",
@@ -250,16 +271,6 @@ class Sender:
             ) from error
         # PyGithub gives True for an answer without a body, of which its types know nothing.
         return int(getattr(run, "id", 0))
-
-    def _find(self, ref: str) -> ActionsRun | None:
-        """Return the run that the request started: nothing else has its name. None: not seen."""
-        for pause in (*_PAUSES, 0.0):
-            for run in self._listed(ref):
-                if self.request in run.display_title:
-                    return run
-            if pause:
-                self.sleep(pause)
-        return None
 
     def _listed(self, ref: str) -> tuple[ActionsRun, ...]:
         try:
@@ -281,29 +292,23 @@ class Sender:
 
     def watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
         """Look on until a run is over. What has not changed costs GitHub nothing."""
-        self.run_id = run_id
-        try:
-            return self._watch(run_id, every=every, watcher=watcher)
-        except (NotFoundError, UsageError) as error:
-            self.run_id, self.request = None, ""  # there is nothing that goes on
-            gone = isinstance(error, NotFoundError)
-            raise (no_run(self.repository, run_id) if gone else error) from error
-
-    def _watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
-        known: tuple[DispatchedJob, ...] = ()
-        plan: Plan | None = None
-        asked, pause = False, every
+        self.run_id, pause = run_id, every
+        before, plan = set[tuple[str, ...]](), _NOT_ASKED
         while True:
             # The run first: a job that ends after this look is seen at the next.
-            run = actions.read_run(self.github, self.repository, run_id)
-            run.check_workflow()
-            listed = actions.read_jobs(self.github, self.repository, run_id)
-            if not asked and any(job.name == "plan" and job.over for job in listed):
-                plan, asked = self._plan(run_id), True
-            jobs = _jobs(listed, plan)
-            before = {(job.name, job.state, job.runner) for job in known}
+            try:
+                run = actions.read_run(self.github, self.repository, run_id)
+                run.check_workflow()
+                listed = actions.read_jobs(self.github, self.repository, run_id)
+            except (NotFoundError, UsageError) as error:
+                self.run_id, self.request = None, ""  # there is nothing that goes on
+                gone = isinstance(error, NotFoundError)
+                raise (no_run(self.repository, run_id) if gone else error) from error
+            if plan is _NOT_ASKED and any(job.name == "plan" and job.over for job in listed):
+                plan = self._plan(run_id)
+            jobs = tuple(DispatchedJob.of(job, plan) for job in listed)
             changed = tuple(job for job in jobs if (job.name, job.state, job.runner) not in before)
-            known = jobs
+            before = {(job.name, job.state, job.runner) for job in jobs}
             if changed:
                 watcher(View(changed, jobs, _counted(jobs, plan)))
             if run.over:
@@ -311,37 +316,25 @@ class Sender:
             pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
             self.sleep(pause)
 
-    def _plan(self, run_id: int) -> Plan | None:
-        """Return the plan, to name cells with; it is judged when the run is collected."""
+    def _plan(self, run_id: int) -> CellsByJob:
+        """Return the plan's cells, to name them; it is judged when the run is collected."""
         for artifact in actions.read_artifacts(self.github, self.repository, run_id):
             if artifact.name != PLAN_ARTIFACT or artifact.expired:
                 continue
             # Without it, only names are lacking.
             with contextlib.suppress(RefusedArtifactError, ValidationError, GitHubError):
                 content = actions.download(self.github, self.repository, artifact)
-                return Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
-        return None
+                plan = Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
+                return {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs}
+        return {}
 
 
-def _jobs(listed: Sequence[RunJob], plan: Plan | None) -> tuple[DispatchedJob, ...]:
-    cells = {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs} if plan else {}
-    return tuple(
-        DispatchedJob(
-            name=job.name, state=(job.conclusion or job.status).replace("_", " "),
-            runner=job.runner_name or "", started=job.started_at, ended=job.completed_at,
-            cells=cells.get(job.name, ()),
-            failed=tuple(step.name for step in job.steps if step.conclusion == "failure"),
-        )
-        for job in listed
-    )  # fmt: skip
-
-
-def _counted(jobs: Sequence[DispatchedJob], plan: Plan | None) -> dict[str, int]:
+def _counted(jobs: Sequence[DispatchedJob], plan: CellsByJob) -> dict[str, int]:
     """Return how many cells are in jobs in each state."""
     states = {job.name: job.state for job in jobs}
     counted: Counter[str] = Counter()
-    for job in plan.jobs if plan else ():
-        counted[states.get(job.id, "not begun")] += len(job.cells)
+    for job, cells in plan.items():
+        counted[states.get(job, "not begun")] += len(cells)
     return dict(counted)
 
 
@@ -349,5 +342,4 @@ def _counted(jobs: Sequence[DispatchedJob], plan: Plan | None) -> dict[str, int]
 def sending(queue: Queue, repository: str) -> Iterator[Sender]:
     """Give what starts and watches runs of a queue."""
     with connected(queue, repository) as (github, name):
-        named = f" --repo {name}" if repository else ""
-        yield Sender(queue, github, name, sleep, named)
+        yield Sender(queue, github, name, sleep, f" --repo {name}" if repository else "")
