@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: The commands in the order of a patch's life, as --help shows them: where each is under
 #: `contribbot.cli` (a function, or the app of a group), and its short help.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "init": ("start:init", "Begin a queue."),
+    "pin": ("start:pin_app", "Pin the releases that patches stand on."),
     "list": ("queue:list_patches", "List the patches of the queue, in its order."),
     "show": ("queue:show", "Show what a patch is for and what proves it."),
     "status": ("status:status", "Show which patches apply, are needed, and are proved where."),

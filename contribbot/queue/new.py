@@ -128,7 +128,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
     raise UsageError(
         f"no pin {asked}{on} in {queue.folder / 'patches' / 'queue.toml'}",
-        hint=f"the queue pins {titles or 'nothing'}",
+        hint=f"the queue pins {titles}" if titles else "pin one: contribbot pin add sglang VERSION",
     )
 
 
