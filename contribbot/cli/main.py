@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "import": ("queue:import_", "Take a patch from elsewhere."),
     "edit": ("queue:edit", "Open a patch as commits in a git work tree."),
     "refresh": ("queue:refresh", "Take the commits of a patch's work tree back."),
+    "check": ("start:check", "Run the checks of a patch in this terminal."),
     "verify": ("verify:verify", "Prove patches: red without them, green with them."),
     "rebase": ("verify:rebase", "Move a pin and its patches to another release."),
     "bisect": ("verify:bisect", "Find the first release that breaks a patch."),
