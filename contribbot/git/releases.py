@@ -93,7 +93,14 @@ def releases(
 
 
 def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None = None) -> Pin:
-    """Return a pin of the same upstream at another tag.
+    """Return a pin of the same upstream at another tag."""
+    return pin if tag == pin.tag else resolve_file(pin, upstream, tag, progress=progress)[0]
+
+
+def resolve_file(
+    pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None = None
+) -> tuple[Pin, File | None]:
+    """Return a pin of the same upstream at another tag, and the file that it names.
 
     Its sources are those of the release: what is installed, where the pin has such a
     source and that very release is installed; then the source archive, or else one wheel
@@ -101,8 +108,6 @@ def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None
     first by name); then the pin's git repositories. Nothing is downloaded, unless no place
     announces the file's digest.
     """
-    if tag == pin.tag:
-        return pin
     recipe = _recipe(upstream)
     config = read_pip_config()
     with connect(config) as connection:
@@ -113,7 +118,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None
         named = [release for release in known if release.tag == tag]
         for release in final[-1:] if tag == _NEWEST else named:
             if release.tag == pin.tag:
-                return pin
+                return pin, None
             file = _chosen(upstream, recipe, release)
             sha256 = file.sha256 or digest_of(file, connection, progress=progress or Silent())
             sources: list[SourceSpec] = [
@@ -121,7 +126,7 @@ def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None
                 _source(recipe, file, sha256),
                 *(spec for spec in pin.sources if isinstance(spec, GitSource)),
             ]
-            return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources))
+            return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     raise SourceError(
         f"{upstream.name} {tag}: no such release of {recipe.distribution}: {listing.places}",
         hint=_advice(recipe, known, tag),

@@ -176,7 +176,7 @@ class QueueSpec(Model):
     """The content of `queue.toml`."""
 
     order: Names
-    pins: Annotated[tuple[Pin, ...], Field(strict=False)]
+    pins: Annotated[tuple[Pin, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _unique(self) -> QueueSpec:
