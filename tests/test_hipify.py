@@ -293,7 +293,7 @@ def test_threads_that_ask_at_once_share_one_run(toy: Toy, program: Program) -> N
 
         assert all(each is made[0] for each in made)
         assert made[0].trouble == ""
-        assert made[0].outputs["csrc/k.cu"].read_text().startswith('#include "common.h"')
+        assert made[0].files["csrc/k.cu"].read_text().startswith('#include "common.h"')
         assert hipified(job, tree, sources[:1]) is not made[0]
         assert hipified(job, job.trees.base, sources).folder != made[0].folder
         assert job.altered(tree) == ""

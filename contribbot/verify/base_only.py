@@ -32,12 +32,13 @@ from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
-from contribbot.verify.job import Finding, Job, Memo, Unit
+from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
 from contribbot.verify.placement import OverlayError, overlay_note, release_of, unplaceable
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import series_on, with_tests
+from contribbot.verify.stages.base import Finding, Unit
 from contribbot.verify.stages.compile import compile_side, missing_for, toolchain_details
 from contribbot.verify.stages.hipify import built_for_rocm, free_outputs, hipify_all, sources_of
 from contribbot.verify.stages.hipify import obstacle as hipify_obstacle
@@ -425,7 +426,7 @@ def _build(bare: BareTree, build: Build, target: str) -> EntryAnswer:
     if side.product is None:
         problems, crash = [side.error] if side.error else [], side.crash
         return _answer(build, problems, good="", lacking=side.lacking, crash=crash, log=side.log)
-    summary = side.summary(build.name)
+    summary = side.record(build.name).model_dump()
     result = StageResult(
         stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,
         details={"check": build.name, "base": summary, "patched": summary},

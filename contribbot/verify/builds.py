@@ -21,9 +21,19 @@ from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import BuildRecipe
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages import hipify
+from contribbot.verify.stages.base import (
+    Facts,
+    FailedStep,
+    Finding,
+    RecordedResult,
+    RecordedSide,
+    Stage,
+    Unit,
+    stated_facts,
+)
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -47,6 +57,32 @@ class BuildStage(Stage):
         return [
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
+
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Judge the sides again, as far as the record tells them."""
+        build, outcome = kept.entry(kept.patch.spec.build), kept.result.outcome
+        base, patched = (kept.side(RecordedBuild, side) for side in ("base", "patched"))
+        facts = {**stated_facts(build), "base": base.model_dump(), "patched": patched.model_dump()}
+        if outcome is Outcome.UNAVAILABLE or base.trouble or patched.trouble:
+            return Finding(outcome, kept.sentence, facts)
+        if outcome is Outcome.PASSED and not patched.product:
+            raise ValueError("it made no product")
+        sides = [BuildSide(error=side.wrong, reused=side.reused) for side in (base, patched)]
+        outcome, reason = judge_build(build, *sides)
+        # Of a path that the base lacks the record holds a failure like another.
+        return Finding(outcome, kept.sentence if outcome is Outcome.FAILED else reason, facts)
+
+
+class RecordedBuild(RecordedSide):
+    """What the record keeps of one side."""
+
+    trouble: str
+    seconds: float
+    reused: bool
+    product: str
+    sha256: str
+    log_sha256: str
+    log_tail: str
 
 
 def _unit(job: Job, build: Build, target: str) -> Unit:
@@ -99,29 +135,22 @@ def _build_both(job: Job, build: Build, plans: list[BuildPlan]) -> Finding:
     base, patched = (future.result() for future in futures)
     outcome, reason = judge_build(build, base, patched)
     way = plans[0].way
-    details: dict[str, JsonValue] = {
+    details: Facts = {
         "way": build.way,
-        "expect": build.expect,
-        "stated_reason": build.reason,
+        **stated_facts(build),
         "compilers": [] if isinstance(way, BuildRecipe) else [*described(way)],
         "compiler_cache": launcher.name if launcher and plans[0].cached else "",
         **({"takes": way.takes} if isinstance(way, BuildRecipe) else {}),
-        "base": base.summary(build.name),
-        "patched": patched.summary(build.name),
+        "base": base.record(build.name).model_dump(),
+        "patched": patched.record(build.name).model_dump(),
     }
     return Finding(
         outcome,
-        reason + built_before(base=base.reused, patched=patched.reused),
+        reason,
         details,
         lasting=not (base.transient or patched.transient),
         seconds=sum(0.0 if side.reused else side.seconds for side in (base, patched)),
     )
-
-
-def built_before(*, base: bool, patched: bool) -> str:
-    """Say which side was there from an earlier build: the end of the line."""
-    reused = [name for name, was in (("base", base), ("patched tree", patched)) if was]
-    return f" (built before: {' and '.join(reused)})" if reused else ""
 
 
 @dataclass(frozen=True)
@@ -187,22 +216,20 @@ class BuildSide:
         """Whether it may be different the next time."""
         return bool(self.lacking or self.crash)
 
-    def summary(self, name: str) -> dict[str, JsonValue]:
+    def record(self, name: str) -> RecordedBuild:
         """Return what the record keeps."""
-        failed: list[JsonValue] = (
-            [{"test": name, "when": "build", "message": self.wrong}] if self.wrong else []
+        failure = FailedStep(test=name, when="build", message=self.wrong)
+        return RecordedBuild(
+            passed=[name] if self.product else [],
+            failed=[failure] if self.wrong else [],
+            trouble=self.lacking or self.crash,
+            seconds=round(self.seconds, 3),
+            reused=self.reused,
+            product=self.product.key if self.product else "",
+            sha256=self.product.marker.sha256 if self.product else "",
+            log_sha256=self.log,
+            log_tail=self.tail,
         )
-        return {
-            "passed": [name] if self.product else [],
-            "failed": failed,
-            "trouble": self.lacking or self.crash,
-            "seconds": round(self.seconds, 3),
-            "reused": self.reused,
-            "product": self.product.key if self.product else "",
-            "sha256": self.product.marker.sha256 if self.product else "",
-            "log_sha256": self.log,
-            "log_tail": self.tail,
-        }
 
 
 def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
@@ -303,7 +330,7 @@ def _compile(
         layout = extension.lay_out(job.store, plan.tree, build, into, scratch=folder)
         if hipified is None:
             return layout
-        return extension.lay_over(layout, into, hipified.folder, hipified.outputs)
+        return extension.lay_over(layout, into, hipified.folder, hipified.files)
 
     return extension.compile_extension(
         build,
@@ -333,6 +360,13 @@ def _hipify_failed(made: hipify.Hipified) -> Ran | None:
 
 def judge_build(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     """Return the outcome of a build and one line that says why."""
+    outcome, reason = _judge_sides(build, base, patched)
+    sides = (("base", base), ("patched tree", patched))
+    reused = " and ".join(name for name, side in sides if side.reused)
+    return outcome, f"{reason} (built before: {reused})" if reused else reason
+
+
+def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.lacking:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contribbot.model.base import Model
+
 #: Comments, and literals that could hold what looks like one; raw strings first.
 _SKIPPED: Final = re.compile(
     r'R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
@@ -146,8 +148,7 @@ def _not(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Model):
     """An include of a header that is not there."""
 
     file: str  # the file, relative to the build's folder
@@ -173,5 +174,6 @@ def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[L
                     known.add(target)
                     waiting.append(target)
             elif macros.is_absent(include.name):
-                left.append(Left(os.path.relpath(file, build), include.line, include.name))
+                path = os.path.relpath(file, build)
+                left.append(Left(file=path, line=include.line, header=include.name))
     return sorted(left, key=lambda row: (row.file, row.line))

@@ -1,19 +1,16 @@
-"""What one patch's verification consists of, and what its stages tell each other."""
+"""One patch on its way through the stages: its trees, its folders, what they have found."""
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import CommandError
@@ -22,7 +19,7 @@ from contribbot.git.patch_format import Change, added_lines, altered, changes, e
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
-from contribbot.model.evidence import Machine, Outcome, StageResult
+from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.witness import AddedStatement, new_statements
@@ -94,35 +91,6 @@ class Memo(Generic[Value]):
     def known(self, key: str) -> Value | None:
         """Return the value of a key where it has been made."""
         return self._values.get(key)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a unit of work found."""
-
-    outcome: Outcome
-    reason: str  # one line that says why
-    details: dict[str, JsonValue] = field(default_factory=dict)  # what was seen, for the record
-    #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
-    #: remembered.
-    lasting: bool = True
-    #: How long the work took, where that is not the time from its start to its end (it may have
-    #: waited for others).
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One piece of work of a stage, with everything that its outcome depends on."""
-
-    target: str  # the hardware that it needs, or `any`
-    #: What the outcome depends on, beside tool and machine; None: it is done every time.
-    inputs: Mapping[str, JsonValue] | None
-    work: Callable[[], Finding]  # runs in a worker thread
-    label: str = ""  # what people call it; empty where the stage has one unit
-    missing: str = ""  # why this machine cannot do it, or empty
-    #: Whether a remembered outcome still stands on what is there now.
-    usable: Callable[[StageResult], bool] = lambda _result: True
 
 
 @dataclass
@@ -265,18 +233,3 @@ class Job:
     def quiet(self) -> contextlib.AbstractContextManager[None]:
         """Work on this machine alone; not within `busy`, nor in `children`."""
         return self.slots.quiet()
-
-
-class Stage(abc.ABC):
-    """One kind of proof. A new one is one file, one row in the registry, one test."""
-
-    name: str
-    #: Stages that must have passed for this one to make sense.
-    after: tuple[str, ...] = ("apply",)
-
-    @abc.abstractmethod
-    def units(self, job: Job) -> list[Unit]:
-        """Return the work to be done; called when the stages before it have ended."""
-
-    def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
-        """Take over from its results what later stages need."""

@@ -16,7 +16,8 @@ from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.job import Job
+from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit, as_list
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
@@ -49,10 +50,14 @@ class StyleStage(Stage):
         }
         return [Unit("any", inputs, lambda: _inspect(job))]
 
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Say what the problems come to."""
+        return _conclude([str(problem) for problem in as_list(kept.facts["problems"])])
+
 
 def _inspect(job: Job) -> Finding:
     changed = job.changes()
-    return concluded(
+    return _conclude(
         [
             *_messages(job),
             *_whitespace(job, changed),
@@ -64,7 +69,7 @@ def _inspect(job: Job) -> Finding:
     )
 
 
-def concluded(problems: Sequence[str]) -> Finding:
+def _conclude(problems: Sequence[str]) -> Finding:
     """Say what some problems come to."""
     details: dict[str, JsonValue] = {"problems": [*problems]}
     if problems:
