@@ -191,9 +191,9 @@ def test_what_is_below_is_applied(toy: Toy) -> None:
 
 
 def test_what_is_below_is_part_of_what_is_remembered(toy: Toy) -> None:
-    mended = toy.format_patch({AREA_PY: FIXED})
-    toy.put_patch("low", patch=mended)
-    toy.put_patch(extra='depends_on = ["low"]', patch=mended)
+    toy.put_patch("low")
+    other = toy.format_patch({AREA_PY: AREA.replace("base * height / 2", "base * height / 2.0")})
+    toy.put_patch(extra='depends_on = ["low"]', patch=other)
     toy.put_queue(["low", "area"])
     pin = release(toy, {})
 
