@@ -7,6 +7,7 @@ below it, tool and machine: asking again runs nothing and makes no tree.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
-
-from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import QueueError
@@ -190,15 +189,19 @@ def _make_bare(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin
         tree, before, after = map(store.tree_of, commits)
         scratch = job.fresh_folder()
         tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
-    stated: JsonValue = patch.spec.model_dump(mode="json", exclude_none=True)
+    # Paths stand in what is stated as whole texts.
+    stated = patch.spec.model_dump_json(exclude_none=True)
     gone = _files_of(store, before) - _files_of(store, tree)
-    left = [text for text in dict.fromkeys(_strings(stated)) if text in gone]
+    left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
     went = renames(store, before, tree) if left else {}
-    moved = {path: went[path] for path in left if path in went}
-    job.patch = replace(patch, spec=_carried_over(patch, stated, moved))
+    moved = {path: went[path] for path in sorted(left) if path in went}
+    for path, place in moved.items():
+        stated = stated.replace(left[path], _quoted(place))
+    spec = PatchSpec.model_validate_json(stated) if moved else patch.spec
+    job.patch = replace(patch, spec=_with_sources(patch, spec))
     trees.pin_commit, trees.base_commit, trees.patched_commit = commit, base, base
     trees.base, trees.tested, trees.patched = tree, tested, tree
-    return BareTree(job, moved, frozenset(left) - moved.keys())
+    return BareTree(job, moved, frozenset(left.keys() - moved.keys()))
 
 
 def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
@@ -219,26 +222,22 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
 _ALIKE: Final = 50
 #: What is one as well where the file's name stayed and no other file is as much alike.
 _SAME_NAME: Final = 25
-_renames: Final[Memo[dict[str, str]]] = Memo()
 
 
+@functools.cache
 def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
     """Return where the files of a tree went that another tree lacks; asked once a process."""
-
-    def find() -> dict[str, str]:
-        # -l0: without it git gives up where thousands of files changed, which releases do.
-        raw = store.git(
-            "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
-        ).stdout
-        fields = raw.decode("utf-8", "surrogateescape").split("\0")
-        paths = {}
-        for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
-            alike = int(head.rpartition("R")[2])
-            if alike >= _ALIKE or Path(before).name == Path(after).name:
-                paths[before] = after
-        return paths
-
-    return _renames.get(f"{store.path} {old} {new}", find)
+    # -l0: without it git gives up where thousands of files changed, which releases do.
+    raw = store.git(
+        "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
+    ).stdout
+    fields = raw.decode("utf-8", "surrogateescape").split("\0")
+    paths = {}
+    for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
+        alike = int(head.rpartition("R")[2])
+        if alike >= _ALIKE or Path(before).name == Path(after).name:
+            paths[before] = after
+    return paths
 
 
 def _files_of(store: Store, tree: str) -> frozenset[str]:
@@ -246,30 +245,12 @@ def _files_of(store: Store, tree: str) -> frozenset[str]:
     return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}
 
 
-def _strings(stated: JsonValue) -> Iterator[str]:
-    """Yield what a patch states that may be a path of its tree."""
-    if isinstance(stated, dict | list):
-        for value in stated.values() if isinstance(stated, dict) else stated:
-            yield from _strings(value)
-    elif isinstance(stated, str):
-        yield stated
+def _quoted(path: str) -> str:
+    return json.dumps(path, ensure_ascii=False)
 
 
-def _carried_over(patch: Patch, stated: JsonValue, moved: Mapping[str, str]) -> PatchSpec:
-    """Return what a patch states, with the paths of another release.
-
-    The sources that the patch touches are declared with the others: without the patch
-    nothing touches them, and they are hipified all the same.
-    """
-
-    def now(value: JsonValue) -> JsonValue:
-        if isinstance(value, dict):
-            return {key: now(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [now(inner) for inner in value]
-        return moved.get(value, value) if isinstance(value, str) else value
-
-    spec = PatchSpec.model_validate_json(json.dumps(now(stated))) if moved else patch.spec
+def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
+    """Declare the sources that the patch touches with the others, as nothing touches them here."""
     recipe, hipify = patch.upstream.hipify, spec.hipify
     if hipify is None or recipe is None:
         return spec

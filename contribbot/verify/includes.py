@@ -64,36 +64,28 @@ class Include:
     quoted: bool  # whether the including file's folder is searched first
 
 
-@dataclass
-class _Branches:
-    """Which of the branches of one `#if` the compiler may see."""
-
-    seen: bool = False
-    settled: bool = False
-
-    def turn(self, condition: Truth) -> None:
-        """Enter the next branch."""
-        self.seen = not self.settled and condition is not False
-        self.settled = self.settled or condition is True
-
-
 def includes(text: str, macros: Macros) -> Iterator[Include]:
     """Yield what a file includes under the macros that are known."""
     blanked = _SKIPPED.sub(_blank, text)
-    branches: list[_Branches] = []
+    #: Of each open `#if`, whether its branch is seen, and whether one before it surely is.
+    branches: list[tuple[bool, bool]] = []
     for directive in _DIRECTIVE.finditer(blanked):
         name, rest = directive["name"], directive["rest"].replace("\\\n", " ")
         if name in {"if", "ifdef", "ifndef"}:
-            branches.append(_Branches())
-            branches[-1].turn(_condition(name, rest, macros))
+            branches.append(_enter(_condition(name, rest, macros), settled=False))
         elif name in {"elif", "elifdef", "elifndef", "else"} and branches:
-            branches[-1].turn(name == "else" or _condition(name[2:], rest, macros))
+            truth = name == "else" or _condition(name[2:], rest, macros)
+            branches[-1] = _enter(truth, settled=branches[-1][1])
         elif name == "endif" and branches:
             branches.pop()
-        elif name == "include" and all(branch.seen for branch in branches):
+        elif name == "include" and all(seen for seen, _ in branches):
             line = blanked.count("\n", 0, directive.start()) + 1
             for header in _INCLUDE.finditer(rest):
                 yield Include(line, header["angle"] or header["quote"], bool(header["quote"]))
+
+
+def _enter(condition: Truth, *, settled: bool) -> tuple[bool, bool]:
+    return not settled and condition is not False, settled or condition is True
 
 
 def _blank(skipped: re.Match[str]) -> str:

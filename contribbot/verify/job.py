@@ -110,14 +110,6 @@ class Trees:
         return self.base, self.patched
 
 
-@dataclass(frozen=True)
-class _Export:
-    """A tree in a folder, and git's index of it."""
-
-    folder: Path
-    index: Path
-
-
 @dataclass(eq=False)
 class Job:
     """One patch on its way through the stages."""
@@ -138,7 +130,7 @@ class Job:
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
-    _exports: Memo[_Export] = field(default_factory=Memo, init=False)
+    _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
     _added: Memo[dict[str, list[int]]] = field(default_factory=Memo, init=False)
     _statements: Memo[dict[str, list[AddedStatement]]] = field(default_factory=Memo, init=False)
@@ -204,15 +196,17 @@ class Job:
 
         Its name does not say which side it is, so that no check can know.
         """
-        return self._export(tree).folder
+        return self._export(tree)[0]
 
     def altered(self, tree: str) -> str:
         """Return a path of an exported tree that some check has changed, or nothing."""
-        exported = self._export(tree)
-        return altered(self.store, exported.folder, index=exported.index)
+        folder, index = self._export(tree)
+        return altered(self.store, folder, index=index)
 
-    def _export(self, tree: str) -> _Export:
-        def write() -> _Export:
+    def _export(self, tree: str) -> tuple[Path, Path]:
+        """Return a folder that holds a tree, and git's index of it."""
+
+        def write() -> tuple[Path, Path]:
             content = self.trees.tested if tree == self.trees.base else tree
             folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
             try:
@@ -222,7 +216,7 @@ class Job:
                 if is_full(self.scratch):
                     raise process.no_space(error.message) from error
                 raise
-            return _Export(folder, index)
+            return folder, index
 
         return self._exports.get(tree, write)
 

@@ -56,17 +56,10 @@ class StyleStage(Stage):
 
 
 def _inspect(job: Job) -> Finding:
-    changed = job.changes()
-    return _conclude(
-        [
-            *_messages(job),
-            *_whitespace(job, changed),
-            *_declared(job, changed),
-            *_encoding(job),
-            *_python(job, changed),
-            *_reach(job, changed),
-        ]
-    )
+    changed, problems = job.changes(), [*_messages(job), *_encoding(job)]
+    for look in (_whitespace, _declared, _python, _reach):
+        problems += look(job, changed)
+    return _conclude(problems)
 
 
 def _conclude(problems: Sequence[str]) -> Finding:
@@ -163,16 +156,11 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
 
 def _declared(job: Job, changed: list[Change]) -> list[str]:
     touched, declared = {change.path for change in changed}, {*job.patch.spec.files}
-    return [
-        *(
-            f"{path}: touched, but not in `files` of patch.toml"
-            for path in sorted(touched - declared)
-        ),
-        *(
-            f"{path}: in `files` of patch.toml, but not touched"
-            for path in sorted(declared - touched)
-        ),
-    ]
+    said = {
+        **dict.fromkeys(touched - declared, "touched, but not in `files` of patch.toml"),
+        **dict.fromkeys(declared - touched, "in `files` of patch.toml, but not touched"),
+    }
+    return [f"{path}: {said[path]}" for path in sorted(said)]
 
 
 def _encoding(job: Job) -> list[str]:
