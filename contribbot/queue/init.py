@@ -100,7 +100,7 @@ def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> Add
     """Pin a release: find its file, bring it, and write its digest into `queue.toml`."""
     meant = _meant(queue, name, version)
     _refuse_known(queue, meant.upstream.name, meant.tag)
-    pin, file = resolve_file(meant.like, meant.upstream, meant.tag, progress=progress)
+    pin, file = resolve_file(meant.like, meant.upstream, meant.tag)
     _refuse_known(queue, pin.upstream, pin.tag)
     # What nobody can bring is no use as a pin; and what is brought is checked against the digest.
     store = open_store(stores_folder(), pin.upstream)
