@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -320,34 +321,30 @@ def feed(
     On leaving the block the input is closed and the program is waited for; when
     the block raises, the program is killed.
     """
-    child = start(
-        argv, cwd=cwd, env=env,
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    complaint = bytearray()
-    stdin, stderr = child.stdin, child.stderr
-    assert stdin is not None and stderr is not None  # noqa: PT018, S101  asked for with PIPE
-    # A program that complains at length must not block on a full pipe while we write.
-    drain = threading.Thread(target=lambda: complaint.extend(stderr.read()), daemon=True)
-    with tracked(child):
-        drain.start()
-        try:
-            yield stdin
-            stdin.close()
-        except BrokenPipeError:
-            # The program ended early; its own words, below, say why.
-            pass
-        except BaseException:
-            # Kill first: closing the pipe would tell the program that all was written.
-            kill_group(child)
-            raise
-        try:
-            child.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise _late(argv, timeout) from error
-        drain.join(timeout)
-    if child.returncode != 0:
-        raise fail(argv, child.returncode, bytes(complaint))
+    # In a file: one that complains at length must not block on a full pipe while we write.
+    with tempfile.TemporaryFile() as complaint:
+        child = start(
+            argv, cwd=cwd, env=env,
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaint,
+        )  # fmt: skip
+        assert child.stdin is not None  # noqa: S101  asked for with PIPE
+        with tracked(child):
+            try:
+                # One that ends early says why, below.
+                with contextlib.suppress(BrokenPipeError):
+                    yield child.stdin
+                    child.stdin.close()
+            except BaseException:
+                # Kill first: closing the pipe would tell the program that all was written.
+                kill_group(child)
+                raise
+            try:
+                child.wait(timeout)
+            except subprocess.TimeoutExpired as error:
+                raise _late(argv, timeout) from error
+        if child.returncode != 0:
+            complaint.seek(0)
+            raise fail(argv, child.returncode, complaint.read())
 
 
 def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> bool:

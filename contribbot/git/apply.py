@@ -381,33 +381,28 @@ def _readable(lines: Sequence[str]) -> tuple[str, ...]:
 def _fits(hunk: Hunk, have: Sequence[str]) -> bool:
     """Say whether a file has what a hunk expects, but for the outer lines of its context."""
     lines = [line for line in hunk if line.is_context or line.is_added or line.is_removed]
-    while lines and lines[0].is_context and len(lines) > 1 and lines[1].is_context:
-        del lines[0]
-    while lines and lines[-1].is_context and len(lines) > 1 and lines[-2].is_context:
-        del lines[-1]
-    expected = list(_readable([line.value for line in lines if not line.is_added]))
+    changed = [number for number, line in enumerate(lines) if not line.is_context]
+    core = lines[max(0, changed[0] - 1) : changed[-1] + 2]
+    expected = list(_readable([line.value for line in core if not line.is_added]))
     width = len(expected)
     return any(have[at : at + width] == expected for at in range(len(have) - width + 1))
 
 
 def _compare(conflict: Conflict, hunk: Hunk, have: Sequence[str]) -> Conflict:
     """Put the three sides of a hunk that does not fit together."""
-    expected, wanted = (
-        _readable([line.value for line in lines])
-        for lines in (hunk.source_lines(), hunk.target_lines())
-    )
-    start = nearest(have, expected, hunk.source_start - 1)
+    expected = _readable([line.value for line in hunk.source_lines()])
+    start = _nearest(have, expected, hunk.source_start - 1)
     return replace(
         conflict,
         why=f"the lines that it expects at line {hunk.source_start} are not there",
         line=start + 1,
         expected=expected,
         found=tuple(have[start : start + len(expected)]),
-        wanted=wanted,
+        wanted=_readable([line.value for line in hunk.target_lines()]),
     )
 
 
-def nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
+def _nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
     """Return the index in `have` where most of the expected lines stand."""
     width = len(expected)
     wanted = Counter(line.strip() for line in expected if line.strip())
