@@ -34,6 +34,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.github.auth import Server
+from contribbot.github.fields import name_of
 from contribbot.github.refusals import clean_line
 from contribbot.model.evidence import RunOf
 from contribbot.runners import actions
@@ -41,14 +42,18 @@ from contribbot.runners.actions import (
     COLLECTOR,
     PACKED,
     WORKFLOW,
-    ActionsRun,
-    Artifact,
-    RunJob,
+    came_at,
+    check_workflow,
+    is_over,
     no_run,
 )
 from contribbot.runners.model import AGAIN, PLAN_ARTIFACT, PREFIX, ArtifactEnd, JobDone
 
 if TYPE_CHECKING:
+    from github.Artifact import Artifact
+    from github.WorkflowJob import WorkflowJob
+    from github.WorkflowRun import WorkflowRun
+
     from contribbot.github.client import GitHub
 
 MIB: Final = 1024 * 1024
@@ -247,7 +252,7 @@ class RunDownload:
     source: ArtifactSource | None
     artifacts: tuple[ArtifactEnd, ...]
     #: Its jobs by name, as GitHub has them; None: GitHub was not asked.
-    jobs: Mapping[str, RunJob] | None = None
+    jobs: Mapping[str, WorkflowJob] | None = None
     #: Whether only a part of the queue may have been meant.
     selected: bool = True
     #: Whether some job of it is not over.
@@ -314,8 +319,8 @@ def from_github(
         jobs=jobs,
         selected=run.event == "workflow_dispatch",
         # The job that collects waits for all others.
-        running=not run.over
-        and any(not job.over for job in jobs.values() if job.name != COLLECTOR),
+        running=not is_over(run)
+        and any(not is_over(job) for job in jobs.values() if job.name != COLLECTOR),
         notes=tuple(notes),
     )
 
@@ -335,24 +340,25 @@ def _opened(artifact: Artifact, content: bytes, sha256: str, room: int) -> dict[
     return files
 
 
-def _own_run(github: GitHub, repository: str, run_id: int) -> ActionsRun:
+def _own_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
     """Return a run that the queue itself started."""
     try:
         run = actions.read_run(github, repository, run_id)
     except NotFoundError as error:
         raise no_run(repository, run_id) from error
-    run.check_workflow()
-    own = {(name or "").casefold() for name in (run.repository, run.head_repository)}
+    check_workflow(run)
+    origin = name_of(run.head_repository)
+    own = {(name or "").casefold() for name in (name_of(run.repository), origin)}
     if run.event not in _EVENTS or own != {repository.casefold()}:
         raise UsageError(
             f"run {run.id} was started by {run.event!a} from "
-            f"{run.head_repository or 'a repository that is gone'}, not by this queue",
+            f"{origin or 'a repository that is gone'}, not by this queue",
             hint="only dispatches, pushes and the schedule of the queue's own repository count",
         )
     return run
 
 
-def _listed(github: GitHub, repository: str, run: ActionsRun) -> list[Artifact]:
+def _listed(github: GitHub, repository: str, run: WorkflowRun) -> list[Artifact]:
     """Return the artifacts of a run, as they were with the jobs that were read just before."""
     listed = sorted(actions.read_artifacts(github, repository, run.id), key=lambda each: each.id)
     if len(listed) > _MOST:
@@ -369,16 +375,17 @@ def _listed(github: GitHub, repository: str, run: ActionsRun) -> list[Artifact]:
 
 
 def _came_before(artifact: Artifact, time: datetime | None) -> bool:
-    return bool(artifact.created_at and time and artifact.created_at < time)
+    came = came_at(artifact)
+    return bool(came and time and came < time)
 
 
-def _check_listed(artifact: Artifact, job: RunJob | None) -> None:
+def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
     """Refuse what is not even fetched: any job can add, and replace, any artifact."""
     name, size = artifact.name.removeprefix(PREFIX), artifact.size_in_bytes
     slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
-    ended = job.completed_at if job and job.over else None
-    began = job.started_at if job and job.over and job.run_attempt == 1 else None
-    came = artifact.created_at
+    ended = job.completed_at if job and is_over(job) else None
+    began = job.started_at if job and is_over(job) and job.run_attempt == 1 else None
+    came = came_at(artifact)
     problems = (
         (not _NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
         (artifact.expired, "GitHub has let it go: it expired"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -12,7 +12,14 @@ from contribbot.errors import ContribbotError, ExitCode, UsageError
 from contribbot.files import run_folder
 from contribbot.model.evidence import HOST_TARGETS, Details, Outcome
 from contribbot.queue.load import Queue
-from contribbot.runners.actions import RunJob, commit_of, connected, uncommitted
+from contribbot.runners.actions import (
+    commit_of,
+    connected,
+    is_over,
+    seconds_of,
+    steps_of,
+    uncommitted,
+)
 from contribbot.runners.artifacts import (
     JOB_FILE,
     PLAN_FILE,
@@ -44,6 +51,9 @@ from contribbot.runners.records import PatchedTrees, SentRecord, judge_sent, mer
 from contribbot.verify.evidence import judge_record
 from contribbot.verify.runner_fault import fault_of
 
+if TYPE_CHECKING:
+    from github.WorkflowJob import WorkflowJob
+
 
 def gather(
     queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
@@ -55,7 +65,7 @@ def gather(
         return _Collection(queue, from_folder(folder)).collected()
     with run_folder() as scratch, connected(queue, repository) as (github, name):
         download = from_github(github, name, run_id, folder=folder, attest_in=scratch)
-    return _Collection(queue, download).collected()
+        return _Collection(queue, download).collected()
 
 
 def gather_again(
@@ -69,7 +79,7 @@ def gather_again(
     # Nothing is attested before all is there.
     with connected(queue, repository) as (github, name):
         download = from_github(github, name, run_id, folder=folder)
-    return _Collection(queue, download).again(run_id)
+        return _Collection(queue, download).again(run_id)
 
 
 def exit_code(collected: Collected) -> ExitCode:
@@ -89,7 +99,7 @@ class _Try:
 
     job: CiJob
     #: As GitHub has it.
-    github: RunJob | None
+    github: WorkflowJob | None
     #: What it says of itself; None: it sent nothing that counts, and `state` says what became of
     #: all its cells.
     done: JobDone | None = None
@@ -408,18 +418,17 @@ _SLACK: Final = 15.0
 _CONTAINER_STEP: Final = "Initialize containers"
 
 
-def how_it_ended(job: CiJob, github: RunJob | None, what: str) -> tuple[CellState, str]:
+def how_it_ended(job: CiJob, github: WorkflowJob | None, what: str) -> tuple[CellState, str]:
     """Return how a job ended of which nothing tells of a cell."""
     if github is None:
         return CellState.MISSING, f"nothing tells of its job, which {what}"
-    if not github.over:
+    if not is_over(github):
         return CellState.RUNNING, f"its job is {github.status}"
     end = github.conclusion
     # Of a runner that went away GitHub says that its job failed, and of the steps that none did
     # and one never ended. Where a container does not start, the steps that run always fail, too.
-    failed = [step.name for step in github.steps if step.conclusion == "failure"]
-    torn = [step.name for step in github.steps if step.status == "in_progress"]
-    late = github.seconds >= job.minutes * 60 - _SLACK and end != "success"
+    failed, torn = steps_of(github, failed=True), steps_of(github, failed=False)
+    late = seconds_of(github) >= job.minutes * 60 - _SLACK and end != "success"
     ended = f"its job ended with {end} and {what}"
     ways = {
         "success": (CellState.MISSING, ended),
@@ -463,7 +472,7 @@ def _shown(cell: PlannedCell, details: Details) -> tuple[CellState, str]:
 
 
 def settled(
-    first: CellEnd, second: CellEnd, before: RunJob | None, after: RunJob | None
+    first: CellEnd, second: CellEnd, before: WorkflowJob | None, after: WorkflowJob | None
 ) -> CellEnd:
     """Return what became of a cell whose first runner was at fault."""
     if first.state is CellState.REFUSED:

@@ -25,6 +25,7 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
+from contribbot.github.fields import login_of, text_of
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.base import Model
@@ -34,11 +35,12 @@ from contribbot.runners.actions import (
     COLLECTOR,
     RUNNERS_STEP,
     WORKFLOW,
-    ActionsRun,
-    RunJob,
+    check_workflow,
     commit_of,
     connected,
+    is_over,
     no_run,
+    steps_of,
     uncommitted,
 )
 from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
@@ -46,6 +48,9 @@ from contribbot.runners.model import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fle
 from contribbot.runners.plan import demands
 
 if TYPE_CHECKING:
+    from github.WorkflowJob import WorkflowJob
+    from github.WorkflowRun import WorkflowRun
+
     from contribbot.github.client import GitHub
 
 #: The names of cells by job; empty where the plan is not known.
@@ -123,13 +128,13 @@ class DispatchedJob(Model):
     failed: tuple[str, ...] = Field(default=(), exclude=True)
 
     @classmethod
-    def of(cls, job: RunJob, plan: CellsByJob) -> DispatchedJob:
+    def of(cls, job: WorkflowJob, plan: CellsByJob) -> DispatchedJob:
         """Return a job as GitHub has it, with its cells."""
         return cls(
             name=job.name, state=(job.conclusion or job.status).replace("_", " "),
             runner=job.runner_name or "", started=job.started_at, ended=job.completed_at,
             cells=plan.get(job.name, ()),
-            failed=tuple(step.name for step in job.steps if step.conclusion == "failure"),
+            failed=tuple(steps_of(job, failed=True)),
         )  # fmt: skip
 
 
@@ -162,7 +167,7 @@ class Dispatched(Model):
     jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
 
     @classmethod
-    def of(cls, repository: str, run: ActionsRun, jobs: tuple[DispatchedJob, ...]) -> Dispatched:
+    def of(cls, repository: str, run: WorkflowRun, jobs: tuple[DispatchedJob, ...]) -> Dispatched:
         """Return how a run ended."""
         own = [job for job in jobs if job.name == COLLECTOR]
         judged = len(own) == 1 and own[0].state in {"success", "failure"}
@@ -213,7 +218,7 @@ class Sender:
         there = head_of(self.github.repository(self.repository), ref) or ""
         return QueueState(ref, there, commit_of(folder), uncommitted(folder))
 
-    def start(self, selection: Selection) -> ActionsRun:
+    def start(self, selection: Selection) -> WorkflowRun:
         """Start a run, and find it."""
         # No other request has this name, and it tells the selection.
         self.request = f"{selection.digest}-{secrets.token_hex(6)}"
@@ -239,7 +244,7 @@ class Sender:
                 self.sleep(pause)
             for run in self._listed(selection.ref):
                 # Nothing else has its name.
-                if self.request in run.display_title:
+                if self.request in text_of(run.display_title):
                     self.run_id = run.id
                     return run
         raise lost
@@ -272,21 +277,21 @@ class Sender:
         # PyGithub gives True for an answer without a body, of which its types know nothing.
         return int(getattr(run, "id", 0))
 
-    def _listed(self, ref: str) -> tuple[ActionsRun, ...]:
+    def _listed(self, ref: str) -> tuple[WorkflowRun, ...]:
         try:
             return actions.read_runs(self.github, self.repository, ref)
         except NotFoundError:
             return ()  # GitHub knows a workflow only when it has seen a run of it
 
-    def supersede(self, selection: Selection, run: ActionsRun) -> tuple[ActionsRun, ...]:
+    def supersede(self, selection: Selection, run: WorkflowRun) -> tuple[WorkflowRun, ...]:
         """End older runs of the same selection that the same account started with this tool."""
         return tuple(
             each
             for each in self._listed(selection.ref)
-            if (named := _REQUEST.search(each.display_title))
-            and (named[1], each.actor) == (selection.digest, run.actor)
+            if (named := _REQUEST.search(text_of(each.display_title)))
+            and (named[1], login_of(each.actor)) == (selection.digest, login_of(run.actor))
             and each.id < run.id
-            and not each.over
+            and not is_over(each)
             and actions.cancel_run(self.github, self.repository, each.id)
         )
 
@@ -298,20 +303,20 @@ class Sender:
             # The run first: a job that ends after this look is seen at the next.
             try:
                 run = actions.read_run(self.github, self.repository, run_id)
-                run.check_workflow()
+                check_workflow(run)
                 listed = actions.read_jobs(self.github, self.repository, run_id)
             except (NotFoundError, UsageError) as error:
                 self.run_id, self.request = None, ""  # there is nothing that goes on
                 gone = isinstance(error, NotFoundError)
                 raise (no_run(self.repository, run_id) if gone else error) from error
-            if plan is _NOT_ASKED and any(job.name == "plan" and job.over for job in listed):
+            if plan is _NOT_ASKED and any(job.name == "plan" and is_over(job) for job in listed):
                 plan = self._plan(run_id)
             jobs = tuple(DispatchedJob.of(job, plan) for job in listed)
             changed = tuple(job for job in jobs if (job.name, job.state, job.runner) not in before)
             before = {(job.name, job.state, job.runner) for job in jobs}
             if changed:
                 watcher(View(changed, jobs, _counted(jobs, plan)))
-            if run.over:
+            if is_over(run):
                 return Dispatched.of(self.repository, run, jobs)
             pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
             self.sleep(pause)

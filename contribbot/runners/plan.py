@@ -18,6 +18,7 @@ from contribbot.queue.load import Queue
 from contribbot.runners.model import (
     AGAIN,
     COMPILING,
+    HOSTED,
     RUNNERS_FILE,
     Basis,
     CellName,
@@ -286,13 +287,12 @@ def pack(
         return []
     limit, count = runners.minutes_limit * 60, runners.count
     long = max(pieces, key=lambda piece: piece.alone)
-    less = f"take away a [[{'runners' if runners.target else runners.name}.rocm]]"
     if long.alone > limit:
-        raise _too_much(
-            runners, f"{long.cells[0].key} takes about {math.ceil(long.alone / 60)} minutes, and "
-            f"minutes_limit is {runners.minutes_limit}",
-            "raise minutes_limit, or split the patch's checks",
-        )  # fmt: skip
+        raise QueueError(
+            f"{RUNNERS_FILE}: {runners.name}: {long.cells[0].key} takes about "
+            f"{math.ceil(long.alone / 60)} minutes, and minutes_limit is {runners.minutes_limit}",
+            hint="raise minutes_limit, or split the patch's checks",
+        )
     short = max(long.alone, min(limit * _HEADROOM, RETRIED * 60.0))
     # A little less, as pieces cannot be cut.
     rounds = math.ceil(bound(pieces, count) / max(0.95 * short - START, START))
@@ -311,25 +311,19 @@ def pack(
             min(own, key=lambda job: job.with_piece(piece)).add(piece)
         jobs += own
     jobs.sort(key=lambda job: (-job.seconds, job.pieces[0].cells[0].key))
-    if jobs[0].seconds > max(long.alone, limit * _HARD):
-        raise _too_much(
-            runners, f"{len(pieces)} cells do not fit into {len(jobs)} jobs of "
-            f"{runners.minutes_limit} minutes, which are what it gets of the {MOST_JOBS} of a run",
-            f"name fewer patches, {less}, or raise minutes_limit or "
-            f"{'jobs_limit' if runners.target else 'count'}",
-        )  # fmt: skip
     _, start = makespan(jobs, count)
-    if start > WAIT_HOURS * 3600:
-        raise _too_much(
-            runners, f"{len(pieces)} cells on {count} runners: the last job would start after "
-            f"{start / 3600:.0f} hours, and GitHub cancels what has waited for {WAIT_HOURS}",
-            f"name fewer patches, or {less}, or raise count",
-        )  # fmt: skip
+    if jobs[0].seconds > max(long.alone, limit * _HARD) or start > WAIT_HOURS * 3600:
+        table, more = (
+            ("runners", ", count or jobs_limit") if runners.target else (HOSTED, " or count")
+        )
+        raise QueueError(
+            f"{RUNNERS_FILE}: {runners.name}: {len(pieces)} cells do not fit into {len(jobs)} jobs "
+            f"of {runners.minutes_limit} minutes on {count} runners: the longest would take "
+            f"{math.ceil(jobs[0].seconds / 60)}, the last would wait {start / 3600:.0f} hours, of "
+            f"{WAIT_HOURS} that GitHub lets a job wait; a run has at most {MOST_JOBS} jobs",
+            hint=f"name fewer patches, take away a [[{table}.rocm]], or raise minutes_limit{more}",
+        )
     return jobs
-
-
-def _too_much(runners: RunnerSet | Hosted, what: str, hint: str) -> QueueError:
-    return QueueError(f"{RUNNERS_FILE}: {runners.name}: {what}", hint=hint)
 
 
 # The plan.
@@ -373,14 +367,13 @@ def make_plan(
             hint="name fewer patches, plan some sets only (--on SET), or take away a "
             "[[runners.rocm]]: each ROCm version of each set needs a job of its own",
         )
-    jobs = [job for each in meant.sets for job in _jobs(meant, each, packed[each.name])]
     return Plan(
         runners_sha256=fleet.sha256,
         subjects=tuple(
             Subject(patch=name, patch_sha256=patch.digest, checks_sha256=patch.checks_digest)
             for name, patch in patches.items()
         ),
-        jobs=_linked(jobs),
+        jobs=tuple(_jobs(meant, packed)),
         open=tuple(cell for cell in lacking if cell not in answers),
         fresh=tuple(answers.values()),
         without=tuple(name for name in names if not demands(queue.specs[name])),
@@ -448,37 +441,32 @@ def _given(meant: Runners, pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
     return given
 
 
-def _jobs(meant: Runners, own: RunnerSet | Hosted, packed: Iterable[PackedJob]) -> list[CiJob]:
-    """Write the jobs of a set, numbered by ROCm version."""
-    # A set is called by its target, where that names no other.
-    twins = [each for each in meant.runners if each.target == own.target]
-    stem = own.target or COMPILING
-    stem = f"{stem}-{own.name}" if len(twins) > 1 else stem
-    numbers = Counter[str]()
-    jobs = []
-    for job in packed:
-        image = next(image for image in own.rocm if image.version == job.pieces[0].rocm)
-        numbers[image.version] += 1
-        jobs.append(CiJob(
-            id=f"{stem}-rocm{image.version}-{numbers[image.version]}", kind=own.kind,
-            runners=own.name, labels=own.labels, target=own.target, rocm=image.version,
-            image=image.image, flags=image.flags, minutes=own.minutes_limit,
-            seconds=round(job.seconds, 3),
-            cells=tuple(cell for piece in job.pieces for cell in piece.cells),
-        ))  # fmt: skip
+def _jobs(meant: Runners, packed: Mapping[str, Sequence[PackedJob]]) -> list[CiJob]:
+    """Write the jobs of all sets, numbered by ROCm version; those that compile come first."""
+    jobs: list[CiJob] = []
+    compiled: dict[tuple[str, str, str], str] = {}
+    for own in meant.sets:
+        # A set is called by its target, where that names no other.
+        twins = [each for each in meant.runners if each.target == own.target]
+        stem = own.target or COMPILING
+        stem = f"{stem}-{own.name}" if len(twins) > 1 else stem
+        images, numbers = {image.version: image for image in own.rocm}, Counter[str]()
+        for job in packed[own.name]:
+            image = images[job.pieces[0].rocm]
+            numbers[image.version] += 1
+            name = f"{stem}-rocm{image.version}-{numbers[image.version]}"
+            cells = tuple(cell for piece in job.pieces for cell in piece.cells)
+            keys = [(cell.patch, cell.target, cell.rocm) for cell in cells]
+            after = dict.fromkeys(compiled[key] for key in keys if key in compiled)
+            if own.kind == "compile":
+                compiled |= dict.fromkeys(keys, name)
+            jobs.append(CiJob(
+                id=name, kind=own.kind, runners=own.name, labels=own.labels, target=own.target,
+                rocm=image.version, image=image.image, flags=image.flags,
+                minutes=own.minutes_limit, seconds=round(job.seconds, 3), cells=cells,
+                after=tuple(after),
+            ))  # fmt: skip
     return jobs
-
-
-def _linked(jobs: Sequence[CiJob]) -> tuple[CiJob, ...]:
-    """Say of each job that runs which jobs compile for it."""
-    compiled = {(cell.patch, cell.target, cell.rocm): job.id
-                for job in jobs if job.kind == "compile" for cell in job.cells}  # fmt: skip
-    linked = []
-    for job in jobs:
-        keys = [(cell.patch, cell.target, cell.rocm) for cell in job.cells]
-        after = tuple(dict.fromkeys(compiled[key] for key in keys if key in compiled))
-        linked.append(job.model_copy(update={"after": after}) if job.kind == "gpu" else job)
-    return tuple(linked)
 
 
 def second_try(plan: Plan, job: CiJob, cells: Iterable[str], runners: Runners) -> CiJob | None:

@@ -86,12 +86,12 @@ def test_a_set_gets_no_more_jobs_than_it_may() -> None:
     ("runners", "pieces", "said", "hint"),
     [
         (gpus(count=2, minutes=30, most=4), many(600),
-         r"mi300: 600 cells do not fit into \d jobs of 30", "raise minutes_limit or jobs_limit"),
+         r"mi300: 600 cells do not fit into \d jobs of 30", "raise minutes_limit, count or jobs"),
         # How many jobs hosted runners get follows from their count: they have no jobs_limit.
         (HOSTED, many(600), r"hosted: 600 cells do not fit into \d jobs of 30",
          "take away a [[hosted.rocm]], or raise minutes_limit or count"),
         (gpus(), [piece(f"p{index}", 600) for index in range(200)],
-         r"would start after \d+ hours, and GitHub", "a [[runners.rocm]], or "),
+         r"the last would wait \d+ hours, of 24 that GitHub", "a [[runners.rocm]], or "),
         (gpus(minutes=60), [piece("long", 60 * 60)],
          r"gpu/long/gfx942/rocm7\.1 takes about 62 minutes", "raise minutes_limit"),
     ],
