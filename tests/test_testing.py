@@ -203,6 +203,15 @@ area = import_file("src/toy/area.py")
 def test_rectangle():
     assert area.rectangle(2, 3) == 6
 """
+RECIPE = next(
+    block
+    for block in re.findall(
+        r"```python\n(.*?)```",
+        (Path(__file__).parent.parent / "docs/recipes.md").read_text(),
+        re.DOTALL,
+    )
+    if "aiter" in block
+)
 AITER = """\
 import torch
 
@@ -214,31 +223,18 @@ def rmsnorm2d_fwd(x, weight, epsilon):
 
 
 def test_sglangs_rmsnorm(tree: Path, sglang_archive: Path) -> None:
-    """What patches/rmsnorm/checks does in 178 lines."""
+    """What patches/rmsnorm/checks does in 178 lines, as docs/recipes.md has it."""
     unpack(sglang_archive, tree / "release")
     next((tree / "release").iterdir()).rename(tree / "python")
     sys.path.insert(0, str(tree / "python"))
     kernels: dict[str, object] = {"rmsnorm2d_fwd_with_add": None}
     exec(AITER, kernels)  # noqa: S102  what stands above
     try:
-        layernorm = import_file(
-            "python/sglang/srt/layers/layernorm.py",
-            real=["sglang.srt.layers.utils", "sglang.kernel_api_logging"],
-            given={
-                "sglang.srt.utils": {
-                    **answers("is_cuda", "is_cpu", "is_npu", "is_xpu", "is_musa", answer=False),
-                    **answers("is_flashinfer_available", "cpu_has_amx_support", answer=False),
-                    **answers("is_hip", "get_bool_env_var", answer=True),
-                },
-                "sglang.srt.batch_invariant_ops": {
-                    **answers("is_batch_invariant_mode_enabled", answer=False)
-                },
-                "aiter": kernels,
-            },
-        )
+        names = {"import_file": import_file, "answers": answers, "kernels": kernels}
+        exec(RECIPE, names)  # noqa: S102  what the page shows
     finally:
         sys.path.pop(0)
-    norm = layernorm.RMSNorm(64)
+    norm = sys.modules["sglang.srt.layers.layernorm"].RMSNorm(64)
     rows = torch.randn(3, 64)
     torch.testing.assert_close(norm.forward(rows), norm.forward_native(rows))
     # The fault that the patch mends, on the release without it.

@@ -86,7 +86,7 @@ def pin_lines(added: AddedPin) -> list[str]:
             f"  file    {clean(added.file)}",
             f"  from    {clean(added.place)}",
             f"  sha256  {added.sha256} ({how})",
-            "  Another file is an error from now on; that this one is the project's own, it says.",
+            "  From now on another file is an error; whose this one is, that place vouches for.",
         ]
     return [*lines, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
 
