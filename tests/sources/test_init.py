@@ -100,7 +100,6 @@ def test_a_release_is_pinned(tmp_path: Path, kit: Kit, index: Index, release: st
 
 
 def test_what_a_pin_trusts_is_said(tmp_path: Path, kit: Kit, index: Index) -> None:
-    index.announce = False
     index.offer(kit.pack({"demo-1.0/demo/area.py": b"x = 1\n"}))
     ran = begun(tmp_path / "queue")("pin", "add", "demo", "1.0")
     assert ran.code == 0, ran.err

@@ -272,10 +272,10 @@ def test_a_project_that_no_place_has_is_named_with_the_places(
     [
         (
             Upstream(name="demo", repository="owner/demo"),
-            r"demo: upstreams/demo\.toml",
+            "demo: upstreams/demo.toml",
             "[release]",
         ),
-        (upstream(packages=[]), r"demo v1\.0: there are only wheels", "packages"),
+        (upstream(packages=[]), "demo v1.0: there are only wheels", "packages"),
     ],
 )
 def test_an_upstream_that_does_not_say_enough_says_what_to_add(
