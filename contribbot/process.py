@@ -368,6 +368,28 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> 
         signal.signal(signal.SIGINT, before)
 
 
+def attached(
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], sandbox: Path | None
+) -> int:
+    """Run a program in this process's terminal, and return its status when it has ended.
+
+    It may ask the terminal, and be interrupted from there; see `foreground` and `sandboxed`. In a
+    sandbox it has to ask for SIGINT: bubblewrap would end by it, and must not.
+    """
+    check_stopping()
+    command = list(argv)
+    if sandbox:
+        inside = sandboxed(argv, folder=sandbox, env=env)
+        command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *map(str, inside)]
+    log.debug("run: %s", describe(command))
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        with subprocess.Popen(command, cwd=cwd, env=dict(env)) as child:  # noqa: S603  no shell; argv is a list
+            return child.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 #: Everything can be read and nothing written; devices (GPUs among them) are there. Folders that
 #: processes share are empty: what one run leaves, or a daemon offers, no other finds.
 _SHARED: Final = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # noqa: S108  they are hidden, not used

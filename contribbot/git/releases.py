@@ -75,28 +75,32 @@ def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> lis
 
 
 def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
-    """Return a pin of the same upstream at another tag.
+    """Return a pin of the same upstream at another tag."""
+    return pin if tag == pin.tag else resolve_file(pin, upstream, tag)[0]
+
+
+def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
+    """Return a pin of the same upstream at another tag, and the file that it names.
 
     Its sources are those of the release: what is installed, where the pin has such a
     source and that very release is installed; then the source archive, or else one wheel
     (for any platform, or else the smallest where every one's size is known, or else the
     first by name); then the pin's git repositories. Nothing is downloaded.
     """
-    if tag == pin.tag:
-        return pin
     recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
     named = [release for release in known if release.tag == tag]
     for release in final[-1:] if tag == _NEWEST else named:
         if release.tag == pin.tag:
-            return pin
+            return pin, None
+        file = _chosen(upstream, recipe, release)
         sources: list[SourceSpec] = [
             *_installed(pin, str(release.order)),
-            _source(recipe, _chosen(upstream, recipe, release)),
+            _source(recipe, file),
             *(spec for spec in pin.sources if isinstance(spec, GitSource)),
         ]
-        return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources))
+        return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     raise SourceError(
         f"{upstream.name} {tag}: no such release of {recipe.distribution}: {places}",
         hint=_advice(recipe, known, tag),

@@ -166,7 +166,7 @@ class QueueSpec(Model):
     """The content of `queue.toml`."""
 
     order: Names
-    pins: Many[Pin]
+    pins: Many[Pin] = ()
 
     @model_validator(mode="after")
     def _unique(self) -> QueueSpec:
