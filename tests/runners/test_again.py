@@ -170,7 +170,6 @@ def test_what_no_runner_failed_is_not_tried_again(
     assert (again.cells, again.jobs) == ((), ())
     said = home.command("collect", str(home.run.id), "--again")
     assert (said.code, said.out) == (ExitCode.OK, "nothing to try again\n")
-    assert "--again without a run" in home.command("collect", "--again", "--from", "x").err
 
 
 def test_only_the_cells_that_need_it(ranged: Ranged, github: GitHub) -> None:
