@@ -300,7 +300,7 @@ def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
     except QueueError as error:
         hint = "correct the file; docs/runners.md lists every key"
         raise QueueError(error.message, hint=hint) from error
-    if not runners.sets:
+    if needed and not runners.sets:
         raise QueueError(
             f"{path}: it names no runners", hint="add a [[runners]] or a [hosted] table"
         )

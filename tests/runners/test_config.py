@@ -22,7 +22,6 @@ def test_it_is_read(ranged: Ranged) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "it names no runners"),
         (MI300.replace(f"@sha256:{DIGEST}", ":latest"), "rocm[0].image: name the image by its dig"),
         (MI300[: MI300.index("[[runners.rocm]]")], "runners[0].rocm: Field required"),
         (HOSTED.replace(f'image = "example.com/rocm/dev@sha256:{DIGEST}"\n', ""),
