@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -139,7 +140,6 @@ class _Collection:
                 f"the run was of the queue's commit {download.commit[:12]}, and here is "
                 f"{here[:12] or 'none'}: what came is judged by what is here"
             )
-        self._problems = plan_problems(queue, self._plan, self._runners)
         for job in self._plan.jobs:
             first = self._receive(job)
             faulty = [end.key for end in self._ends(first) if end.state is CellState.FAULT]
@@ -200,10 +200,6 @@ class _Collection:
             self._read(this)
         except RefusedArtifactError as error:
             self._refused[job.artifact] = this.why = str(error)
-            return this
-        for cell in job.cells if this.done else ():
-            if sent := this.records.get(cell.patch):
-                sent.refused = sent.refused or self._problems.get(cell.key, "")
         return this
 
     def _read(self, this: _Try) -> None:
@@ -262,15 +258,11 @@ class _Collection:
         return [cell.ended(*self._end(cell, this), job=this.job.id) for cell in this.job.cells]
 
     def _end(self, cell: PlannedCell, this: _Try) -> tuple[CellState, str]:
-        problem = self._problems.get(cell.key, "")
-        sent = this.records.get(cell.patch)
         if this.done is None:
-            # A second try would run what the plan has made up.
-            made_up = problem and this.state is not CellState.REFUSED
-            return (CellState.REFUSED, problem) if made_up else (this.state, this.why)
-        if refused := problem or (sent.refused if sent else ""):
-            return CellState.REFUSED, refused
-        if sent is not None and sent.details is not None:
+            return this.state, this.why
+        if sent := this.records.get(cell.patch):
+            if sent.refused or sent.details is None:
+                return CellState.REFUSED, sent.refused
             return _shown(cell, sent.details)
         done = next((done for done in this.done.patches if done.patch == cell.patch), None)
         if done is None:
@@ -320,56 +312,46 @@ def read_plan(queue: Queue, download: RunDownload) -> tuple[Plan, Runners]:
     except ValidationError as error:
         raise RefusedArtifactError(f"is refused: not a plan: {first_problem(error)}") from error
     fleet = load_fleet(queue.folder)
-    if fleet.sha256 != plan.runners_sha256:
+    problem = "it was not made with the runners.toml that is here"
+    if fleet.sha256 == plan.runners_sha256:
+        problem = next(_plan_problems(queue, plan, fleet.runners), "")
+    if problem:
         raise RefusedArtifactError(
-            "is refused: it was not made with the runners.toml that is here; check out the run's "
-            f"commit, {download.commit[:12]}"
+            f"is refused: {problem}; check out the run's commit, {download.commit[:12]}"
         )
     return plan, fleet.runners
 
 
-def plan_problems(queue: Queue, plan: Plan, runners: Runners) -> dict[str, str]:
-    """Return what is wrong with cells of a plan, by key: what the queue never asked so."""
+def _plan_problems(queue: Queue, plan: Plan, runners: Runners) -> Iterator[str]:
+    """Give what a plan says that the queue never asked so."""
     offered = {
         (each.name, each.target, each.labels, each.minutes_limit, image.version, image.image,
          image.flags)
         for each in runners.sets
         for image in each.rocm
     }  # fmt: skip
-    problems = {}
+    _, lacking = asked_cells(queue, list(queue.specs), runners, runners)
+    known = {cell.key for cell in lacking}
+    yield from (f"it calls {cell.key} open, and by this queue it is not"
+                for cell in plan.open if cell.key not in known)  # fmt: skip
     for job in plan.jobs:
         shape = (job.runners, job.target, job.labels, job.minutes, job.rocm, job.image, job.flags)
+        if shape not in offered:
+            yield f"{job.id} names runners, an image or a limit that runners.toml does not"
         for cell in job.cells:
             spec = queue.specs.get(cell.patch)
             stated = demands(spec).get((cell.kind, cell.target), ()) if spec else ()
-            same = (job.kind, job.rocm) == (cell.kind, cell.rocm)
-            same = same and (job.kind == "compile" or job.target == cell.target)
-            if spec is None:
-                problems[cell.key] = f"{cell.patch} is no patch of this queue"
-            elif stated != cell.require:
-                problems[cell.key] = (
-                    f"the plan asks for {', '.join(cell.require)}, and the patch for "
-                    f"{', '.join(stated) or 'nothing there'}"
-                )
-            elif not same:
-                problems[cell.key] = "the plan gives it to a job for something else"
-            elif shape not in offered:
-                problems[cell.key] = (
-                    "the plan names runners, an image or a limit that runners.toml does not"
-                )
-    return problems
+            target = cell.target if cell.kind == "gpu" else ""
+            if stated != cell.require:
+                asked = ", ".join(stated) or "nothing there"
+                yield f"{cell.key} asks for {', '.join(cell.require)}, and the patch for {asked}"
+            if (job.kind, job.rocm, job.target) != (cell.kind, cell.rocm, target):
+                yield f"{cell.key} is given to a job for something else"
 
 
 def not_run(queue: Queue, plan: Plan, runners: Runners, *, selected: bool) -> list[CellEnd]:
     """Return the cells that no job had: without a runner, answered by a record, or left out."""
-    ends = []
-    wanted, lacking = asked_cells(queue, list(queue.specs), runners, runners)
-    known = {cell.key for cell in lacking}
-    for cell in plan.open:
-        state, why = CellState.OPEN, cell.reason
-        if cell.key not in known:
-            state, why = CellState.REFUSED, "the plan calls it open, and by this queue it is not"
-        ends.append(cell.ended(state, why))
+    ends = [cell.ended(CellState.OPEN, cell.reason) for cell in plan.open]
     for fresh in plan.fresh:
         stated = demands(queue.specs[fresh.patch]) if fresh.patch in queue.specs else {}
         require = stated.get((fresh.kind, fresh.target), ())
@@ -384,6 +366,7 @@ def not_run(queue: Queue, plan: Plan, runners: Runners, *, selected: bool) -> li
                 why = fresh.record
         ends.append(fresh.ended(state, why, fresh=True))
     if not selected:
+        wanted, _ = asked_cells(queue, list(queue.specs), runners, runners)
         planned = {cell.key for cell in (*plan.cells, *plan.open, *plan.fresh)}
         ends += [cell.ended(CellState.MISSING, "the plan leaves it out")
                  for cell in wanted if cell.key not in planned]  # fmt: skip
