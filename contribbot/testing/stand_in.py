@@ -78,6 +78,7 @@ class StandIn:
 
     def refuse(self, use: str) -> NoReturn:
         """Say that a check depends on it."""
+        __tracebackhide__ = True
         raise StandInError(self._name, self._module, use)
 
     def __getattr__(self, name: str) -> StandIn:
