@@ -154,6 +154,9 @@ def edit(
             show_default=".contribbot/edit/NAME of the queue",
         ),
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="All patches of its pin, on one branch.")
+    ] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Remove the work tree.")] = False,
     force: Annotated[
         bool,
@@ -170,14 +173,15 @@ def edit(
         raise UsageError("--force is for --abort", hint="leave it out")
     if not abort:
         with live_lines(stderr=True) as lines:
-            tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
+            tree = worktree.open_tree(queue, name, whole=whole, at=at, progress=lines.download())
         print_report(tree, edit_lines(tree), as_json=as_json)
         return 1 if tree.state == "changed" else 0
-    tree = worktree.abort(queue, name, force=force)
+    key = worktree.whole_pin(queue, name)[0] if whole else name
+    tree = worktree.abort(queue, key, force=force)
     if tree.state == "kept":
         print_notes(edit_lines(tree))
         if sys.stdin.isatty() and not as_json and _confirmed():
-            tree = worktree.abort(queue, name, force=True)
+            tree = worktree.abort(queue, key, force=True)
         else:
             typer.echo("nothing was removed; --force removes it all the same", err=True)
     if as_json:
@@ -227,7 +231,7 @@ def refresh(
         queue = load_queue(home)
     else:
         queue = open_queue(context, *([patch] if patch else []))
-    name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
+    name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines(stderr=True) as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
     print_report(done, refresh_lines(done), as_json=as_json)

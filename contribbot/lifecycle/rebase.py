@@ -439,7 +439,7 @@ def _take_resolution(queue: Queue, state: Underway) -> None:
         )
     files = worktree.taken(queue, state.open)
     digest = queue.patch(state.open).digest
-    if tree.state.opened != digest:
+    if tree.state.known != (digest,):
         raise UsageError(
             f"{state.open} was changed since its conflict was opened",
             hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",
