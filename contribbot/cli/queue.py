@@ -34,7 +34,7 @@ from contribbot.cli.show_queue import (
     refresh_lines,
 )
 from contribbot.errors import UsageError
-from contribbot.queue import history, worktree
+from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
 from contribbot.queue.import_ import Given, import_sources
 from contribbot.queue.load import load_queue, patch_name, select
@@ -234,6 +234,112 @@ def refresh(
     name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines(stderr=True) as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
+    print_report(done, refresh_lines(done), as_json=as_json)
+    return 1 if done.refused else 0
+
+
+def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> int:
+    print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
+    return 0
+
+
+@command
+def reorder(
+    context: typer.Context,
+    patch: PatchArgument,
+    before: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The patch that follows it.")
+    ] = None,
+    after: AfterOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Put a patch elsewhere in the queue's order."""
+    if before and after:
+        raise UsageError("--before and --after do not go together", hint="leave one out")
+    other = before or after
+    done = arrange.reorder(open_queue(context), patch, other=other, before=bool(before))
+    return _print_arranged(done, as_json=as_json)
+
+
+@command
+def mv(
+    context: typer.Context, patch: PatchArgument, name: NameArgument, as_json: JsonOption = False
+) -> int:
+    """Give a patch another name. Its history goes along; its records keep the old name there."""
+    return _print_arranged(arrange.rename(open_queue(context), patch, name), as_json=as_json)
+
+
+@command
+def fold(
+    context: typer.Context,
+    patch: PatchArgument,
+    into: Annotated[str, typer.Argument(help="The patch that gets its commits.")],
+    as_json: JsonOption = False,
+) -> int:
+    """Put the commits of a patch behind those of another; it then leaves the queue."""
+    with live_lines(stderr=True) as lines:
+        done = arrange.fold(open_queue(context), patch, into, progress=lines.download())
+    return _print_arranged(done, as_json=as_json)
+
+
+@command
+def split(
+    context: typer.Context,
+    patch: PatchArgument,
+    name: NameArgument,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files and folders of the upstream that go.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take what a patch does to some files, or its last commits, into a new patch above it."""
+    queue = open_queue(context)
+    with live_lines(stderr=True) as lines:
+        done = arrange.split(
+            queue, patch, name, paths=paths or (), start=start or 0, progress=lines.download()
+        )
+    return _print_arranged(done, as_json=as_json)
+
+
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also when patches on top no longer apply.")
+]
+
+
+@command
+def restore(
+    context: typer.Context,
+    patch: PatchArgument,
+    version: Annotated[str, typer.Argument(help="A version, as `log` lists them: v2.")],
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a patch the files of a version, as a new version."""
+    number = read_range(version)[0]
+    return _restored(context, patch, number, force=force, as_json=as_json)
+
+
+@command
+def undo(
+    context: typer.Context,
+    patch: PatchArgument,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a patch the files that it had before its last change; again: those after it."""
+    return _restored(context, patch, None, force=force, as_json=as_json)
+
+
+def _restored(
+    context: typer.Context, patch: str, number: int | None, *, force: bool, as_json: bool
+) -> int:
+    with live_lines(stderr=True) as lines:
+        done = arrange.restore(
+            open_queue(context), patch, number, force=force, progress=lines.download()
+        )
     print_report(done, refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 

@@ -208,6 +208,7 @@ def write_patches(
     why: str = "refresh",
     refused: Sequence[str] = (),
     force: bool = False,
+    resolve: bool = True,
 ) -> Refreshed:
     """Give patches other files, and carry along those above; `key` is the tree they come from."""
     queue = stack.queue
@@ -239,8 +240,10 @@ def write_patches(
         ),
     )
     if done.refused and not force:
-        resolve = "" if refused else _open_conflict(stack, key, above.conflicts)
-        return done.model_copy(update={"resolve": resolve})
+        if resolve and not refused:
+            place = _open_conflict(stack, key, above.conflicts)
+            return done.model_copy(update={"resolve": place})
+        return done
     version = None
     with transaction(queue.folder) as change:
         now = load_queue(queue.folder)
