@@ -186,8 +186,8 @@ def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) ->
     rows = [f"# The patch changes: {' | '.join(near)}"[:100]] if near else []
     if python:
         rows.append(f"module = import_file({_quoted(python)})")
-    asked = "call what goes wrong, and assert what is right"
-    rows.append(f'unwritten("{asked}{" (module has it)" if python else ""}")')
+    where = " in module" if python else ""
+    rows.append(f'unwritten("call what goes wrong{where}, and assert what is right")')
     return _TEST.format(
         name=name,
         imports="import_file, unwritten" if python else "unwritten",
