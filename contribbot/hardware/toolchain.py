@@ -24,12 +24,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError
 from contribbot.files import cache_folder, write_atomically
-from contribbot.hardware.targets import TARGETS
+from contribbot.model.base import Model
 from contribbot.model.evidence import Machine
 
 #: The oldest plain clang whose AMDGPU back end and HIP front end know what is needed.
@@ -38,8 +40,9 @@ OLDEST_CLANG: Final = 19
 _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
 VARIABLE: Final = "CONTRIBBOT_HIP_CLANG"
+_ROCM_CLANGS: Final = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
 INSTALL: Final = "python -m pip install 'contribbot[compile]'"
-_REINSTALL: Final = f"python -m pip uninstall ziglang clang-tidy; {INSTALL}"
+_REINSTALL: Final = f": python -m pip uninstall ziglang clang-tidy; {INSTALL}"
 #: Distributions that have the module `triton`, by who built them.
 _TRITONS: Final = ("triton", "triton-rocm", "pytorch-triton-rocm", "amd-triton")
 #: What is compiled to see whether a compiler and its headers work at all.
@@ -70,24 +73,17 @@ class Toolchain:
     """A compiler for HIP and its headers; the last three are known once it was examined."""
 
     kind: Literal["rocm", "clang", "pip"]
-    #: The program, and what it is told in every call.
-    argv: tuple[str, ...]
-    #: How it finds HIP's headers, and the device library.
-    flags: tuple[str, ...]
-    #: Where the headers come from, in words.
-    headers: str
+    argv: tuple[str, ...]  # the program, and what it is told in every call
+    flags: tuple[str, ...]  # how it finds HIP's headers, and the device library
+    headers: str  # where they come from, in words
     #: Folders that `argv` and `flags` name, and what a record calls them.
     folders: tuple[tuple[str, str], ...]
-    #: What brings it, such as `ziglang 0.17.1`.
-    package: str = ""
+    package: str = ""  # what brings it, such as `ziglang 0.17.1`
     #: The releases of clang that its headers fit; ROCm's fit its clang, whatever their age.
     releases: range = range(OLDEST_CLANG, 1000)
-    #: What helps where it is of another release, and where it does not work.
-    cures: tuple[str, str] = ("", "")
     version: str = ""
     targets: frozenset[str] = frozenset()
-    #: SHA-256 over what it says of itself, its size and its time.
-    identity: str = ""
+    identity: str = ""  # SHA-256 over what it says of itself, its size and its time
 
     @property
     def name(self) -> str:
@@ -106,10 +102,9 @@ class Toolchain:
         program = ("python", "-m", "ziglang") if self.kind == "pip" else (self.program,)
         return (*program, *self.argv[1:])
 
-    def lacking(self, trouble: str, *, repair: bool = True) -> Lacking:
+    def lacking(self, trouble: str) -> Lacking:
         """Return why it does not serve, and what helps."""
-        cure = self.cures[1 if repair else 0]
-        return Lacking(f"{trouble}: {cure}" if cure else trouble)
+        return Lacking(f"{self.program} {trouble}{_REINSTALL if self.kind == 'pip' else ''}")
 
 
 @dataclass(frozen=True)
@@ -130,61 +125,59 @@ def find_toolchain(target: str, stand_ins: Path) -> Toolchain | Lacking:
 @functools.cache
 def _find(target: str, stand_ins: Path, cache: Path, asked: tuple[str, ...]) -> Toolchain | Lacking:
     named, rocm, path = asked
-    plain = _plain(stand_ins)
     #: By program: what is said of one holds for it with the last headers that it was given.
     reasons: dict[str, str] = {}
-    for candidate in [_named(plain, named, target)] if named else _candidates(plain, rocm, path):
-        if isinstance(candidate, Lacking):
-            reasons[""] = candidate.reason
-            continue
-        examined = _examine(candidate, cache)
-        if isinstance(examined, Toolchain):
-            if target in examined.targets:
-                return examined
-            trouble = f"{examined.name} does not know {target}"
+    for candidate in _candidates(_plain(stand_ins), named, rocm, path):
+        examined = candidate if isinstance(candidate, Lacking) else _examine(candidate, cache)
+        if isinstance(examined, Toolchain) and target in examined.targets:
+            return examined
+        program = candidate.argv[0] if isinstance(candidate, Toolchain) else ""
+        if isinstance(examined, Lacking):
+            reasons[program] = examined.reason
+        else:
+            reasons[program] = f"{examined.name} does not know {target}"
             if examined.kind == "pip":
-                reasons[candidate.argv[0]] = trouble
                 break  # with other headers it knows no other targets
-            examined = examined.lacking(trouble, repair=False)
-        reasons[candidate.argv[0]] = examined.reason
-    return Lacking("; ".join(reasons.values()))
+    cure = (
+        f": {VARIABLE} must name a clang {OLDEST_CLANG} or newer that knows {target}, or be unset"
+    )
+    return Lacking("; ".join(reasons.values()) + (cure if named and "" not in reasons else ""))
 
 
-def _named(plain: Toolchain | Lacking, named: str, target: str) -> Toolchain | Lacking:
-    """Return the compiler that a person names."""
+def _candidates(
+    plain: Toolchain | Lacking, named: str, rocm: str, path: str
+) -> Iterator[Toolchain | Lacking]:
+    """Yield the compiler that a person names, or all, the preferred first.
+
+    Where there are no headers for a plain clang, that is the last.
+    """
+    if not named:
+        yield from _rocms(rocm, path)
     if isinstance(plain, Lacking):
-        return plain
-    known = TARGETS.get(target)
-    which = f"{max(OLDEST_CLANG, known.llvm)} or newer" if known else f"that knows {target}"
-    cure = f"{VARIABLE} must name a clang {which}, or be unset"
-    program = Path(shutil.which(named) or named).absolute()
-    return replace(plain, argv=(str(program),), cures=(cure, cure))
+        yield plain
+    elif named:
+        yield replace(plain, argv=(str(Path(shutil.which(named) or named).absolute()),))
+    else:
+        yield from (replace(plain, argv=(clang,)) for clang in _clangs(path))
+        yield from _of_pip(plain)
 
 
-def _candidates(plain: Toolchain | Lacking, rocm: str, path: str) -> Iterator[Toolchain | Lacking]:
-    """Yield compilers, the preferred first; pip's, or why it is not here, is the last."""
-    roots = [Path(rocm)] if rocm else []
-    roots.append(Path("/opt/rocm"))
+def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
+    """Yield ROCm's compilers: of the variable, of the usual folder, of programs on the path."""
+    roots = [*([Path(rocm)] if rocm else []), Path("/opt/rocm")]
     for program in ("amdclang++", "hipcc"):
         if place := shutil.which(program, path=path):
             # As it is called, and as it is: one of them may be a link from elsewhere.
             roots += [Path(place).parent.parent, Path(place).resolve().parent.parent]
     for root in dict.fromkeys(roots):
         version = _hip_version(root)
-        if not version or int(version.partition(".")[0]) < _OLDEST_HIP:
-            continue
-        places = ("bin/amdclang++", "lib/llvm/bin/clang++", "llvm/bin/clang++")
-        clang = next((root / place for place in places if (root / place).is_file()), None)
-        if clang is not None:
+        clangs = (root / folder for folder in _ROCM_CLANGS if (root / folder).is_file())
+        clang = next(clangs, None)
+        if clang and version and int(version.partition(".")[0]) >= _OLDEST_HIP:
             yield Toolchain(
                 "rocm", (str(clang),), (f"--rocm-path={root}",), f"ROCm, HIP {version}",
                 ((str(root), "<hip>"),), releases=range(1000),
             )  # fmt: skip
-    if isinstance(plain, Lacking):
-        yield plain
-        return
-    yield from (replace(plain, argv=(clang,)) for clang in _clangs(path))
-    yield from _of_pip(plain)
 
 
 def _clangs(path: str) -> Iterator[str]:
@@ -241,7 +234,6 @@ def _of_pip(plain: Toolchain) -> Iterator[Toolchain | Lacking]:
         folders=(*plain.folders, (str(zig), "<ziglang>"), (str(tidy), "<clang_tidy>")),
         package=package,
         releases=range(release, release + 1),
-        cures=(f"{headers} has the headers of clang {release}: {INSTALL}", _REINSTALL),
     )
     yield pips
     own = f"{pips.headers}, libc++ of {package}"
@@ -294,54 +286,57 @@ def _hip_version(root: Path) -> str:
     return ".".join(number[1] for number in numbers if number)
 
 
+class _Examined(Model):
+    """What a compiler says of itself; remembered until the program changes."""
+
+    version: str
+    targets: Annotated[frozenset[str], Field(strict=False)]
+    identity: str
+
+
 def _examine(candidate: Toolchain, cache: Path) -> Toolchain | Lacking:
     """Look at a compiler; what is good is remembered until the program changes."""
     program = Path(candidate.argv[0])
     if not program.is_file():
-        return candidate.lacking(f"{candidate.program}: no such program")
+        return Lacking(f"{candidate.program}: no such program")
     stat = program.stat()
     facts = json.dumps([candidate.argv, candidate.flags, stat.st_mtime_ns, stat.st_size])
     remembered = cache / f"{hashlib.sha256(facts.encode()).hexdigest()}.json"
     try:
-        known = json.loads(remembered.read_bytes())
-        version, targets, identity = known["version"], known["targets"], known["identity"]
-    except (OSError, ValueError, KeyError, TypeError):
-        examined = _look(candidate, facts)
-        if isinstance(examined, Toolchain):
-            kept = {"version": examined.version, "identity": examined.identity}
-            text = json.dumps({**kept, "targets": sorted(examined.targets)})
-            write_atomically(remembered, text.encode())
-        return examined
-    return replace(candidate, version=version, targets=frozenset(targets), identity=identity)
+        examined = _Examined.model_validate_json(remembered.read_bytes())
+    except (OSError, ValidationError):
+        looked = _look(candidate, facts)
+        if isinstance(looked, Lacking):
+            return looked
+        examined = looked
+        write_atomically(remembered, examined.model_dump_json().encode())
+    return replace(candidate, **vars(examined))
 
 
 @functools.cache
-def _look(candidate: Toolchain, facts: str) -> Toolchain | Lacking:
+def _look(candidate: Toolchain, facts: str) -> _Examined | Lacking:
     """Ask a compiler for its version and its targets, and compile a small kernel."""
-    program = candidate.program
     try:
         banner = process.run([*candidate.argv, "--version"], timeout=_SECONDS).stdout.decode()
         version = re.search(r"clang version (\d+(?:\.\d+)*)", banner)
         if not version:
-            return candidate.lacking(f"{program} is no clang that says its version")
+            return candidate.lacking("is no clang that says its version")
         if int(version[1].partition(".")[0]) not in candidate.releases:
             needed = candidate.releases.start
-            trouble = f"{program} is clang {version[1]}: {needed} is needed"
-            return candidate.lacking(trouble, repair=False)
+            return candidate.lacking(f"is clang {version[1]}: {needed} is needed")
         how = ("--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus")
         done = process.run([*candidate.argv, *how], timeout=_SECONDS, accept=range(128))
         listed = (done.stdout + done.stderr).decode("utf-8", "replace")
         targets = frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)$", listed, re.MULTILINE))
         if not targets:
-            return candidate.lacking(f"{program} was built without the AMDGPU back end")
+            return candidate.lacking("was built without the AMDGPU back end")
         if why := _sample_error(candidate):
-            return candidate.lacking(f"{program} does not compile a small HIP kernel: {why}")
+            return candidate.lacking(f"does not compile a small HIP kernel: {why}")
     except MachineError as error:
         # Records name no folder of this machine.
-        why = _short(error).replace(candidate.argv[0], "it")
-        return candidate.lacking(f"{program} does not work: {why}")
+        return candidate.lacking(f"does not work: {_short(error).replace(candidate.argv[0], 'it')}")
     identity = hashlib.sha256(f"{banner}{facts}".encode()).hexdigest()
-    return replace(candidate, version=version[1], targets=targets, identity=identity)
+    return _Examined(version=version[1], targets=targets, identity=identity)
 
 
 def _sample_error(candidate: Toolchain) -> str | None:
