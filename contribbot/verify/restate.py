@@ -14,14 +14,16 @@ from typing import Annotated, Final, TypeVar
 from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from contribbot.bench.results import ResultFinding as Comparison
-from contribbot.bench.session import BenchResult, case_details, conclude
 from contribbot.bench.verdict import (
+    BenchResult,
     CaseInfo,
     CaseResult,
     Ceilings,
     Claim,
     ComparedResults,
     Measurements,
+    case_details,
+    conclude,
     judge_case,
 )
 from contribbot.files import tool_digest

@@ -11,17 +11,8 @@ from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.bench import DEVICE_VARIABLE
-from contribbot.bench.session import (
-    FLOOD,
-    BenchResult,
-    BenchSide,
-    arguments,
-    case_details,
-    ceiling_details,
-    conclude,
-    measure,
-)
-from contribbot.bench.verdict import Claim
+from contribbot.bench.session import FLOOD, BenchSide, arguments, measure
+from contribbot.bench.verdict import BenchResult, Claim, case_details, ceiling_details, conclude
 from contribbot.model.checks import Bench
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.verify.check import missing_here, place_inputs
