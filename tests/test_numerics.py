@@ -370,9 +370,7 @@ def test_layouts_are_what_they_are_called() -> None:
         lay_out(values, "diagonal")
 
 
-def test_limits_come_from_the_variable_or_the_patch_beside_the_checks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_come_from_the_variable_or_the_patch_beside_the_checks(tmp_path: Path) -> None:
     checks = tmp_path / "checks"
     checks.mkdir()
     file = checks / "test_it.py"
@@ -385,19 +383,14 @@ def test_limits_come_from_the_variable_or_the_patch_beside_the_checks(
         Limits.stated(file).floor_for("bfloat16")
     with pytest.raises(CannotJudgeError, match=r"no \[\[numerics\]\] with this file"):
         Limits.stated(checks / "test_other.py")
-    monkeypatch.setenv(VARIABLE, '{"fudge": 2.5, "floor": 1e-5}')
-    assert Limits.stated(file) == Limits(2.5, 1e-5)
-    assert Limits.stated(file).floor_for("anything") == 1e-5
-    for text in (
-        "{",
-        "[]",
-        '{"fudge": 0, "floor": 1}',
-        '{"fudge": NaN, "floor": 1}',
-        '{"fudge": 1}',
-    ):
-        monkeypatch.setenv(VARIABLE, text)
-        with pytest.raises(CannotJudgeError, match="no fudge and floor"):
-            Limits.stated(file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, '{"fudge": 2.5, "floor": 1e-5}')
+        assert Limits.stated(file) == Limits(2.5, 1e-5)
+        assert Limits.stated(file).floor_for("anything") == 1e-5
+        for text in ("{", "[]", '{"fudge": 0, "floor": 1}', '{"fudge": NaN, "floor": 1}'):
+            patch.setenv(VARIABLE, text)
+            with pytest.raises(CannotJudgeError, match="no fudge and floor"):
+                Limits.stated(file)
 
 
 def drawing(cell: Cell, seed: int = 0) -> Draw:
@@ -599,7 +592,7 @@ def test_grids_that_show_nothing_or_mix_names_are_refused() -> None:
         ({"s": [1, "1"]}, {}, "two cells are named 's=1'"),
     ):
         with pytest.raises(ValueError, match=words):
-            Grid(axes, **more)  # type: ignore[arg-type]  # each has its own
+            Grid(axes, **more)
     with pytest.raises(TypeError, match="the first parameter must be `draw`"):
         Grid({"s": [1]}).each_cell(lambda _: None)
 
