@@ -250,7 +250,7 @@ def test_a_child_that_ends_is_noticed_and_leaves_nothing_behind(
 
 def test_what_a_file_prints_goes_to_the_log_and_disturbs_nothing(sides: Sides) -> None:
     sides.run(
-        r"os.write(1, b'\xff{\"seconds\": -1}\n') and os.write(2, b'loud\n')",
+        r"os.write(1, b'\xff{}\n') and os.write(2, b'loud\n') and work(tree.AMOUNT)",
         """print('{"error": "not from me", "kind": "error"}')""",
     )
 
@@ -350,7 +350,6 @@ def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides)
     ("body", "said"),
     [
         ("import tree.deep", "cannot be loaded on the base: ModuleNotFoundError"),
-        ("x = 1", "cannot be loaded on the base: AttributeError: bench_it.py defines no function"),
         ("def cases():\n    yield 3", "cannot be loaded on the base: TypeError: cases() gave a"),
         ("def cases():\n    return iter(())", "no case: the file has none"),
         ("def cases():\n    for _ in range(2):\n        yield bench.Case('a', tuple, work)",
@@ -359,8 +358,6 @@ def test_two_sides_that_do_not_fit_at_the_same_time_are_no_failure(sides: Sides)
          "the case base is there on the base only: a claim needs both sides"),
         ("def cases():\n    yield bench.Case('a', tuple, work, bytes_moved=1 + len(tree.SIDE))",
          "the case a is described otherwise on the patched tree"),
-        ("def cases():\n    yield bench.Case('a', tuple, work, bytes_moved='many')",
-         "cannot be loaded on the base: its answer makes no sense: cases.0.bytes_moved"),
         ("def cases():\n    yield bench.Case('a', tuple, work, flops=10**400)",
          "cannot be loaded on the base: its answer makes no sense: cases.0.flops"),
         ("def cases():\n    yield from (bench.Case(f'{n}', tuple, work) for n in range(10**9))",
@@ -459,7 +456,6 @@ def test_an_interruption_ends_the_children_at_once(sides: Sides) -> None:
     [
         ("0 if patched else work(120_000)", "", "failed",
          "computes something else: result: int instead of bool; if meant, state `rtol`, `atol` or"),
-        ("3 if patched else 2", "atol=1", "passed", "base's speed; at least 0.01 is claimed"),
         ("3 if patched else 2", "not_compared='a guess'", "passed",
          "base's speed; at least 0.01 is claimed; results not compared: a guess"),
         ("work(120_000) and None", "", "unavailable",
@@ -470,7 +466,6 @@ def test_an_interruption_ends_the_children_at_once(sides: Sides) -> None:
          "else: called again, result: 2"),
         ("print if patched else 1", "", "failed",
          "fails on the patched tree only: result is a builtin_function_or_method, which cannot"),
-        ("print", "", "unavailable", "work: result is a builtin_function_or_method, which cannot"),
         ("1", "rtol=1", "unavailable", "its answer makes no sense: cases.0.rtol"),
         ("1", "not_compared='a\\nb'", "unavailable", "its answer makes no sense: cases.0.not_c"),
     ],

@@ -164,13 +164,3 @@ def test_a_claim_of_memory_on_the_processor_is_refused_at_once(toy: Toy, program
 
     assert ran.code == 2
     assert "memory_at_most: memory is measured on a GPU only" in ran.err
-
-
-@pytest.mark.slow
-def test_threads_that_no_machine_has_are_not_believed(toy: Toy, program: Program) -> None:
-    put(toy, 0.01, more=f'env = {{ OMP_NUM_THREADS = "{"9" * 5000}" }}')
-
-    ran = program("verify", "area", "--json")
-
-    assert "internal error" not in ran.err
-    assert ran.stages()["bench squares"].outcome in {"passed", "failed"}

@@ -15,9 +15,10 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from subprocess import Popen, TimeoutExpired
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -38,9 +39,6 @@ from contribbot.bench.verdict import (
 )
 from contribbot.model.base import Model
 
-if TYPE_CHECKING:
-    from subprocess import Popen
-
 #: Bytes of output after which a child is killed.
 FLOOD: Final = 16 * 2**20
 #: Bytes of one answer at most: a thousand cases fit.
@@ -51,6 +49,8 @@ _SHOWN: Final = 240
 _LOOK: Final = 0.25
 #: After these a child can measure nothing more.
 _FATAL: Final = frozenset({"gone", "fault", "lost", "missing"})
+#: What goes wrong before the first case.
+_LOADING: Final = "cannot be loaded"
 
 #: Why a child could not do what it was asked.
 #: `error`: the file or the tree's code raised. `memory`: there is not enough memory.
@@ -125,25 +125,19 @@ class _TroubleError(Exception):
         elsewhere = kind in {"memory", "lost", "missing"}
         self.verdict = CaseVerdict.UNAVAILABLE if elsewhere else CaseVerdict.FAILED
         self.lasting = kind == "error"
-
-    @property
-    def fatal(self) -> bool:
-        """Whether the child can measure nothing more."""
-        return self.kind in _FATAL
+        self.fatal = kind in _FATAL
 
 
+@dataclass
 class _Worker:
     """A running child; `log` is a descriptor, since the file may be gone."""
 
-    def __init__(
-        self, side: str, child: Popen[bytes], channel: socket.socket, *, log: int, deadline: float
-    ) -> None:
-        self.side = side
-        self._child = child
-        self._channel = channel
-        self._log = log
-        self._deadline = deadline
-        self._received = b""
+    side: str
+    child: Popen[bytes]
+    channel: socket.socket
+    log: int
+    deadline: float
+    received: bytes = b""
 
     def ask(self, answer: type[AnswerT], do: str, **more: object) -> AnswerT:
         """Ask for something and wait for the answer."""
@@ -154,7 +148,7 @@ class _Worker:
         """Ask for something; `hear` waits for the answer."""
         # One that is gone is noticed when its answer is waited for.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._channel.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
+            self.channel.sendall(json.dumps({"do": do, **more}).encode() + b"\n")
 
     def hear(self, answer: type[AnswerT]) -> AnswerT:
         """Wait for the answer to what was asked."""
@@ -170,36 +164,33 @@ class _Worker:
             raise self._gone(f"its answer makes no sense: {where}: {first['msg']}") from error
 
     def _line(self) -> bytes:
-        while b"\n" not in self._received:
-            if time.monotonic() >= self._deadline:
+        while b"\n" not in self.received:
+            if time.monotonic() >= self.deadline:
                 raise self._gone("hung, or the bench's timeout is too short: no answer in time")
-            if os.fstat(self._log).st_size > FLOOD:
+            if os.fstat(self.log).st_size > FLOOD:
                 raise self._gone("wrote too much output")
-            if len(self._received) > _LONGEST:
+            if len(self.received) > _LONGEST:
                 raise self._gone("its answer is too long")
             chunk = b""
             try:
-                chunk = self._channel.recv(65536)
+                chunk = self.channel.recv(65536)
             except TimeoutError:
                 # What it has started may hold its end of the channel open.
-                if self._child.poll() is None:
+                if self.child.poll() is None:
                     continue
             except ConnectionResetError:
                 pass
             if not chunk:
                 raise self._gone(self._ended())
-            self._received += chunk
-        line, _, self._received = self._received.partition(b"\n")
+            self.received += chunk
+        line, _, self.received = self.received.partition(b"\n")
         return line
 
     def _ended(self) -> str:
         """Say how a child ended that closed its channel."""
-        for _ in range(100):
-            if self._child.poll() is not None:
-                break
-            time.sleep(0.01)
-        code = self._child.poll()
-        if code is None:
+        try:
+            code = self.child.wait(1)
+        except TimeoutExpired:
             return "closed its channel"
         if code < 0:
             return f"crashed: {process.signal_name(-code)}"
@@ -207,7 +198,7 @@ class _Worker:
 
     def _gone(self, text: str) -> _TroubleError:
         process.check_stopping()
-        process.kill_group(self._child)
+        process.kill_group(self.child)
         return _TroubleError("gone", text, self.side)
 
 
@@ -238,7 +229,7 @@ def _worker(side: BenchSide, file: str, *, pair: int, deadline: float) -> Iterat
         theirs.close()
         with process.tracked(child):
             try:
-                yield _Worker(side.name, child, ours, log=log.fileno(), deadline=deadline)
+                yield _Worker(side.name, child, ours, log.fileno(), deadline)
             finally:
                 # Also after a good end: what it left running is of no use to anyone.
                 process.kill_group(child)
@@ -343,33 +334,23 @@ def measure(
     return result
 
 
-_LOADING: Final = "cannot be loaded"
-
-
+@dataclass
 class _BenchSession:
-    def __init__(
-        self,
-        file: str,
-        claim: Claim,
-        sides: tuple[BenchSide, BenchSide],
-        deadline: float,
-        abreast: int,  # pairs that are loaded at the same time
-    ) -> None:
-        self.result = BenchResult()
-        self.doing = _LOADING
-        self._file = file
-        self._claim = claim
-        self._sides = sides
-        self._deadline = deadline
-        self._abreast = abreast
+    file: str
+    claim: Claim
+    sides: tuple[BenchSide, BenchSide]
+    deadline: float
+    abreast: int  # pairs that are loaded at the same time
+    doing: str = _LOADING
+    result: BenchResult = field(default_factory=BenchResult)
 
     @contextlib.contextmanager
     def _pair(self, number: int) -> Iterator[_Pair]:
         """Start the children of a pair; who is started first changes from pair to pair."""
         with contextlib.ExitStack() as stack:
-            order = self._sides if number % 2 == 0 else self._sides[::-1]
+            order = self.sides if number % 2 == 0 else self.sides[::-1]
             children = (
-                _worker(side, self._file, pair=number, deadline=self._deadline) for side in order
+                _worker(side, self.file, pair=number, deadline=self.deadline) for side in order
             )
             workers = [stack.enter_context(child) for child in children]
             for child in workers:
@@ -399,34 +380,32 @@ class _BenchSession:
             for case in self.result.cases:
                 if not case.info.not_compared:
                     with self._turn(pair, case):
-                        _compare(pair, case, self._sides[1].log.with_name("results"))
+                        _compare(pair, case, self.sides[1].log.with_name("results"))
             self.doing = "while the ceilings were measured"
             self.result.ceilings = _ceilings(pair.base, cases)
 
     def time(self) -> None:
         """Measure by pair after pair of processes until the claim is decided, or often enough."""
-        measured, spent, undecided = 0, 0.0, self.result.of(CaseVerdict.UNDECIDED)
-        while undecided and measured < LOOKS[-1]:
+        measured, spent = 0, 0.0
+        while (cases := self.result.of(CaseVerdict.UNDECIDED)) and measured < LOOKS[-1]:
             started = time.monotonic()
-            if self._deadline - started <= spent:
+            if self.deadline - started <= spent:
                 break
             look = next(pairs for pairs in LOOKS if pairs > measured)
-            numbers = range(measured + 1, min(measured + self._abreast, look) + 1)
+            numbers = range(measured + 1, min(measured + self.abreast, look) + 1)
             with contextlib.ExitStack() as stack:
                 self.doing = _LOADING
                 pairs = [stack.enter_context(self._pair(number)) for number in numbers]
                 for pair in pairs:
                     pair.listed()
-                for pair, case in itertools.product(pairs, undecided):
+                for pair, case in itertools.product(pairs, cases):
                     if case.verdict is CaseVerdict.UNDECIDED:
                         with self._turn(pair, case):
                             self._rounds(pair, case)
             measured, spent = numbers[-1], time.monotonic() - started
-            undecided = self.result.of(CaseVerdict.UNDECIDED)
             if measured == look:
-                for case in undecided:
-                    judge_case(case, self._claim)
-                undecided = self.result.of(CaseVerdict.UNDECIDED)
+                for case in self.result.of(CaseVerdict.UNDECIDED):
+                    judge_case(case, self.claim)
 
     def _rounds(self, pair: _Pair, case: CaseResult) -> None:
         """Measure in turns; who goes first changes from round to round and from pair to pair."""
@@ -435,7 +414,7 @@ class _BenchSession:
             return
         seconds: tuple[list[float], list[float]] = ([], [])
         sides = [(pair.base, case.base, seconds[0]), (pair.patched, case.patched, seconds[1])]
-        for turn in range(pair.number, pair.number + self._claim.rounds_a_pair):
+        for turn in range(pair.number, pair.number + self.claim.rounds_a_pair):
             # The first pair has the number 1, and begins with the base.
             for child, side, rounds in sides if turn % 2 else sides[::-1]:
                 measured = child.ask(MeasuredRound, "measure")

@@ -54,8 +54,6 @@ extern "C" __global__ void sample(float* values) {
   values[blockIdx.x * blockDim.x + threadIdx.x] += sqrtf(values[threadIdx.x]);
 }
 """
-#: A target that every compiler in question has known for long.
-_SAMPLE_TARGET: Final = "gfx90a"
 _SECONDS: Final = 120.0
 #: How libc++ is configured; zig has it without the header that says so.
 _LIBCXX: Final = (
@@ -345,7 +343,8 @@ def _sample_error(candidate: Toolchain) -> str | None:
         source = Path(folder) / "sample.hip"
         source.write_text(_SAMPLE, encoding="utf-8")
         argv: list[str | Path] = [
-            *candidate.argv, "-x", "hip", "--cuda-device-only", f"--offload-arch={_SAMPLE_TARGET}",
+            # A target that every compiler in question has known for long.
+            *candidate.argv, "-x", "hip", "--cuda-device-only", "--offload-arch=gfx90a",
             *candidate.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", "-S",
             "-o", Path(folder) / "sample.s", source,
         ]  # fmt: skip
@@ -393,8 +392,7 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     """Return the compilers for some hardware of this machine."""
     kind: Kind = "hip" if target.startswith("gfx") else "cuda" if target == "cuda" else "cpp"
     host, env = _host_compilers()
-    toolkit: Path | None = None
-    missing = ""
+    compiler, missing = None, ""
     if not _torch():
         missing = "torch is not installed"
     elif importlib.util.find_spec("setuptools") is None:
@@ -402,59 +400,50 @@ def build_tools(target: str, machine: Machine) -> BuildTools:
     elif not host:
         missing = "no C++ compiler on this machine (Debian: install g++)"
     elif kind != "cpp":
-        toolkit, missing = _toolkit(_TOOLKITS[kind])
+        compiler, missing = _toolkit(kind)
     if missing:
         return BuildTools(kind, missing=missing)
     env |= target_environment(target, machine)
-    programs = host
-    identity = [f"{name}={value}" for name, value in sorted(env.items())]
-    if toolkit is not None:
-        programs = (*host, toolkit / _TOOLKITS[kind].files[0])
-        env[_TOOLKITS[kind].variables[0]] = str(toolkit)
-    # A binding may include Python's headers.
-    soabi = str(sysconfig.get_config_var("SOABI"))
-    named = (f"torch {_torch()['__version__']}", *map(_identity, programs), *identity, soabi)
-    return BuildTools(kind, env=env, identity=named, programs=programs[1:])
+    programs = host if compiler is None else (*host, compiler)
+    identity = (
+        f"torch {_torch()['__version__']}", *map(_identity, programs),
+        *(f"{name}={value}" for name, value in sorted(env.items())),
+        # A binding may include Python's headers.
+        str(sysconfig.get_config_var("SOABI")),
+    )  # fmt: skip
+    if compiler is not None:
+        env[f"{_TOOLKITS[kind][0].upper()}_HOME"] = str(compiler.parents[1])
+    return BuildTools(kind, env=env, identity=identity, programs=programs[1:])
 
 
-@dataclass(frozen=True)
-class _Toolkit:
-    """What comes with a compiler for GPUs, and where it is looked for."""
-
-    build: str  # the variable of torch's that names its release
-    label: str
-    variables: tuple[str, ...]
-    usual: tuple[str, ...]
-    # A lone compiler somewhere on PATH may be no toolkit: headers lie beside it.
-    files: tuple[str, ...]
-    missing: str
-
-
+#: Of each kind of GPU: the name of its toolkit, where that usually lies, what lies in it (a lone
+#: compiler somewhere on PATH may be no toolkit), and what is said where it is missing.
 _TOOLKITS: Final = {
-    "cuda": _Toolkit(
-        "cuda", "CUDA", ("CUDA_HOME", "CUDA_PATH"), ("/usr/local/cuda", "/usr/lib/cuda"),
-        ("bin/nvcc", "include/cuda_runtime.h"),
+    "cuda": (
+        "CUDA", ("/usr/local/cuda", "/usr/lib/cuda"), ("bin/nvcc", "include/cuda_runtime.h"),
         "no CUDA toolkit on this machine (install CUDA {} with nvcc)",
     ),
-    "hip": _Toolkit(
-        "hip", "ROCm", ("ROCM_HOME", "ROCM_PATH"), ("/opt/rocm",), ("bin/hipcc",),
+    "hip": (
+        "ROCm", ("/opt/rocm",), ("bin/hipcc",),
         "no hipcc on this machine (install ROCm's hip-dev)",
     ),
 }  # fmt: skip
 
 
-def _toolkit(kit: _Toolkit) -> tuple[Path | None, str]:
-    """Return the folder of a toolkit for the installed torch, or what is missing."""
-    release = _torch().get(kit.build)
+def _toolkit(kind: Kind) -> tuple[Path | None, str]:
+    """Return the compiler in a toolkit for the installed torch, or what is missing."""
+    label, usual, files, missing = _TOOLKITS[kind]
+    release = _torch().get(kind)
     if not release:
-        return None, f"torch {_torch()['__version__']} is no {kit.label} build"
-    roots = [Path(os.environ[name]) for name in kit.variables if os.environ.get(name)]
-    if program := shutil.which(Path(kit.files[0]).name):
+        return None, f"torch {_torch()['__version__']} is no {label} build"
+    named = (os.environ.get(f"{label.upper()}_{end}") for end in ("HOME", "PATH"))
+    roots = [Path(root) for root in named if root]
+    if program := shutil.which(Path(files[0]).name):
         roots.append(Path(program).resolve().parents[1])
-    for root in (*roots, *map(Path, kit.usual)):
-        if all((root / file).is_file() for file in kit.files):
-            return root, ""
-    return None, kit.missing.format(release)
+    for root in (*roots, *map(Path, usual)):
+        if all((root / file).is_file() for file in files):
+            return root / files[0], ""
+    return None, missing.format(release)
 
 
 def described(tools: BuildTools) -> list[str]:
