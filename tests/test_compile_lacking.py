@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,28 +119,6 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     assert fault.kind == "out-of-memory"
     # The machine failed, and nobody else.
     assert ran.code == 3
-
-
-@pytest.mark.parametrize("group", ["memory"], indirect=True)
-@pytest.mark.parametrize("by", ["a driver", "triton"])
-def test_what_the_kernel_kills_for_memory_has_said_nothing(
-    clang: Toolchain,
-    tmp_path: Path,
-    group: Path,  # noqa: F811  the fixture
-    by: str,
-) -> None:
-    (group / "memory.limit_in_bytes").write_text(str((24 if by == "a driver" else 512) * 2**20))
-    enters = f"open('{group}/cgroup.procs', 'w').write(str(os.getpid()))"
-    driver = program_file(
-        tmp_path / "driver",
-        f'case "$*" in *" -S "*) echo $$ > {group}/cgroup.procs;; esac\n'
-        + calls(replace(clang, argv=(*clang.argv, "-fno-integrated-cc1"))),
-    )
-    if by == "triton":
-        result = triton(tmp_path, clang, f"{enters}; bytes(1 << 30).upper()")
-    else:
-        result = hip(tmp_path, replace(clang, argv=(str(driver),)))
-    lacks(result, KILLED)
 
 
 @pytest.mark.parametrize("compile_it", [hip, triton])
