@@ -190,10 +190,6 @@ def result_of(rows: list[ListingRow], more: int = 0) -> StageResult:
         "columns": [*COLUMNS], "rows": [row.to_json() for row in rows],
         "left_out": {"changed": more},
     }  # fmt: skip
-    return result_with(table)
-
-
-def result_with(table: dict[str, JsonValue]) -> StageResult:
     return StageResult(
         stage="compile", target="gfx942", outcome=Outcome.PASSED, reason="", seconds=1,
         details={"check": "scale", "table": table},

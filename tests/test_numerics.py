@@ -20,7 +20,7 @@ from contribbot.numerics.draw import Cell, Draw, Findings, TreeWatch
 from contribbot.numerics.grid import Grid
 from contribbot.numerics.limits import VARIABLE, CannotJudgeError, Limits
 from contribbot.numerics.records import OutputRecord
-from contribbot.numerics.tensors import LAYOUTS, blocks, digest, lay_out
+from contribbot.numerics.tensors import LAYOUTS, digest, lay_out
 
 LIMITS = Limits(fudge=2.0, floor=1e-6)
 CPU = torch.device("cpu")
@@ -278,18 +278,6 @@ def test_exact_means_bits_whatever_the_strides() -> None:
     turned = usual.detach().transpose(0, 2).contiguous().transpose(0, 2)
     assert not turned.is_contiguous()
     assert judged(turned, usual, exact).complaint == compare_exact(turned, usual).complaint == ""
-
-
-@pytest.mark.parametrize(
-    ("shape", "limit"), [((10, 3), 6), ((2, 5, 4), 3), ((7,), 2), ((3, 1, 2), 100), ((), 1)]
-)
-def test_blocks_cover_everything_once_and_are_small(shape: tuple[int, ...], limit: int) -> None:
-    record = torch.zeros(shape)
-    for block in blocks(shape, limit):
-        record[block] += 1
-        assert record[block].numel() <= limit
-    assert bool((record == 1).all())
-    assert list(blocks((0, 3), limit)) == []
 
 
 def test_places_are_right_beyond_the_first_block(monkeypatch: pytest.MonkeyPatch) -> None:

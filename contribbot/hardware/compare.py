@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.listing import Kernel, Listing, Numbers, by_class, function_of
@@ -61,7 +62,12 @@ class ListingRow:
         return [self.title, self.count, base, patched]
 
 
-_TABLE: Final = TypeAdapter(list[tuple[str, int, Numbers | None, Numbers | None]])
+class _Table(BaseModel):
+    """What a record has of the rows of an entry and a target."""
+
+    columns: list[str]
+    rows: list[tuple[str, int, Numbers | None, Numbers | None]]
+    left_out: dict[str, int] = {}
 
 
 def pair_kernels(base: Sequence[Kernel], patched: Sequence[Kernel]) -> list[ListingRow]:
@@ -329,27 +335,24 @@ def details_of(
     }
 
 
+def _table_in(details: Mapping[str, JsonValue]) -> _Table:
+    """Return the table of a record; an empty one where it has none of this kind."""
+    with contextlib.suppress(ValidationError):
+        table = _Table.model_validate(details.get("table"))
+        if table.columns == [*COLUMNS]:
+            return table
+    return _Table(columns=[], rows=[])
+
+
 def rows_in(details: Mapping[str, JsonValue]) -> list[ListingRow]:
-    """Return the rows of a record's table; none where it has no table of this kind."""
-    table = details.get("table")
-    if not isinstance(table, dict) or table.get("columns") != [*COLUMNS]:
-        return []
-    try:
-        return [ListingRow(*cells) for cells in _TABLE.validate_python(table.get("rows"))]
-    except ValidationError:
-        return []
+    """Return the rows of a record's table."""
+    return [ListingRow(*cells) for cells in _table_in(details).rows]
 
 
 def left_out_of(details: Mapping[str, JsonValue]) -> tuple[int, int]:
     """Return how many changed and unchanged kernels a record's table leaves out."""
-    table = details.get("table")
-    left_out = table.get("left_out") if isinstance(table, dict) else None
-    counts = left_out if isinstance(left_out, dict) else {}
-    changed, unchanged = (counts.get(name) for name in ("changed", "unchanged"))
-    return (
-        changed if isinstance(changed, int) else 0,
-        unchanged if isinstance(unchanged, int) else 0,
-    )
+    left_out = _table_in(details).left_out
+    return left_out.get("changed", 0), left_out.get("unchanged", 0)
 
 
 def _side(entry: Compile, target: str, side: Compiled, wrong: str) -> dict[str, JsonValue]:

@@ -36,6 +36,8 @@ from contribbot.model.evidence import Machine
 
 #: The oldest plain clang whose AMDGPU back end and HIP front end know what is needed.
 OLDEST_CLANG: Final = 19
+#: Above all that will be asked for by number.
+_NEWEST_CLANG: Final = 60
 #: The oldest HIP whose headers have FP8 types and warp synchronisation.
 _OLDEST_HIP: Final = 6
 #: Names one compiler to use, instead of looking for one.
@@ -180,15 +182,7 @@ def _rocms(rocm: str, path: str) -> Iterator[Toolchain]:
 
 def _clangs(path: str) -> Iterator[str]:
     """Yield the clangs on a search path, the newest first, the one without a number last."""
-    folders = [Path(folder) for folder in path.split(os.pathsep) if folder]
-    names = {
-        entry.name
-        for folder in folders
-        if folder.is_dir() and os.access(folder, os.R_OK)
-        for entry in folder.glob("clang++-*")
-    }
-    releases = [int(name[8:]) for name in names if re.fullmatch(r"clang\+\+-\d+", name)]
-    newest = (f"clang++-{n}" for n in sorted(releases, reverse=True) if n >= OLDEST_CLANG)
+    newest = (f"clang++-{release}" for release in reversed(range(OLDEST_CLANG, _NEWEST_CLANG)))
     for name in (*newest, "clang++"):
         if program := shutil.which(name, path=path):
             yield program
@@ -277,11 +271,7 @@ def _hip_version(root: Path) -> str:
         text = (root / "include" / "hip" / "hip_version.h").read_text(encoding="utf-8")
     except OSError:
         return ""
-    numbers = [
-        re.search(rf"^#define HIP_VERSION_{part}\s+(\d+)", text, re.MULTILINE)
-        for part in ("MAJOR", "MINOR")
-    ]
-    return ".".join(number[1] for number in numbers if number)
+    return ".".join(re.findall(r"^#define HIP_VERSION_M(?:AJ|IN)OR\s+(\d+)", text, re.MULTILINE))
 
 
 class _Examined(Model):
