@@ -239,11 +239,11 @@ def test_a_child_that_ends_is_noticed_and_leaves_nothing_behind(
     )
     started = time.monotonic()
 
-    _, outcome, reason, lasting = sides.measure(timeout=4)
+    _, outcome, reason, lasting = sides.measure(timeout=5 if said.startswith("hung") else 60)
 
     assert (outcome, reason) == (Outcome.FAILED, f"it: on the patched tree: {said}")
     assert not lasting
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 40
     for pid in (sides.root / "pids").read_text().split():
         assert_gone(int(pid))
 
