@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from contribbot import process
-from contribbot.bench.session import BenchSide, conclude, measure
-from contribbot.bench.verdict import Claim
+from contribbot.bench.session import BenchSide, measure
+from contribbot.bench.verdict import Claim, conclude
 from contribbot.model.evidence import Outcome, Verdict
 from contribbot.queue.load import load_queue
 from tests.conftest import REAL_CACHE, Program, dig
