@@ -452,7 +452,7 @@ def _check(kept: RecordedResult) -> Finding:
     if twice:
         judgement = judge_check(entry, *runs)
     over = overlay_note(str(kept.facts.get("over", "")), kept.patch.pin)
-    reason = reason_of(judgement, runs, laid=bool(kept.facts.get("laid_over_base")), over=over)
+    reason = reason_of(judgement, laid=bool(kept.facts.get("laid_over_base")), over=over)
     passed = judgement.outcome is Outcome.PASSED
     if isinstance(entry, Numerics) and passed:
         reason = _of_cells(kept, entry, patched) or kept.sentence
