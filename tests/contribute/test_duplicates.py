@@ -20,7 +20,7 @@ from tests.contribute.gatetoy import (
     close,
     edit,
 )  # fmt: skip
-from tests.toy import AREA, FIXED
+from tests.toy import AREA
 
 SAME = {path: str(text) for path, text in CHANGES.items()}
 
@@ -35,7 +35,6 @@ def likeness(table: Table) -> list[tuple[int, tuple[str, ...]]]:
     return [(int(row.reference.partition("#")[2]), row.in_common) for row in candidates]
 
 
-@pytest.mark.usefixtures("cached")
 def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(table: Table) -> None:
     table.pull("beside", BESIDE, title="Triangles")
     table.pull("issue", {"docs/x.md": "x\n"}, title="Write about it", body="Closes #1.")
@@ -51,19 +50,13 @@ def test_each_kind_of_likeness_is_found_and_the_most_alike_comes_first(table: Ta
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("cached")
-def test_a_squash_and_one_commit_of_several_are_known_again(
+def test_one_commit_of_several_is_known_again(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = FIXED.replace("side * side", "side**2")
     second = table.toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
     (toml_of(table).parent / "0002-more.patch").write_bytes(second)
-    table.pull("squash", {**SAME, "src/toy/area.py": more}, title="All of it")
     table.pull("one", SAME, title="Half of it")
-    assert [common[0] for _, common in likeness(table)] == [
-        "the same change (patch-id)",
-        "one of the patch's commits (patch-id)",
-    ]
+    assert likeness(table)[0][1][0] == "one of the patch's commits (patch-id)"
     # A pull request of several commits, of which one is the same.
     (toml_of(table).parent / "0002-more.patch").unlink()
     fork = table.github.state.repository("bob/toy")
@@ -74,21 +67,13 @@ def test_a_squash_and_one_commit_of_several_are_known_again(
     table.github.pull(table.upstream, fork, "series", title="A series", user=table.other)
     later = NOW + timedelta(hours=2)
     commons = {row.reference: row.in_common for row in table.gate(now=later).candidates}
-    assert commons["example/toy#4"] == (
+    assert commons["example/toy#3"] == (
         "a commit of it is the same change (patch-id)", "functions rectangle, test_area",
         "files src/toy/area.py, tests/test_area.py",
     )  # fmt: skip
     monkeypatch.setattr(duplicates, "SERIES", 1)
     gate = table.gate(now=later + timedelta(hours=2))
     assert any(row.startswith("the commits of 1 of ") for row in gate.limits)
-
-
-def test_without_the_pin_commits_are_compared_one_by_one_and_it_is_said(table: Table) -> None:
-    more = table.toy.format_patch({"src/toy/area.py": AREA.replace("side * side", "side**2")})
-    (table.toy.queue / "patches/area/0002-more.patch").write_bytes(more)
-    table.pull("otherwise", OTHERWISE)
-    assert likeness(table) == [(2, ("function rectangle", "file src/toy/area.py"))]
-    assert any("toy v1.0 is not on this machine" in row for row in table.gate().limits)
 
 
 def test_merged_counts_closed_only_where_it_is_named_and_a_bots_landing_is_merged(

@@ -164,22 +164,3 @@ def test_a_merged_pull_request_is_neither_opened_again_nor_taken_for_anothers(de
     desk.toy.put_patch(patch=later, checks='[contribution]\nbranch = "other"\n', check_files={})
     (done,) = desk.open()
     assert done.pull_request == "example/toy#2"
-
-
-def test_an_account_that_was_renamed_keeps_its_pull_request(desk: Desk) -> None:
-    (first,) = desk.open()
-    state = desk.github.state
-    with state.lock:  # as its owner does on GitHub: what it owns comes along
-        state.users["lovelace"] = state.users.pop("ada")
-        desk.me.login = "lovelace"
-        state.repositories["lovelace/toy"] = state.repositories.pop("ada/toy")
-    desk.toy.put("patches/area/0001-change.patch", desk.toy.format_patch({"README": "Toys.\n"}))
-    (done,) = desk.open()
-    assert done.notes[0] == "ada/toy is called lovelace/toy now: your account was renamed"
-    assert (done.pull_request, done.fork) == (first.pull_request, "lovelace/toy")
-    assert len(desk.pulls()) == 1
-    assert desk.branch() == done.head != first.head
-    # From then on the journal knows it.
-    (again,) = desk.open()
-    assert again.notes == []
-    assert any("from lovelace/toy:contribbot/area" in event.summary for event in desk.events())
