@@ -363,8 +363,7 @@ class _Opening:
             self.was = head_of(self.github.repository(place.fork), self.branch)
         if self.was is not None or known.fork or known.open:
             self.pull = self._pull()
-        lost = "" if known.heads else f"history/{self.name}"
-        refuse_foreign(self.github, place, self.branch, self.was, known.heads, lost=lost)
+        refuse_foreign(self.github, place, self.branch, self.was, known.heads)
         pull, tip = self.pull, place.tip
         if pull is None:
             return

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from datetime import datetime, timedelta
 
 import pytest
@@ -20,13 +19,11 @@ from tests.github.faults import (
     UNAUTHORIZED,
     WIRE_FAULTS,
     Fault,
-    Faults,
     each,
     primary_limit,
 )  # fmt: skip
 from tests.github.handle import GitHub
 from tests.github.state_social import add_status, set_labels
-from tests.github.wire import Request
 from tests.toy import Toy, record
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}evil\x00\N{ZERO WIDTH SPACE}\r\x9b31m"
@@ -199,20 +196,6 @@ def test_how_each_ended_is_known_and_a_closed_one_takes_one_request(
     assert {row.status for row in requests} == {304}
     assert [row.state for row in again.report.contributions] == first
     assert [post.states(name)[-1] for name in THREE] == ["merged", "merged", "closed"]
-
-
-def test_four_are_looked_at_at_once(toy: Toy, github: GitHub) -> None:
-    post = make_post(toy, github, *TWENTY[:8], opened=True)
-    barrier = threading.Barrier(4)
-
-    def meet(_faults: Faults, _request: Request) -> None:
-        """Hold the first four until all four are asked for, or some seconds."""
-        barrier.wait(20)
-
-    post.faults.arm(Fault("meet", before=meet), path=r"/pulls/\d+$", times=4)
-    post.look()
-    assert len(post.faults.struck) == 4
-    assert not barrier.broken
 
 
 def test_what_others_say_is_new_once_and_what_the_author_says_never(post: Post) -> None:
