@@ -21,12 +21,7 @@ from contribbot.contribute.landing import events_of
 from contribbot.contribute.markdown import clean, shortened
 from contribbot.contribute.model import Candidate, Look, json_digest
 from contribbot.contribute.publication import PublicationJournal
-from contribbot.errors import (
-    CommandError,
-    CommandTimeoutError,
-    NotFoundError,
-    RefusedError,
-)
+from contribbot.errors import CommandError, CommandTimeoutError, NotFoundError, RefusedError
 from contribbot.files import write_atomically
 from contribbot.git.patch_format import parse, plain_path
 from contribbot.git.repository import git_environment
@@ -532,12 +527,14 @@ def recent_look(github: GitHub, queue: Queue, name: str, *, server: str, now: da
     return fresh
 
 
-def remembered(queue: Queue, name: str, *, server: str, now: datetime) -> Look | None:
+def remembered(
+    queue: Queue, name: str, *, server: str, now: datetime, within: timedelta = _FRESH
+) -> Look | None:
     """Return the look of the last hour; None: there was none, or of another question."""
     with contextlib.suppress(OSError, ValidationError):
         known = Look.model_validate_json(look_file(queue, name).read_bytes())
         # A time in the future is a clock that was wrong once.
-        if known.key == _key(queue, name, server) and timedelta(0) <= now - known.time < _FRESH:
+        if known.key == _key(queue, name, server) and timedelta(0) <= now - known.time < within:
             return known
     return None
 

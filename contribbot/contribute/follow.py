@@ -328,13 +328,9 @@ class _Poll:
         # GitHub may have refused to say which are resolved, and not for good.
         told = threads.known or not threads.open + threads.answered
         same = kept is not None and kept.pull == digest and told
-        if pull.state == "open":
-            done = self._open(pull, same=same)
-        elif same and kept is not None and kept.done and self.now.state == "closed":
-            self.state = kept
-            return
-        else:
-            done = self._ended(pull, same=same)
+        done = pull.state == "open" and self._open(pull, same=same)
+        if pull.state != "open":
+            self._ended(pull, same=same)
         self.state = PollState(
             reference=self.subject.known.reference, pull=digest, base=pull.base.sha,
             head=self.head, until=self.cursor.until, seen=self.cursor.seen, done=done,
@@ -404,8 +400,8 @@ class _Poll:
         self.cursor, told = poll_discussion(self.github, repository, pull, self.cursor, resolutions)
         self._tell(**told, looked=history.now())
 
-    def _ended(self, pull: PullRequest, *, same: bool) -> bool:
-        """Say how one ended, and what was said on the way; return whether that is sure."""
+    def _ended(self, pull: PullRequest, *, same: bool) -> None:
+        """Say how one ended, and what was said on the way."""
         landing = self._landing(pull)
         if not same:
             self._discussion(pull)
@@ -414,7 +410,6 @@ class _Poll:
             why=landing.why if landing.fate is LandingFate.CLOSED else landing.words,
             mergeable="not known", behind=None, start="",
         )  # fmt: skip
-        return landing.sure
 
     def _landing(self, pull: PullRequest) -> Landing:
         repository = self.subject.repository
