@@ -487,20 +487,13 @@ def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
     )
 
 
-def test_a_refuted_patch_has_a_record_that_says_so(toy: Toy, program: Program) -> None:
-    toy.put_patch(checks=one_check(reason="Nonsense"))
-    toy.put_queue(["area"])
-    program("verify", "area")
-    (path,) = (toy.queue / "evidence/area").glob("*.json")
-    predicate = json.loads(path.read_text())["predicate"]
-    assert predicate["result"] == "FAILED"
-    assert predicate["failedTests"] == ["reproduce/red@cpu"]
-
-
-def test_a_repaired_patch_replaces_its_record(toy: Toy, program: Program) -> None:
+def test_a_repaired_patch_replaces_its_refuted_record(toy: Toy, program: Program) -> None:
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED.replace("*", "-")}))
     toy.put_queue(["area"])
     assert program("verify", "area").code == 1
+    (path,) = (toy.queue / "evidence/area").glob("*.json")
+    predicate = json.loads(path.read_text())["predicate"]
+    assert (predicate["result"], predicate["failedTests"][0]) == ("FAILED", "reproduce/red@cpu")
     toy.put_patch()
     assert program("verify", "area").code == 0
     assert check(program)[:2] == (0, "fresh")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: The commands in the order of a patch's life, as --help shows them: where each is under
 #: `contribbot.cli` (a function, or the app of a group), and its short help.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "init": ("start:init", "Begin a queue."),
+    "pin": ("start:pin_app", "Pin the releases that patches stand on."),
     "list": ("queue:list_patches", "List the patches of the queue, in its order."),
     "show": ("queue:show", "Show what a patch is for and what proves it."),
     "status": ("status:status", "Show which patches apply, are needed, and are proved where."),
@@ -28,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "import": ("queue:import_", "Take a patch from elsewhere."),
     "edit": ("queue:edit", "Open a patch as commits in a git work tree."),
     "refresh": ("queue:refresh", "Take the commits of a patch's work tree back."),
+    "check": ("start:check", "Run the checks of a patch in this terminal."),
     "verify": ("verify:verify", "Prove patches: red without them, green with them."),
     "rebase": ("verify:rebase", "Move a pin and its patches to another release."),
     "bisect": ("verify:bisect", "Find the first release that breaks a patch."),

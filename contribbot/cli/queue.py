@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -79,23 +80,75 @@ AfterOption = Annotated[
     typer.Option(metavar="NAME", help="The patch that it follows.", show_default="the last"),
 ]
 
+AuthorOption = Annotated[
+    str, typer.Option(metavar="'NAME <ADDRESS>'", help="Who wrote patches that do not say it.")
+]
+
 
 @command
 def new(
     context: typer.Context,
     name: NameArgument,
-    title: Annotated[str, typer.Option(help="The title of its pull request.")],
+    title: Annotated[
+        str,
+        typer.Option(
+            help="The title of its pull request.", show_default="the first commit's subject"
+        ),
+    ] = "",
     upstream: UpstreamOption = None,
     pin: PinOption = None,
     depends_on: DependsOption = None,
     after: AfterOption = None,
+    from_commit: Annotated[
+        str | None,
+        typer.Option(metavar="SHA", help="Begin with this commit of --clone; A..B: with several."),
+    ] = None,
+    from_branch: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Begin with this branch's commits above the pin."),
+    ] = None,
+    clone: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The clone that these are in.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Begin with a mail, mbox or patch file.")
+    ] = None,
+    author: AuthorOption = "",
 ) -> int:
-    """Begin a patch: its folder, a patch.toml to fill in, its place in the order."""
+    """Begin a patch: its folder, a patch.toml to fill in, its place in the order.
+
+    From commits it begins a check, too, and takes the problem from the message.
+    """
     wish = Wish(name, title, upstream, pin, tuple(depends_on or ()), after)
-    print_lines = new_lines(create(open_queue(context), wish))
-    for line in print_lines:
-        typer.echo(line)
-    return 0
+    starts = [start for start in (from_commit, from_branch, from_file) if start]
+    if len(starts) > 1 or bool(clone) is not bool(from_commit or from_branch):
+        raise UsageError(
+            "begin with one of --from-commit, --from-branch (both with --clone) and --from-file",
+            hint="contribbot new NAME --from-commit SHA --clone PATH",
+        )
+    if not starts and not title:
+        raise UsageError(
+            "a patch without commits needs a title",
+            hint="give --title, or --from-commit, --from-branch, --from-file",
+        )
+    if not starts:
+        for line in new_lines(create(open_queue(context), wish)):
+            typer.echo(line)
+        return 0
+    commits = (
+        from_commit if not from_commit or ".." in from_commit else f"{from_commit}~..{from_commit}"
+    )
+    with live_lines(stderr=True) as lines:
+        done = import_sources(
+            open_queue(context),
+            replace(wish, begin=True),
+            [str(clone), commits or from_branch or ""] if clone else [str(from_file)],
+            stdin=_read_stdin,
+            given=Given(author, title),
+            progress=lines.download(),
+        )
+    print_report(done, import_lines(done, begun=True), as_json=False)
+    return 1 if done.conflicts else 0
 
 
 class Form(enum.StrEnum):
@@ -285,10 +338,7 @@ def import_(
             show_default="the first commit's subject",
         ),
     ] = "",
-    author: Annotated[
-        str,
-        typer.Option(metavar="'NAME <ADDRESS>'", help="Who wrote patches that do not say it."),
-    ] = "",
+    author: AuthorOption = "",
     depends_on: DependsOption = None,
     after: AfterOption = None,
     as_json: JsonOption = False,

@@ -205,7 +205,7 @@ def conflict_text(conflicts: Sequence[ConflictSide]) -> list[str]:
     return [row for side in conflicts for row in side_lines(side, base="the pin")]
 
 
-def import_lines(done: Imported) -> list[str]:
+def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
     """Return what an import did, as lines."""
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
@@ -216,6 +216,9 @@ def import_lines(done: Imported) -> list[str]:
         lines.append(f"  not exactly: {clean('; '.join(done.adjustments))}")
     if done.rewritten:
         lines.append(f"  written anew, as git writes them: {len(done.rewritten)} of {count}")
+    if begun:
+        check = f"patches/{done.patch}/checks/test_red.py"
+        lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]
 
 

@@ -23,7 +23,7 @@ from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.new import Wish, add, settle
+from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
 from contribbot.queue.stack import PatchStack, land
 from contribbot.queue.transaction import transaction
@@ -514,6 +514,14 @@ def import_sources(
             for file in kept:
                 check_form(file.name, file.content)
             draft = replace(draft, title=draft.title or _title_of(series.applied[0].subject))
+            if wish.begin:
+                upstream = queue.upstreams[draft.pin.upstream]
+                code = [path for path in touched if not upstream.is_test(path)]
+                draft = replace(
+                    draft,
+                    problem=_problem_in(series.applied[0].message),
+                    check=begun_check(draft.name, kept, code),
+                )
             add(change, draft, patches=kept, touched=touched)
             digests = {name: queue.patch(name).digest for name in below}
             version = history.record(
@@ -538,3 +546,10 @@ def _title_of(subject: str) -> str:
     if not title:
         raise QueueError(f"the subject {subject!a} is no title", hint="give one with --title")
     return title
+
+
+def _problem_in(message: str) -> str:
+    """Return what a commit's message says below its subject, without its trailers."""
+    body = message.partition("\n")[2].strip()
+    kept = re.sub(r"(?:\n|\A)(?:[A-Z][A-Za-z-]+: [^\n]*(?:\n|\Z))+\Z", "", body + "\n").strip()
+    return "".join(char for char in kept if char.isprintable() or char == "\n")

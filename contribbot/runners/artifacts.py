@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.github.auth import Server
+from contribbot.github.fields import name_of
 from contribbot.github.refusals import clean_line
 from contribbot.model.evidence import RunOf
 from contribbot.runners import actions
@@ -40,14 +42,18 @@ from contribbot.runners.actions import (
     COLLECTOR,
     PACKED,
     WORKFLOW,
-    ActionsRun,
-    Artifact,
-    RunJob,
+    came_at,
+    check_workflow,
+    is_over,
     no_run,
 )
 from contribbot.runners.model import AGAIN, PLAN_ARTIFACT, PREFIX, ArtifactEnd, JobDone
 
 if TYPE_CHECKING:
+    from github.Artifact import Artifact
+    from github.WorkflowJob import WorkflowJob
+    from github.WorkflowRun import WorkflowRun
+
     from contribbot.github.client import GitHub
 
 MIB: Final = 1024 * 1024
@@ -71,6 +77,10 @@ class RefusedArtifactError(Exception):
     """An artifact that is not what a job of contribbot leaves; says why, in one line."""
 
 
+#: A file of an artifact: its name, its size as it claims, and what reads it.
+_File = tuple[str, int, Callable[[], bytes]]
+
+
 def open_zip(content: bytes, *, plan: bool = False) -> dict[str, bytes]:
     """Return what a job left: `job.json` and `records/NAME/MACHINE.json`, or `plan.json` alone."""
     # Before anything makes an object of each.
@@ -79,20 +89,34 @@ def open_zip(content: bytes, *, plan: bool = False) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             # Names as they were sent: zipfile cuts its own at a NUL.
-            files = [(info.orig_filename, info) for info in archive.infolist() if not info.is_dir()]
-            _check_names([(name, info.file_size) for name, info in files], plan=plan)
-            return {name: archive.read(info) for name, info in files if name != _LOGS}
+            files = [info for info in archive.infolist() if not info.is_dir()]
+            return _read(
+                [
+                    (info.orig_filename, info.file_size, partial(archive.read, info))
+                    for info in files
+                ],
+                plan=plan,
+            )
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise RefusedArtifactError(f"not a sound zip: {error}") from error
 
 
-def _check_names(files: Sequence[tuple[str, int]], *, plan: bool) -> None:
-    """Hold names and sizes of files against the limits: all of them, before any is read."""
+def _open_folder(folder: Path, *, plan: bool) -> dict[str, bytes]:
+    """Return what a job left, of a folder that was an artifact."""
+    paths = sorted(folder.rglob("*"))
+    if any(path.is_symlink() or not (path.is_file() or path.is_dir()) for path in paths):
+        raise RefusedArtifactError("there is a link or a device in it")
+    return _read([(path.relative_to(folder).as_posix(), path.stat().st_size, path.read_bytes)
+                  for path in paths if path.is_file()], plan=plan)  # fmt: skip
+
+
+def _read(files: Sequence[_File], *, plan: bool) -> dict[str, bytes]:
+    """Hold names and sizes of files against the limits, all of them before any is read."""
     if len(files) > _FILES:
         raise RefusedArtifactError(f"{len(files)} files; at most {_FILES}")
     needed, others = (PLAN_FILE, set[str]()) if plan else (JOB_FILE, {_LOGS})
-    names = Counter(name.casefold() for name, _ in files)
-    for name, size in files:
+    names = Counter(name.casefold() for name, _, _ in files)
+    for name, size, _ in files:
         shown = ascii(name[:80])
         if name not in {needed, *others} and (plan or not _RECORD.fullmatch(name)):
             raise RefusedArtifactError(f"it has {shown}, which no job leaves")
@@ -100,10 +124,11 @@ def _check_names(files: Sequence[tuple[str, int]], *, plan: bool) -> None:
             raise RefusedArtifactError(f"it has {shown} twice")
         if size > FILE:
             raise RefusedArtifactError(f"{shown}: {size / MIB:,.0f} MiB; at most {FILE // MIB}")
-    if sum(size for _, size in files) > _UNPACKED:
+    if sum(size for _, size, _ in files) > _UNPACKED:
         raise RefusedArtifactError(f"it unpacks to more than {_UNPACKED // MIB} MiB")
     if needed not in names:
         raise RefusedArtifactError(f"it has no {needed}")
+    return {name: read() for name, _, read in files if name != _LOGS}
 
 
 def read_done(files: Mapping[str, bytes]) -> JobDone:
@@ -227,7 +252,7 @@ class RunDownload:
     source: ArtifactSource | None
     artifacts: tuple[ArtifactEnd, ...]
     #: Its jobs by name, as GitHub has them; None: GitHub was not asked.
-    jobs: Mapping[str, RunJob] | None = None
+    jobs: Mapping[str, WorkflowJob] | None = None
     #: Whether only a part of the queue may have been meant.
     selected: bool = True
     #: Whether some job of it is not over.
@@ -239,22 +264,20 @@ def from_github(
     github: GitHub,
     repository: str,
     run_id: int,
-    scratch: Path,
     *,
     folder: Path | None = None,
-    attest: bool = False,
+    attest_in: Path | None = None,
 ) -> RunDownload:
-    """Fetch what a run left, or take it from a folder; GitHub tells the digest of each zip."""
+    """Fetch what a run left, or take it from a folder; GitHub tells the digest of each zip.
+
+    Where a folder to do it in is given, each is asked about at GitHub's attestations.
+    """
     run = _own_run(github, repository, run_id)
-    jobs, listed = _listed(github, repository, run)
-    others = sorted({each.name for each in listed if not each.name.startswith(PREFIX)})
-    notes = [f"left alone, as no job of contribbot names one so: {name!a}" for name in others]
-
-    def fetch(artifact: Artifact) -> bytes:
-        if folder is not None:
-            return _read_packed(folder / f"{artifact.name}.zip")
-        return actions.download(github, repository, artifact)
-
+    jobs = {job.name: job for job in actions.read_jobs(github, repository, run.id)}
+    listed = _listed(github, repository, run)
+    notes = [f"left alone, as no job of contribbot names one so: {name!a}"
+             for name in sorted({each.name for each in listed})
+             if not name.startswith(PREFIX)]  # fmt: skip
     # The attest job has signed what it could list; who is left out came later.
     signed = "attest" in jobs and jobs["attest"].conclusion == "success"
     received: list[ArtifactEnd] = []
@@ -267,39 +290,76 @@ def from_github(
             notes.append(f"left alone, as it is of an earlier attempt: {artifact.name}")
             received.append(ArtifactEnd(name=artifact.name, early=True))
             continue
-        this, content = _received(artifact, jobs, fetch)
-        size = sum(map(len, this.files.values()))
-        if size > room:
-            refused = f"with it, the run's artifacts have more than {_MOST_BYTES // MIB:,} MiB"
-            this = this.model_copy(update={"files": {}, "refused": refused})
-        elif attest and not this.refused:
-            path = scratch / "artifact.zip"
-            path.write_bytes(content)
-            words, denied = attested(
-                path, run.head_sha, repository=repository, server=github.server
-            )
-            refused = "this run attested its artifacts, and not this one"
-            wrong = {"files": {}, "refused": refused} if signed and denied else {}
-            this = this.model_copy(update={"attested": words, **wrong})
-        room -= sum(map(len, this.files.values()))
-        received.append(this)
+        end, content = ArtifactEnd(name=artifact.name), b""
+        try:
+            _check_listed(artifact, jobs.get(artifact.name.removeprefix(PREFIX)))
+            if folder is not None:
+                content = _read_packed(folder / f"{artifact.name}.zip")
+            else:
+                content = actions.download(github, repository, artifact)
+            end = end.model_copy(update={"sha256": hashlib.sha256(content).hexdigest()})
+            files = _opened(artifact, content, end.sha256, room)
+            if attest_in is not None:
+                path = attest_in / "artifact.zip"
+                path.write_bytes(content)
+                words, denied = attested(
+                    path, run.head_sha, repository=repository, server=github.server
+                )
+                refused = "this run attested its artifacts, and not this one"
+                refused, files = (refused, {}) if signed and denied else ("", files)
+                end = end.model_copy(update={"attested": words, "refused": refused})
+            end = end.model_copy(update={"files": files})
+        except (RefusedArtifactError, RefusedError, NotFoundError) as error:
+            end = end.model_copy(update={"refused": getattr(error, "message", str(error))})
+        room -= sum(map(len, end.files.values()))
+        received.append(end)
     return RunDownload(
         source=ArtifactSource(repository, run_id, run.run_attempt, run.head_sha),
         artifacts=tuple(received),
         jobs=jobs,
         selected=run.event == "workflow_dispatch",
         # The job that collects waits for all others.
-        running=not run.over
-        and any(not job.over for job in jobs.values() if job.name != COLLECTOR),
+        running=not is_over(run)
+        and any(not is_over(job) for job in jobs.values() if job.name != COLLECTOR),
         notes=tuple(notes),
     )
 
 
-def _listed(
-    github: GitHub, repository: str, run: ActionsRun
-) -> tuple[dict[str, RunJob], list[Artifact]]:
-    """Return the jobs of a run by name, and its artifacts, as they were at one moment."""
-    jobs = {job.name: job for job in actions.read_jobs(github, repository, run.id)}
+def _opened(artifact: Artifact, content: bytes, sha256: str, room: int) -> dict[str, bytes]:
+    """Open what came, if it is what was sent."""
+    sent = (artifact.digest or "").removeprefix("sha256:")
+    if sha256 != sent:
+        raise RefusedArtifactError(
+            f"what came is not what was sent: GitHub saw {sent[:12]}…, this is {sha256[:12]}…"
+        )
+    files = open_zip(content, plan=artifact.name == PLAN_ARTIFACT)
+    if sum(map(len, files.values())) > room:
+        raise RefusedArtifactError(
+            f"with it, the run's artifacts have more than {_MOST_BYTES // MIB:,} MiB"
+        )
+    return files
+
+
+def _own_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
+    """Return a run that the queue itself started."""
+    try:
+        run = actions.read_run(github, repository, run_id)
+    except NotFoundError as error:
+        raise no_run(repository, run_id) from error
+    check_workflow(run)
+    origin = name_of(run.head_repository)
+    own = {(name or "").casefold() for name in (name_of(run.repository), origin)}
+    if run.event not in _EVENTS or own != {repository.casefold()}:
+        raise UsageError(
+            f"run {run.id} was started by {run.event!a} from "
+            f"{origin or 'a repository that is gone'}, not by this queue",
+            hint="only dispatches, pushes and the schedule of the queue's own repository count",
+        )
+    return run
+
+
+def _listed(github: GitHub, repository: str, run: WorkflowRun) -> list[Artifact]:
+    """Return the artifacts of a run, as they were with the jobs that were read just before."""
     listed = sorted(actions.read_artifacts(github, repository, run.id), key=lambda each: each.id)
     if len(listed) > _MOST:
         raise GitHubError(f"run {run.id}: {len(listed)} artifacts; at most {_MOST}")
@@ -311,61 +371,21 @@ def _listed(
     if run.run_attempt > 1:
         # What an earlier attempt left under the same name does not count.
         listed = list({artifact.name: artifact for artifact in listed}.values())
-    return jobs, listed
-
-
-def _own_run(github: GitHub, repository: str, run_id: int) -> ActionsRun:
-    """Return a run that the queue itself started."""
-    try:
-        run = actions.read_run(github, repository, run_id)
-    except NotFoundError as error:
-        raise no_run(repository, run_id) from error
-    run.check_workflow()
-    own = {(name or "").casefold() for name in (run.repository, run.head_repository)}
-    if run.event not in _EVENTS or own != {repository.casefold()}:
-        raise UsageError(
-            f"run {run.id} was started by {run.event!a} from "
-            f"{run.head_repository or 'a repository that is gone'}, not by this queue",
-            hint="only dispatches, pushes and the schedule of the queue's own repository count",
-        )
-    return run
-
-
-def _received(
-    artifact: Artifact, jobs: Mapping[str, RunJob], fetch: Callable[[Artifact], bytes]
-) -> tuple[ArtifactEnd, bytes]:
-    """Fetch an artifact that may be what it is called, and open it."""
-    this, content = ArtifactEnd(name=artifact.name), b""
-    try:
-        _check_listed(artifact, jobs.get(artifact.name.removeprefix(PREFIX)))
-        content = fetch(artifact)
-        this = this.model_copy(update={"sha256": hashlib.sha256(content).hexdigest()})
-        _check_digest(artifact, this.sha256)
-        files = open_zip(content, plan=artifact.name == PLAN_ARTIFACT)
-    except (RefusedArtifactError, RefusedError, NotFoundError) as error:
-        return this.model_copy(update={"refused": getattr(error, "message", str(error))}), b""
-    return this.model_copy(update={"files": files}), content
-
-
-def _check_digest(artifact: Artifact, sha256: str) -> None:
-    sent = (artifact.digest or "").removeprefix("sha256:")
-    if sha256 != sent:
-        raise RefusedArtifactError(
-            f"what came is not what was sent: GitHub saw {sent[:12]}…, this is {sha256[:12]}…"
-        )
+    return listed
 
 
 def _came_before(artifact: Artifact, time: datetime | None) -> bool:
-    return bool(artifact.created_at and time and artifact.created_at < time)
+    came = came_at(artifact)
+    return bool(came and time and came < time)
 
 
-def _check_listed(artifact: Artifact, job: RunJob | None) -> None:
+def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
     """Refuse what is not even fetched: any job can add, and replace, any artifact."""
     name, size = artifact.name.removeprefix(PREFIX), artifact.size_in_bytes
     slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
-    ended = job.completed_at if job and job.over else None
-    began = job.started_at if job and job.over and job.run_attempt == 1 else None
-    came = artifact.created_at
+    ended = job.completed_at if job and is_over(job) else None
+    began = job.started_at if job and is_over(job) and job.run_attempt == 1 else None
+    came = came_at(artifact)
     problems = (
         (not _NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
         (artifact.expired, "GitHub has let it go: it expired"),
@@ -390,17 +410,17 @@ def from_folder(folder: Path) -> RunDownload:
     received = []
     for path in sorted(folder.glob(f"{PREFIX}*")):
         name, sha256 = path.name.removesuffix(".zip"), ""
-        plan = name == PLAN_ARTIFACT
+        files, refused, plan = dict[str, bytes](), "", name == PLAN_ARTIFACT
         try:
             if path.is_dir() and not path.is_symlink():
-                files = _read_unpacked(path, plan=plan)
+                files = _open_folder(path, plan=plan)
             else:
                 content = _read_packed(path)
                 sha256 = hashlib.sha256(content).hexdigest()
                 files = open_zip(content, plan=plan)
-            received.append(ArtifactEnd(name=name, sha256=sha256, files=files))
         except RefusedArtifactError as error:
-            received.append(ArtifactEnd(name=name, sha256=sha256, refused=str(error)))
+            refused = str(error)
+        received.append(ArtifactEnd(name=name, sha256=sha256, refused=refused, files=files))
     if not received:
         raise UsageError(
             f"{folder}: no artifact of contribbot in it",
@@ -408,19 +428,22 @@ def from_folder(folder: Path) -> RunDownload:
         )
     notes = ["GitHub was not asked: whether this is what the jobs sent, nobody here can tell"]
     # The run that most of the artifacts say they are from.
-    runs: list[RunOf | None] = []
-    for each in received:
-        with contextlib.suppress(RefusedArtifactError):
-            runs.append(read_done(each.files).run)
-    claims = Counter((run.repository, run.run_id, run.commit) for run in runs if run)
+    runs = [run for each in received if (run := _claimed(each)) is not None]
+    claims = Counter((run.repository, run.run_id, run.commit) for run in runs)
     if not claims:
         return RunDownload(None, tuple(received), notes=tuple(notes))
     (repository, run_id, commit), _ = claims.most_common(1)[0]
     if len(claims) > 1:
         notes.append(f"the artifacts are of {len(claims)} runs: {run_id} counts")
-    attempts = max(run.attempt for run in runs if run)
-    source = ArtifactSource(repository, run_id, attempts, commit)
+    source = ArtifactSource(repository, run_id, max(run.attempt for run in runs), commit)
     return RunDownload(source, tuple(received), notes=tuple(notes))
+
+
+def _claimed(artifact: ArtifactEnd) -> RunOf | None:
+    """Return the run that an artifact says it is from."""
+    with contextlib.suppress(RefusedArtifactError):
+        return read_done(artifact.files).run
+    return None
 
 
 def _read_packed(path: Path) -> bytes:
@@ -431,13 +454,3 @@ def _read_packed(path: Path) -> bytes:
     if (size := path.stat().st_size) > PACKED:
         raise RefusedArtifactError(f"{size / MIB:,.0f} MiB; at most {PACKED // MIB}")
     return path.read_bytes()
-
-
-def _read_unpacked(folder: Path, *, plan: bool) -> dict[str, bytes]:
-    """Read a folder that was an artifact."""
-    paths = sorted(folder.rglob("*"))
-    if any(path.is_symlink() or not (path.is_file() or path.is_dir()) for path in paths):
-        raise RefusedArtifactError("there is a link or a device in it")
-    files = {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
-    _check_names([(name, path.stat().st_size) for name, path in files.items()], plan=plan)
-    return {name: path.read_bytes() for name, path in files.items() if name != _LOGS}

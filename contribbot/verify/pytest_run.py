@@ -315,9 +315,9 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
     return None
 
 
-_REPORT: Final = "report.jsonl"
+REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
-_CHECK: Final = "from contribbot.verify.pytest_plugin import main; main()"
+CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
 
 
 def run_check(
@@ -347,7 +347,7 @@ def run_check(
     orders = {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
-        "CONTRIBBOT_REPORT": str(folder / _REPORT),
+        "CONTRIBBOT_REPORT": str(folder / REPORT),
         "CONTRIBBOT_REASON": check.reason,
         "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
         "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
@@ -356,12 +356,12 @@ def run_check(
     }
     stated = {**check.env, **env}
     done = process.supervise(
-        [sys.executable, "-B", "-P", "-c", _CHECK, *argv], cwd=checks, timeout=check.timeout,
+        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks, timeout=check.timeout,
         env=child_environment(place, stated, threads=threads, folder=folder, more=orders),
         sandbox=None if process.no_sandbox() else folder,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
-    run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
+    run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)

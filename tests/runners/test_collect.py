@@ -77,9 +77,9 @@ def never_began(home: Home) -> None:
         # GitHub says of a job that ran into its limit that it was cancelled.
         (lambda home: home.end(RAN, "cancelled", 7200), CellState.TIMED_OUT, "after 120 minutes"),
         (lambda home: home.end(RAN, "timed_out"), CellState.TIMED_OUT, "after 120 minutes"),
-        (lambda home: home.end(RAN, "success"), CellState.MISSING, "what it sent is not there"),
+        (lambda home: home.end(RAN, "success"), CellState.MISSING, "with success and sent nothing"),
         (lambda home: home.end(RAN, "skipped", 0), CellState.MISSING, "was skipped"),
-        (never_began, CellState.MISSING, "the run has no such job"),
+        (never_began, CellState.MISSING, "nothing tells of its job, which sent nothing"),
         (lambda home: done(home, faults=[{"stage": "reproduce", "target": "gfx942",
                                           "fault": FAULT}]),
          CellState.FAULT, "gpu-hung: no answer for 60 s"),
