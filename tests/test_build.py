@@ -97,27 +97,6 @@ def test_an_unchanged_build_is_not_repeated(toy: Toy, program: Program) -> None:
     assert stamps == {folder: (folder / "extension.so").stat().st_mtime_ns for folder in stamps}
 
 
-@pytest.mark.usefixtures("products_there")
-@pytest.mark.parametrize("harm", [pytest.param("shortened", marks=pytest.mark.slow), "removed"])
-def test_a_damaged_product_is_built_again(toy: Toy, program: Program, harm: str) -> None:
-    put_kernel_patch(toy)
-    assert program("verify", "area").code == 0
-    victim = products(toy)[0]
-    if harm == "removed":
-        shutil.rmtree(victim)
-    else:
-        (victim / "extension.so").write_bytes(b"no library")
-
-    ran = program("verify", "area", "--json")
-
-    assert ran.code == 0, ran.out
-    build = ran.stages()["build area"]
-    assert not build.cached
-    reused = [dig(build.details, side, "reused") for side in ("base", "patched")]
-    assert sorted(map(str, reused)) == ["False", "True"]
-    assert (victim / "extension.so").stat().st_size > 1000
-
-
 EXPECTED = {"expect": '"fail-to-pass"', "reason": '"heigth.* was not declared"'}
 
 

@@ -22,7 +22,6 @@ from tests.hiptoy import (
     HEADER,
     LONG,
     QUICK,
-    ROCM_ONLY,
     SAME,
     SINE,
     calls,
@@ -130,21 +129,6 @@ def test_a_target_that_the_compiler_does_not_know_stays_open(toy: Toy, program: 
     assert ran.report().open == ("compile:gfx9ff",)
     assert program("verify", "scale", "--require", "compile:gfx9ff").code == 1
     assert program("verify", "scale", "--require", "compile:gfx942").code == 0
-
-
-@pytest.mark.slow
-def test_a_header_of_rocm_without_stand_in_is_not_the_patchs_fault(
-    toy: Toy, program: Program
-) -> None:
-    if needed(hip_toolchain("gfx942")).kind == "rocm":
-        pytest.skip("ROCm has the header")
-    put_change(toy, LONG, ROCM_ONLY, entry())
-
-    ran = program("verify", "scale", "--json")
-
-    assert compiled(ran)["gfx942"].outcome == "unavailable"
-    assert "needs <hipcub/hipcub.hpp>" in compiled(ran)["gfx942"].reason
-    assert ran.report().verdict == "incomplete"
 
 
 def test_what_pip_installs_compiles_where_no_other_compiler_is(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ from tests.hiptoy import (
     LONG,
     QUICK,
     SAME,
-    calls,
-    program_file,
     seen_once,
 )
 
@@ -224,33 +221,3 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     assert judgement.outcome == Outcome.FAILED
     assert "k may spill in a function that is not inlined: " in judgement.reason
     assert same.outcome == Outcome.PASSED
-
-
-def test_a_back_end_that_gives_up_says_on_what(clang: Toolchain, tmp_path: Path) -> None:
-    text = """\
-#include <hip/hip_runtime.h>
-__device__ int convert(float, float, int, bool) __asm__("llvm.amdgcn.cvt.pk.fp8.f32");
-extern "C" __global__ void k(int* x) { x[0] = convert(x[1], x[2], 0, false); }
-"""
-    result = compiled(clang, tmp_path, text, "gfx90a")
-
-    assert result.error == ""
-    assert "crashed: Cannot select: " in result.crashed
-    assert "llvm.amdgcn.cvt.pk.fp8.f32" in result.crashed
-
-
-def test_the_environment_leads_to_no_other_library(
-    clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "log"
-    spying = program_file(tmp_path / "spying", f"env > {log}\n{calls(clang)}")
-    with monkeypatch.context() as env:
-        for name in ("HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH"):
-            env.setenv(name, str(tmp_path))
-
-        result = compiled(replace(clang, argv=(str(spying),)), tmp_path, LONG)
-
-    assert result.listing is not None
-    assert "PATH=" in log.read_text()
-    assert "HIP_" not in log.read_text()
-    assert "ROCM_" not in log.read_text()

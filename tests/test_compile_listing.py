@@ -19,9 +19,6 @@ from contribbot.hardware.listing import (
     Listing,
     by_class,
     class_of,
-    demangle,
-    function_of,
-    title_of,
 )
 from contribbot.hardware.targets import wavefront_of
 from contribbot.model.evidence import StageResult
@@ -198,16 +195,6 @@ def test_classes_of_instructions(kind: str, mnemonics: str) -> None:
     assert {class_of(mnemonic) for mnemonic in mnemonics.split()} == {kind}
 
 
-def test_names_are_those_of_the_source() -> None:
-    symbol = "_Z5scaleIfLi3EEvPT_i"
-    assert demangle(symbol) == "void scale<float, 3>(float*, int)"
-    assert title_of(symbol) == "scale<float, 3>"
-    assert function_of(title_of(symbol)) == "scale"
-    assert title_of("_ZN12_GLOBAL__N_13addEPf") == "(anonymous namespace)::add"
-    # A name that is none, and one that is written in C.
-    assert (title_of("_Znonsense"), title_of("kernel")) == ("_Znonsense", "kernel")
-
-
 def kernel(symbol: str, title: str, instructions: int = 10, **more: int) -> Kernel:
     """Return a kernel with plain numbers."""
     numbers = dict.fromkeys(("agprs", "lds", "scratch", "vgpr_spills", "sgpr_spills", "kernarg"), 0)
@@ -263,16 +250,3 @@ def test_many_instantiations_are_few_rows_and_the_worst_is_first() -> None:
     ]  # fmt: skip
     assert "0 -> 3" in lines[2]
     assert lines[3].endswith("100 -> 120")
-
-
-def test_long_names_keep_what_tells_them_apart() -> None:
-    long = "per_token_group_quant_8bit_packed_register_kernel"
-    base = [kernel(f"k{n}", f"{long}<c10::BFloat16, c10::Float8_e4m3fnuz, {n}>") for n in (7, 8)]
-    patched = [
-        kernel(f"k{n}", f"{long}<c10::BFloat16, c10::Float8_e4m3fnuz, {n}>", 5 + n) for n in (7, 8)
-    ]
-
-    lines = listing_lines([result_of(rows_of(pair_kernels(base, patched)))])
-
-    for line, n in zip(lines[2:], (8, 7), strict=True):
-        assert re.match(rf"  per_token_.*….*_kernel<BFloat16, Float8_e4m3fnuz, {n}>  ", line), line

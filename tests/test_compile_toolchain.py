@@ -19,7 +19,7 @@ import pytest
 from contribbot.hardware.hip import HEADERS, hip_toolchain
 from contribbot.hardware.targets import TARGETS
 from contribbot.hardware.toolchain import Lacking, Toolchain
-from tests.hiptoy import needed, program_file, seen_once
+from tests.hiptoy import program_file, seen_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,19 +222,6 @@ def test_what_is_not_installed_is_said(
     assert chosen() == said
 
 
-@pytest.mark.usefixtures("path")
-def test_without_a_c_library_on_the_machine_zigs_own_serves(
-    tmp_path: Path, env: pytest.MonkeyPatch
-) -> None:
-    fails = f'case "$*" in *-nostdlibinc*) ;; *) {NO_CMATH};; esac'
-    pips(env, tmp_path / "pip", "22.1.8", fails=fails)
-
-    compiler = needed(hip_toolchain("gfx942"))
-
-    assert compiler.headers.endswith("clang's own of clang-tidy 22.1.8, libc++ of ziglang 0.99")
-    assert chosen("gfx950") == "clang 22.1.8 of ziglang 0.99 does not know gfx950"
-
-
 @pytest.mark.parametrize(
     ("asked", "said", "cure"),
     [
@@ -262,25 +249,6 @@ def test_a_named_compiler_is_the_only_one(
     env.setenv("CONTRIBBOT_HIP_CLANG", str(tmp_path / named))
 
     assert chosen(target) == said + what_helps
-
-
-def test_compilers_are_asked_once_and_only_where_needed(
-    path: Path, tmp_path: Path, env: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "log"
-    compiler = clang(path / "clang++-19", "19.1.0", fails=f"echo 19 >> {log}")
-    pips(env, tmp_path / "pip", "22.1.8", targets=CDNA4, fails=f"echo zig >> {log}")
-
-    chosen("gfx90a"), chosen("gfx942")
-    assert log.read_text() == "19\n"
-    chosen("gfx950"), chosen("gfx942")
-    assert log.read_text() == "19\nzig\n"
-
-    # One that was replaced is looked at again, by another process: this one has seen it.
-    installed(env, ziglang=None)
-    compiler.write_text("#!/bin/sh\nexit 1\n")
-    env.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}")
-    assert "clang++-19 does not work" in chosen()
 
 
 def test_every_target_of_the_table_is_one_that_a_compiler_of_its_release_knows(

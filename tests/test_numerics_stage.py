@@ -275,59 +275,46 @@ def test_cells_of_two_trees(
     assert judge_cells(check, both[0], both[1]).cause is cause
 
 
-@pytest.mark.parametrize(
-    ("base", "patched", "said"),
-    [
-        (run(GOOD), run(cell(1, vacuous=1)), (
-            "it shows nothing of numbers: float16 n=1: zeros would pass for y: fudge and floor "
-            "allow an error as large as the values")),
-        (run(GOOD), run(cell(1, elements=0, vacuous=1), cell(2, vacuous=1)),
-         "it shows nothing of numbers: float16 n=1: y is empty (and 1 more)"),
-        (run(altered(GOOD, digests=(digests(references="c"),))), run(GOOD), (
-            "the check is broken: inputs and references must be the same on both trees: "
-            "t.py::test[float16 n=1]: y seed 0: other references")),
-    ],
-)  # fmt: skip
-def test_what_is_said_of_cells(base: CheckRun, patched: CheckRun, said: str) -> None:
-    base.passed = patched.passed
-    assert judged(base, patched) == (Outcome.UNAVAILABLE, said)
+REFERENCES = "the same-precision reference's"
+TINY = [cell(1, 1.78e-5, reference_abs=1.78e-8, floor=1e-3)]
+MIXED = [cell(1, 1.0), cell(2, 1.5, reference_abs=0.0, floor=1e-3), cell(3, 1.2)]
+#: Cells of the base and of the patched tree, and the sentence.
+SENTENCES: list[tuple[list[CellRecord], list[CellRecord], str]] = [
+    ([GOOD], [cell(1, vacuous=1)], (
+        "it shows nothing of numbers: float16 n=1: zeros would pass for y: fudge and floor "
+        "allow an error as large as the values")),
+    ([GOOD], [cell(1, elements=0, vacuous=1), cell(2, vacuous=1)],
+     "it shows nothing of numbers: float16 n=1: y is empty (and 1 more)"),
+    ([altered(GOOD, digests=(digests(references="c"),))], [GOOD], (
+        "the check is broken: inputs and references must be the same on both trees: "
+        "t.py::test[float16 n=1]: y seed 0: other references")),
+    (TINY, TINY, (
+        "1 cell: patched error at most 1.78e-05 times the floor (allowed 2); "
+        "base up to 1.78e-05 times the floor")),
+    ([cell(1, 1.26)], [cell(1, 1.26, floor=1.0)], (
+        f"1 cell: patched error at most 1.26 times {REFERENCES} (allowed 2); "
+        "base up to 1.26 times")),
+    (MIXED, MIXED, (
+        f"3 cells: patched error at most 1.2 times {REFERENCES}, 1.5 times the floor where that "
+        "is larger (allowed 2); base up to 1.5 times the floor")),
+    ([cell(1, 1700.0), cell(2, non_finite=2, mismatches=2),
+      cell(3, elements=0, complaint="shape (1,) instead of (4,)"), altered(cell(4), outputs=())],
+     [cell(number, 1.26) for number in range(1, 5)], (
+         f"4 cells: patched error at most 1.26 times {REFERENCES} (allowed 2); base gives no "
+         "result in 1, NaN or infinite in 1, of another shape, dtype or device in 1, up to "
+         "1,700 times")),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("cells", "patched", "base"),
-    [
-        # 1.78e-5 of the floor, and as much as the reference errs.
-        ([cell(1, 1.78e-5, reference_abs=1.78e-8, floor=1e-3)],
-         "1.78e-05 times the floor", "1.78e-05 times the floor"),
-        ([cell(1, 1.26)], "1.26 times the same-precision reference's", "1.26 times"),
-        ([cell(1, 1.26, floor=1.0)], "1.26 times the same-precision reference's", "1.26 times"),
-        ([cell(1, 1.0), cell(2, 1.5, reference_abs=0.0, floor=1e-3), cell(3, 1.2)],
-         "1.2 times the same-precision reference's, 1.5 times the floor where that is larger",
-         "1.5 times the floor"),
-    ],
-)  # fmt: skip
-def test_the_figure_that_is_said_is_the_one_that_decided(
-    cells: list[CellRecord], patched: str, base: str
+@pytest.mark.parametrize(("base", "patched", "said"), SENTENCES)
+def test_what_is_said_of_cells(
+    base: list[CellRecord], patched: list[CellRecord], said: str
 ) -> None:
-    outcome, reason = judged(run(*cells), run(*cells))
-    assert outcome is Outcome.PASSED
-    said = reason.partition(": ")[2]
-    assert said == f"patched error at most {patched} (allowed 2); base up to {base}"
-
-
-def test_the_base_is_told_as_it_is() -> None:
-    base = [
-        cell(1, 1700.0), cell(2, non_finite=2, mismatches=2),
-        cell(3, elements=0, complaint="shape (1,) instead of (4,)"), altered(cell(4), outputs=()),
-    ]  # fmt: skip
-    patched = run(*(cell(number, 1.26) for number in range(1, 5)))
-    outcome, reason = judged(run(*base), patched)
-    assert outcome is Outcome.PASSED
-    assert reason == (
-        "4 cells: patched error at most 1.26 times the same-precision reference's (allowed 2); "
-        "base gives no result in 1, NaN or infinite in 1, of another shape, dtype or device in 1, "
-        "up to 1,700 times"
-    )
+    runs = [CheckRun(passed=["t"], status=0, cells=cells) for cells in (base, patched)]
+    judgement = judge_cells(NUMERICS, *runs)
+    assert sentence(judgement) == said
+    passed = "patched error" in said
+    assert judgement.outcome is (Outcome.PASSED if passed else Outcome.UNAVAILABLE)
 
 
 def test_a_record_keeps_the_worst_of_each_group_of_many_cells() -> None:

@@ -30,7 +30,7 @@ from tests.toy import AREA, Toy, git, one_check
 CORE = """\
 import dataclasses
 import importlib.util
-from typing import Optional
+from typing import Optional, TypeVar
 
 import absent
 from absent.deep import Base, helper
@@ -44,13 +44,15 @@ except (ImportError, AttributeError):
 
 KNOWN = importlib.util.find_spec("faraway")
 SIZE = absent.size(3)
+T = TypeVar("T", bound=absent.Kind)
+NAMES = [helper.__name__]
 
 
 @absent.jit(warps=4)
 def kernel(x): ...
 
 
-class Derived(Base, Mixed):
+class Derived(Base, Mixed, frozen=True):
     pass
 
 
@@ -118,6 +120,7 @@ def test_the_real_file_is_there_and_all_else_refuses() -> None:
     assert core.maybe is None
     assert core.KNOWN is None
     assert not core.is_base(3)
+    assert core.NAMES == ["helper"]
     assert repr(core.helper) == "<stand-in for absent.deep.helper>"
     for use, act in core.USES.items():
         with pytest.raises(StandInError) as caught:

@@ -35,7 +35,7 @@ from contribbot.cli.show_queue import (
     refresh_lines,
 )
 from contribbot.errors import UsageError
-from contribbot.queue import history, worktree
+from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
 from contribbot.queue.import_ import Given, import_sources
 from contribbot.queue.load import load_queue, patch_name, select
@@ -207,6 +207,9 @@ def edit(
             show_default=".contribbot/edit/NAME of the queue",
         ),
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="All patches of its pin, on one branch.")
+    ] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Remove the work tree.")] = False,
     force: Annotated[
         bool,
@@ -223,14 +226,15 @@ def edit(
         raise UsageError("--force is for --abort", hint="leave it out")
     if not abort:
         with live_lines(stderr=True) as lines:
-            tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
+            tree = worktree.open_tree(queue, name, whole=whole, at=at, progress=lines.download())
         print_report(tree, edit_lines(tree), as_json=as_json)
         return 1 if tree.state == "changed" else 0
-    tree = worktree.abort(queue, name, force=force)
+    key = worktree.whole_pin(queue, name)[0] if whole else name
+    tree = worktree.abort(queue, key, force=force)
     if tree.state == "kept":
         print_notes(edit_lines(tree))
         if sys.stdin.isatty() and not as_json and _confirmed():
-            tree = worktree.abort(queue, name, force=True)
+            tree = worktree.abort(queue, key, force=True)
         else:
             typer.echo("nothing was removed; --force removes it all the same", err=True)
     if as_json:
@@ -280,9 +284,115 @@ def refresh(
         queue = load_queue(home)
     else:
         queue = open_queue(context, *([patch] if patch else []))
-    name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
+    name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines(stderr=True) as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
+    print_report(done, refresh_lines(done), as_json=as_json)
+    return 1 if done.refused else 0
+
+
+def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> int:
+    print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
+    return 0
+
+
+@command
+def reorder(
+    context: typer.Context,
+    patch: PatchArgument,
+    before: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The patch that follows it.")
+    ] = None,
+    after: AfterOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Put a patch elsewhere in the queue's order."""
+    if before and after:
+        raise UsageError("--before and --after do not go together", hint="leave one out")
+    other = before or after
+    done = arrange.reorder(open_queue(context), patch, other=other, before=bool(before))
+    return _print_arranged(done, as_json=as_json)
+
+
+@command
+def mv(
+    context: typer.Context, patch: PatchArgument, name: NameArgument, as_json: JsonOption = False
+) -> int:
+    """Give a patch another name. Its history goes along; its records keep the old name there."""
+    return _print_arranged(arrange.rename(open_queue(context), patch, name), as_json=as_json)
+
+
+@command
+def fold(
+    context: typer.Context,
+    patch: PatchArgument,
+    into: Annotated[str, typer.Argument(help="The patch that gets its commits.")],
+    as_json: JsonOption = False,
+) -> int:
+    """Put the commits of a patch behind those of another; it then leaves the queue."""
+    with live_lines(stderr=True) as lines:
+        done = arrange.fold(open_queue(context), patch, into, progress=lines.download())
+    return _print_arranged(done, as_json=as_json)
+
+
+@command
+def split(
+    context: typer.Context,
+    patch: PatchArgument,
+    name: NameArgument,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Files and folders of the upstream that go.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take what a patch does to some files, or its last commits, into a new patch above it."""
+    queue = open_queue(context)
+    with live_lines(stderr=True) as lines:
+        done = arrange.split(
+            queue, patch, name, paths=paths or (), start=start or 0, progress=lines.download()
+        )
+    return _print_arranged(done, as_json=as_json)
+
+
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also when patches on top no longer apply.")
+]
+
+
+@command
+def restore(
+    context: typer.Context,
+    patch: PatchArgument,
+    version: Annotated[str, typer.Argument(help="A version, as `log` lists them: v2.")],
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a patch the files of a version, as a new version."""
+    number = read_range(version)[0]
+    return _restored(context, patch, number, force=force, as_json=as_json)
+
+
+@command
+def undo(
+    context: typer.Context,
+    patch: PatchArgument,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a patch the files that it had before its last change; again: those after it."""
+    return _restored(context, patch, None, force=force, as_json=as_json)
+
+
+def _restored(
+    context: typer.Context, patch: str, number: int | None, *, force: bool, as_json: bool
+) -> int:
+    with live_lines(stderr=True) as lines:
+        done = arrange.restore(
+            open_queue(context), patch, number, force=force, progress=lines.download()
+        )
     print_report(done, refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 

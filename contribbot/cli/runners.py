@@ -232,7 +232,9 @@ def collect(
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="DIR", help="Take the artifacts from there; with RUN, check them."
+            "--from",
+            metavar="DIR",
+            help="Take the run's zips from there; GitHub says what they are.",
         ),
     ] = None,
     repo: RepoOption = "",

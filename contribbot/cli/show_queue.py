@@ -192,7 +192,7 @@ def refresh_lines(done: Refreshed) -> list[str]:
         *(f"{name}: taken out of {stated}: {clean(path)}" for path in done.files_removed),
         *(f"{other}: carried along, merged onto it" for other in done.carried),
         *(f"{broken.patch}: no longer applies: {clean(broken.why)}" for broken in done.broken),
-        f"Prove it again with `contribbot verify {name}`.",
+        f"Prove it again with `contribbot verify {'--all' if name.startswith('+') else name}`.",
     ]
 
 

@@ -60,22 +60,12 @@ class Release:
         return all(file.yanked for file in self.files)
 
 
-def releases(
-    pin: Pin,
-    upstream: Upstream,
-    *,
-    also: Collection[str] = (),
-) -> list[Release]:
+def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
     """Return the upstream's final releases that package indexes have, the oldest first."""
-    recipe = _recipe(upstream)
-    config = read_pip_config()
-    with connect(config) as connection:
-        listing = read_listing(recipe.distribution, config, connection)
-    known = _in_order(recipe, listing.files)
+    recipe, known, places = _known(upstream)
     if not known:
         raise SourceError(
-            f"{pin.upstream}: no release of {recipe.distribution} found: {listing.places}",
-            hint=HINT,
+            f"{pin.upstream}: no release of {recipe.distribution} found: {places}", hint=HINT
         )
     return [
         release
@@ -97,11 +87,7 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
     (for any platform, or else the smallest where every one's size is known, or else the
     first by name); then the pin's git repositories. Nothing is downloaded.
     """
-    recipe = _recipe(upstream)
-    config = read_pip_config()
-    with connect(config) as connection:
-        listing = read_listing(recipe.distribution, config, connection)
-    known = _in_order(recipe, listing.files)
+    recipe, known, places = _known(upstream)
     final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
     # By its name also a release that was withdrawn.
     named = [release for release in known if release.tag == tag]
@@ -116,39 +102,37 @@ def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | No
         ]
         return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     raise SourceError(
-        f"{upstream.name} {tag}: no such release of {recipe.distribution}: {listing.places}",
+        f"{upstream.name} {tag}: no such release of {recipe.distribution}: {places}",
         hint=_advice(recipe, known, tag),
     )
 
 
-def _recipe(upstream: Upstream) -> ReleaseRecipe:
-    if upstream.release is None:
+def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], str]:
+    """Return the releases that the places of pip have, in PEP 440's order; and what each has."""
+    recipe = upstream.release
+    if recipe is None:
         raise SourceError(
             f"{upstream.name}: upstreams/{upstream.name}.toml does not say where its releases are",
             hint='add a table [release] with distribution = "…", its name on the package index'
             " (docs/queue.md), or add the other pin to queue.toml yourself",
         )
-    return upstream.release
-
-
-def _in_order(recipe: ReleaseRecipe, files: Sequence[File]) -> list[Release]:
-    """Return the releases of files, in PEP 440's order."""
+    config = read_pip_config()
+    with connect(config) as connection:
+        listing = read_listing(recipe.distribution, config, connection)
     by_version: dict[Version, list[File]] = {}
-    for file in files:
-        if "+" in file.version:
-            continue  # a local label names a build of a release, no release
-        by_version.setdefault(Version(file.version), []).append(file)
+    for file in listing.files:
+        # A local label names a build of a release, no release.
+        if "+" not in file.version:
+            by_version.setdefault(Version(file.version), []).append(file)
     known = []
     for order, group in sorted(by_version.items()):
         # A wheel's name has the normal form; what a source archive writes is nearer to a tag.
         first = next((file for file in group if not file.tags), group[0])
-        tag = recipe.tag_of(first.version)
-        try:
-            _TAG.validate_python(tag)
-        except ValidationError:
-            continue  # an epoch, for example: git has no such tag
-        known.append(Release(order, tag, tuple(group)))
-    return known
+        # An epoch, for example: git has no such tag.
+        with contextlib.suppress(ValidationError):
+            tag = _TAG.validate_python(recipe.tag_of(first.version))
+            known.append(Release(order, tag, tuple(group)))
+    return recipe, known, listing.places
 
 
 def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:
@@ -175,11 +159,9 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
 
 def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
     """Return the source that names a file."""
-    facts = {
-        "distribution": recipe.distribution, "version": file.version, "sha256": file.sha256,
-        "root": recipe.root,
-    }  # fmt: skip
-    if not file.sha256:
+    sha256, name = file.sha256, recipe.distribution
+    facts = {"distribution": name, "version": file.version, "sha256": sha256, "root": recipe.root}
+    if not sha256:
         raise SourceError(
             f"{file.filename}: {file.place} does not announce its sha256",
             hint="download it, and add the pin with its sha256 to queue.toml yourself",

@@ -88,17 +88,22 @@ def create(queue: Queue, wish: Wish) -> Draft:
     return draft
 
 
-def settle(queue: Queue, wish: Wish) -> Draft:
-    """Check a wish against the queue, and find the pin."""
-    _checked(_NAME, wish.name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
-    title = _titled(wish.title) if wish.title else ""
-    folder = queue.folder / "patches" / wish.name
+def check_new_name(queue: Queue, name: str) -> None:
+    """Refuse a name that no patch can have, or that is taken."""
+    _checked(_NAME, name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
+    folder = queue.folder / "patches" / name
     filled = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
-    if wish.name in queue.specs or filled:
+    if name in queue.specs or filled:
         raise UsageError(
-            f"{folder}: there is a patch {wish.name} already",
+            f"{folder}: there is a patch {name} already",
             hint="take another name, or move the folder away",
         )
+
+
+def settle(queue: Queue, wish: Wish) -> Draft:
+    """Check a wish against the queue, and find the pin."""
+    check_new_name(queue, wish.name)
+    title = _titled(wish.title) if wish.title else ""
     for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
         if other not in queue.specs:
             raise no_such_patch(other, queue.specs)
@@ -181,8 +186,8 @@ def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) ->
     rows = [f"# The patch changes: {' | '.join(near)}"[:100]] if near else []
     if python:
         rows.append(f"module = import_file({_quoted(python)})")
-    asked = "call what goes wrong, and assert what is right"
-    rows.append(f'unwritten("{asked}{" (module has it)" if python else ""}")')
+    where = " in module" if python else ""
+    rows.append(f'unwritten("call what goes wrong{where}, and assert what is right")')
     return _TEST.format(
         name=name,
         imports="import_file, unwritten" if python else "unwritten",

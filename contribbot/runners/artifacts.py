@@ -6,7 +6,6 @@ within limits, and nothing of it is written anywhere by its own name.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -15,10 +14,9 @@ import shutil
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -77,10 +75,6 @@ class RefusedArtifactError(Exception):
     """An artifact that is not what a job of contribbot leaves; says why, in one line."""
 
 
-#: A file of an artifact: its name, its size as it claims, and what reads it.
-_File = tuple[str, int, Callable[[], bytes]]
-
-
 def open_zip(content: bytes, *, plan: bool = False) -> dict[str, bytes]:
     """Return what a job left: `job.json` and `records/NAME/MACHINE.json`, or `plan.json` alone."""
     # Before anything makes an object of each.
@@ -89,34 +83,18 @@ def open_zip(content: bytes, *, plan: bool = False) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             # Names as they were sent: zipfile cuts its own at a NUL.
-            files = [info for info in archive.infolist() if not info.is_dir()]
-            return _read(
-                [
-                    (info.orig_filename, info.file_size, partial(archive.read, info))
-                    for info in files
-                ],
-                plan=plan,
-            )
+            files = [(info.orig_filename, info) for info in archive.infolist() if not info.is_dir()]
+            _check_names([(name, info.file_size) for name, info in files], plan=plan)
+            return {name: archive.read(info) for name, info in files if name != _LOGS}
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise RefusedArtifactError(f"not a sound zip: {error}") from error
 
 
-def _open_folder(folder: Path, *, plan: bool) -> dict[str, bytes]:
-    """Return what a job left, of a folder that was an artifact."""
-    paths = sorted(folder.rglob("*"))
-    if any(path.is_symlink() or not (path.is_file() or path.is_dir()) for path in paths):
-        raise RefusedArtifactError("there is a link or a device in it")
-    return _read([(path.relative_to(folder).as_posix(), path.stat().st_size, path.read_bytes)
-                  for path in paths if path.is_file()], plan=plan)  # fmt: skip
-
-
-def _read(files: Sequence[_File], *, plan: bool) -> dict[str, bytes]:
-    """Hold names and sizes of files against the limits, all of them before any is read."""
-    if len(files) > _FILES:
-        raise RefusedArtifactError(f"{len(files)} files; at most {_FILES}")
+def _check_names(files: Sequence[tuple[str, int]], *, plan: bool) -> None:
+    """Hold names and sizes of files against the limits: all of them, before any is read."""
     needed, others = (PLAN_FILE, set[str]()) if plan else (JOB_FILE, {_LOGS})
-    names = Counter(name.casefold() for name, _, _ in files)
-    for name, size, _ in files:
+    names = Counter(name.casefold() for name, _ in files)
+    for name, size in files:
         shown = ascii(name[:80])
         if name not in {needed, *others} and (plan or not _RECORD.fullmatch(name)):
             raise RefusedArtifactError(f"it has {shown}, which no job leaves")
@@ -124,11 +102,10 @@ def _read(files: Sequence[_File], *, plan: bool) -> dict[str, bytes]:
             raise RefusedArtifactError(f"it has {shown} twice")
         if size > FILE:
             raise RefusedArtifactError(f"{shown}: {size / MIB:,.0f} MiB; at most {FILE // MIB}")
-    if sum(size for _, size, _ in files) > _UNPACKED:
+    if sum(size for _, size in files) > _UNPACKED:
         raise RefusedArtifactError(f"it unpacks to more than {_UNPACKED // MIB} MiB")
     if needed not in names:
         raise RefusedArtifactError(f"it has no {needed}")
-    return {name: read() for name, _, read in files if name != _LOGS}
 
 
 def read_done(files: Mapping[str, bytes]) -> JobDone:
@@ -221,13 +198,21 @@ _RUNNERS_SLACK: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class ArtifactSource:
-    """The run that artifacts are to be from; `commit` is the queue's."""
+class RunDownload:
+    """What a run left; `commit` is the queue's."""
 
     repository: str
     run_id: int
     attempts: int
     commit: str
+    artifacts: tuple[ArtifactEnd, ...]
+    #: Its jobs by name, as GitHub has them.
+    jobs: Mapping[str, WorkflowJob]
+    #: Whether only a part of the queue may have been meant.
+    selected: bool
+    #: Whether some job of it is not over.
+    running: bool
+    notes: tuple[str, ...]
 
     def problem(self, run: RunOf | None, job: str) -> str:
         """Return what is wrong with where something says that it is from; or nothing."""
@@ -242,22 +227,6 @@ class ArtifactSource:
             (run.commit == self.commit, f"commit {run.commit[:12]}, not {self.commit[:12]}"),
         )  # fmt: skip
         return next((f"it is of {problem}" for holds, problem in claims if not holds), "")
-
-
-@dataclass(frozen=True)
-class RunDownload:
-    """What a run left."""
-
-    #: The run; None where nothing says which.
-    source: ArtifactSource | None
-    artifacts: tuple[ArtifactEnd, ...]
-    #: Its jobs by name, as GitHub has them; None: GitHub was not asked.
-    jobs: Mapping[str, WorkflowJob] | None = None
-    #: Whether only a part of the queue may have been meant.
-    selected: bool = True
-    #: Whether some job of it is not over.
-    running: bool = False
-    notes: tuple[str, ...] = ()
 
 
 def from_github(
@@ -314,7 +283,10 @@ def from_github(
         room -= sum(map(len, end.files.values()))
         received.append(end)
     return RunDownload(
-        source=ArtifactSource(repository, run_id, run.run_attempt, run.head_sha),
+        repository=repository,
+        run_id=run_id,
+        attempts=run.run_attempt,
+        commit=run.head_sha,
         artifacts=tuple(received),
         jobs=jobs,
         selected=run.event == "workflow_dispatch",
@@ -398,52 +370,6 @@ def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
     for holds, problem in problems:
         if holds:
             raise RefusedArtifactError(problem)
-
-
-def from_folder(folder: Path) -> RunDownload:
-    """Open what somebody fetched: `NAME.zip`, or `NAME/` as `gh run download` unpacks it.
-
-    GitHub is not asked, so that nobody can tell whether it is what the jobs sent.
-    """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder", hint="name the folder with the artifacts")
-    received = []
-    for path in sorted(folder.glob(f"{PREFIX}*")):
-        name, sha256 = path.name.removesuffix(".zip"), ""
-        files, refused, plan = dict[str, bytes](), "", name == PLAN_ARTIFACT
-        try:
-            if path.is_dir() and not path.is_symlink():
-                files = _open_folder(path, plan=plan)
-            else:
-                content = _read_packed(path)
-                sha256 = hashlib.sha256(content).hexdigest()
-                files = open_zip(content, plan=plan)
-        except RefusedArtifactError as error:
-            refused = str(error)
-        received.append(ArtifactEnd(name=name, sha256=sha256, refused=refused, files=files))
-    if not received:
-        raise UsageError(
-            f"{folder}: no artifact of contribbot in it",
-            hint=f"it holds {PREFIX}….zip, or folders of such names",
-        )
-    notes = ["GitHub was not asked: whether this is what the jobs sent, nobody here can tell"]
-    # The run that most of the artifacts say they are from.
-    runs = [run for each in received if (run := _claimed(each)) is not None]
-    claims = Counter((run.repository, run.run_id, run.commit) for run in runs)
-    if not claims:
-        return RunDownload(None, tuple(received), notes=tuple(notes))
-    (repository, run_id, commit), _ = claims.most_common(1)[0]
-    if len(claims) > 1:
-        notes.append(f"the artifacts are of {len(claims)} runs: {run_id} counts")
-    source = ArtifactSource(repository, run_id, max(run.attempt for run in runs), commit)
-    return RunDownload(source, tuple(received), notes=tuple(notes))
-
-
-def _claimed(artifact: ArtifactEnd) -> RunOf | None:
-    """Return the run that an artifact says it is from."""
-    with contextlib.suppress(RefusedArtifactError):
-        return read_done(artifact.files).run
-    return None
 
 
 def _read_packed(path: Path) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from contribbot.errors import ContribbotError, ExitCode, UsageError
+from contribbot.errors import ExitCode, UsageError
 from contribbot.files import run_folder
 from contribbot.model.evidence import HOST_TARGETS, Details, Outcome
 from contribbot.queue.load import Queue
@@ -18,7 +19,6 @@ from contribbot.runners.actions import (
     is_over,
     seconds_of,
     steps_of,
-    uncommitted,
 )
 from contribbot.runners.artifacts import (
     JOB_FILE,
@@ -26,7 +26,6 @@ from contribbot.runners.artifacts import (
     RefusedArtifactError,
     RunDownload,
     first_problem,
-    from_folder,
     from_github,
     read_done,
 )
@@ -34,7 +33,6 @@ from contribbot.runners.model import (
     AGAIN,
     PLAN_ARTIFACT,
     PREFIX,
-    RUNNERS_FILE,
     Again,
     CellEnd,
     CellState,
@@ -59,12 +57,9 @@ def gather(
     queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
 ) -> Collected:
     """Fetch what a run left, judge it, and take into the queue what is good."""
-    if run_id is None:
-        if folder is None:
-            raise UsageError("neither a run nor a folder", hint="name one")
-        return _Collection(queue, from_folder(folder)).collected()
+    run = _needed(run_id)
     with run_folder() as scratch, connected(queue, repository) as (github, name):
-        download = from_github(github, name, run_id, folder=folder, attest_in=scratch)
+        download = from_github(github, name, run, folder=folder, attest_in=scratch)
         return _Collection(queue, download).collected()
 
 
@@ -72,14 +67,19 @@ def gather_again(
     queue: Queue, run_id: int | None, *, folder: Path | None = None, repository: str = ""
 ) -> Again:
     """Fetch what a run has left so far, and say what is to be tried again; write nothing."""
-    if run_id is None:
-        raise UsageError(
-            "--again without a run: GitHub says how its jobs ended", hint="name the run's number"
-        )
+    run = _needed(run_id)
     # Nothing is attested before all is there.
     with connected(queue, repository) as (github, name):
-        download = from_github(github, name, run_id, folder=folder)
-        return _Collection(queue, download).again(run_id)
+        return _Collection(queue, from_github(github, name, run, folder=folder)).again()
+
+
+def _needed(run_id: int | None) -> int:
+    if run_id is None:
+        raise UsageError(
+            "no run is named: GitHub says what its jobs sent, and how they ended",
+            hint="name the run's number, which its page has",
+        )
+    return run_id
 
 
 def exit_code(collected: Collected) -> ExitCode:
@@ -120,31 +120,36 @@ class _Collection:
         #: Why nothing is taken of the artifacts of a name, beyond what was found as they came.
         self._refused: dict[str, str] = {}
         # Not the second tries of an earlier attempt, whose first tries ran again since.
-        jobs = download.jobs or {}
+        jobs = download.jobs
         self._jobs = {
             name: job
             for name, job in jobs.items()
             if job.run_attempt >= jobs.get(name.removesuffix(AGAIN), job).run_attempt
         }
-        self._plan, self._runners, notes = read_plan(queue, download)
-        self._notes = [*download.notes, *notes]
-        self._problems = plan_problems(queue, self._plan, self._runners) if self._plan else {}
+        self._notes = list(download.notes)
         #: Each job of the plan, and what tries again what its runner failed.
         self._tries: list[tuple[_Try, CiJob | None]] = []
-        if self._plan is None:
+        self._plan: Plan | None = None
+        try:
+            self._plan, self._runners = read_plan(queue, download)
+        except RefusedArtifactError as error:
+            self._notes.append(f"the plan {error}")
             return
+        if (here := commit_of(queue.folder)) != download.commit:
+            self._notes.append(
+                f"the run was of the queue's commit {download.commit[:12]}, and here is "
+                f"{here[:12] or 'none'}: what came is judged by what is here"
+            )
         for job in self._plan.jobs:
             first = self._receive(job)
             faulty = [end.key for end in self._ends(first) if end.state is CellState.FAULT]
-            runners = self._runners
-            again = second_try(self._plan, job, faulty, runners) if runners else None
-            self._tries.append((first, again))
+            self._tries.append((first, second_try(self._plan, job, faulty, self._runners)))
 
-    def again(self, run: int) -> Again:
+    def again(self) -> Again:
         """Say which cells runners failed so far, and what tries them once more."""
         ends = [end for first, _ in self._tries for end in self._ends(first)]
         return Again(
-            run=run,
+            run=self._download.run_id,
             cells=tuple(end for end in ends if end.state is CellState.FAULT),
             jobs=tuple(second for _, second in self._tries if second),
             notes=tuple(self._notes),
@@ -181,10 +186,9 @@ class _Collection:
         )
         sound = bool(self._plan) and not (self._download.running or strange or doubtful)
         ill = {cell.state for cell in cells if not _is_well(cell)}
-        source = self._download.source
         return Collected(
-            repository=source.repository if source else "", run=source.run_id if source else 0,
-            commit=source.commit if source else "", cells=tuple(cells), records=records,
+            repository=self._download.repository, run=self._download.run_id,
+            commit=self._download.commit, cells=tuple(cells), records=records,
             artifacts=artifacts, notes=tuple(self._notes), complete=sound and not ill,
             runners_failed=sound and ill == {CellState.FAULT},
         )  # fmt: skip
@@ -196,18 +200,14 @@ class _Collection:
             self._read(this)
         except RefusedArtifactError as error:
             self._refused[job.artifact] = this.why = str(error)
-            return this
-        for cell in job.cells if this.done else ():
-            if sent := this.records.get(cell.patch):
-                sent.refused = sent.refused or self._problems.get(cell.key, "")
         return this
 
     def _read(self, this: _Try) -> None:
         """Read what a job says of itself, and judge its records; where it sent any."""
-        job, github, source = this.job, this.github, self._download.source
+        job, github = this.job, this.github
         came = [each for each in self._download.artifacts
                 if each.name == job.artifact and not each.early]  # fmt: skip
-        if not came or source is None:
+        if not came:
             this.state, this.why = how_it_ended(job, github, "sent nothing")
             return
         if problem := "it came twice" if len(came) > 1 else came[0].refused:
@@ -220,7 +220,7 @@ class _Collection:
         files = came[0].files
         done = read_done(files)
         asked = {entry.patch: entry.require for entry in done.asked}
-        problem = source.problem(done.run, job.id)
+        problem = self._download.problem(done.run, job.id)
         if not problem and done.job != job.id:
             problem = f"it is of job {done.job}, not {job.id}"
         if not problem and (asked != job.asks or len(asked) != len(done.asked)):
@@ -229,7 +229,7 @@ class _Collection:
             raise RefusedArtifactError(f"{JOB_FILE}: {problem}")
         records: dict[str, SentRecord] = {}
         for name in sorted(files.keys() - {JOB_FILE}):
-            sent = judge_sent(name, files[name], job, source, self._trees)
+            sent = judge_sent(name, files[name], job, self._download, self._trees)
             if sent.patch in records:
                 raise RefusedArtifactError(f"it has two records of {sent.patch}")
             records[sent.patch] = sent
@@ -258,15 +258,11 @@ class _Collection:
         return [cell.ended(*self._end(cell, this), job=this.job.id) for cell in this.job.cells]
 
     def _end(self, cell: PlannedCell, this: _Try) -> tuple[CellState, str]:
-        problem = self._problems.get(cell.key, "")
-        sent = this.records.get(cell.patch)
         if this.done is None:
-            # A second try would run what the plan has made up.
-            made_up = problem and this.state is not CellState.REFUSED
-            return (CellState.REFUSED, problem) if made_up else (this.state, this.why)
-        if refused := problem or (sent.refused if sent else ""):
-            return CellState.REFUSED, refused
-        if sent is not None and sent.details is not None:
+            return this.state, this.why
+        if sent := this.records.get(cell.patch):
+            if sent.refused or sent.details is None:
+                return CellState.REFUSED, sent.refused
             return _shown(cell, sent.details)
         done = next((done for done in this.done.patches if done.patch == cell.patch), None)
         if done is None:
@@ -301,95 +297,61 @@ def _is_well(cell: CellEnd) -> bool:
 # The plan, held against the queue.
 
 
-def read_plan(queue: Queue, download: RunDownload) -> tuple[Plan | None, Runners | None, list[str]]:
-    """Return the plan of a run, its runners, and what must be known of both.
-
-    No plan: there is none to go by; no runners: it was made with others than the queue has.
-    """
+def read_plan(queue: Queue, download: RunDownload) -> tuple[Plan, Runners]:
+    """Return the plan of a run, and the runners that it was made with."""
     came = [each for each in download.artifacts if each.name == PLAN_ARTIFACT]
-    if len(came) != 1 or download.source is None:
+    if len(came) != 1:
         what = "came twice" if came else "never came"
-        job = (download.jobs or {}).get("plan")
+        job = download.jobs.get("plan")
         ended = f" (its job: {job.conclusion or job.status})" if job else ""
-        if len(came) == 1:
-            what = "came, and nothing says of which run"
-        return None, None, [f"the plan {what}{ended}: nothing can be said of any cell"]
+        raise RefusedArtifactError(f"{what}{ended}: nothing can be said of any cell")
     if came[0].refused:
-        return None, None, [f"the plan is refused: {came[0].refused}"]
+        raise RefusedArtifactError(f"is refused: {came[0].refused}")
     try:
         plan = Plan.model_validate_json(came[0].files.get(PLAN_FILE, b""))
     except ValidationError as error:
-        return None, None, [f"the plan is refused: not a plan: {first_problem(error)}"]
-    try:
-        fleet = load_fleet(queue.folder)
-        runners = fleet.runners if fleet.sha256 == plan.runners_sha256 else None
-    except ContribbotError:
-        runners = None
-    here, commit = commit_of(queue.folder), download.source.commit
-    notes = []
-    if here != commit:
-        notes.append(
-            f"the run was of the queue's commit {commit[:12]}, and here is {here[:12] or 'none'}: "
-            "what came is judged by what is here"
+        raise RefusedArtifactError(f"is refused: not a plan: {first_problem(error)}") from error
+    fleet = load_fleet(queue.folder)
+    problem = "it was not made with the runners.toml that is here"
+    if fleet.sha256 == plan.runners_sha256:
+        problem = next(_plan_problems(queue, plan, fleet.runners), "")
+    if problem:
+        raise RefusedArtifactError(
+            f"is refused: {problem}; check out the run's commit, {download.commit[:12]}"
         )
-    if runners is None:
-        # Runners that are not committed here are not what the run had.
-        changed = {PurePosixPath(name).name for name in uncommitted(queue.folder)}
-        if here == commit and RUNNERS_FILE not in changed:
-            why = "it was not made with the runners.toml of the run's commit"
-            return None, None, [f"the plan is refused: {why}"]
-        notes.append(
-            "runners.toml here is not the one that the run was planned with, or is not valid: "
-            "images, flags, what is open, what is left out and second tries are not held against "
-            "it; check out the run's commit for that"
-        )
-    return plan, runners, notes
+    return plan, fleet.runners
 
 
-def plan_problems(queue: Queue, plan: Plan, runners: Runners | None) -> dict[str, str]:
-    """Return what is wrong with cells of a plan, by key: what the queue never asked so."""
+def _plan_problems(queue: Queue, plan: Plan, runners: Runners) -> Iterator[str]:
+    """Give what a plan says that the queue never asked so."""
     offered = {
         (each.name, each.target, each.labels, each.minutes_limit, image.version, image.image,
          image.flags)
-        for each in (runners.sets if runners else ())
+        for each in runners.sets
         for image in each.rocm
     }  # fmt: skip
-    problems = {}
+    _, lacking = asked_cells(queue, list(queue.specs), runners, runners)
+    known = {cell.key for cell in lacking}
+    yield from (f"it calls {cell.key} open, and by this queue it is not"
+                for cell in plan.open if cell.key not in known)  # fmt: skip
     for job in plan.jobs:
         shape = (job.runners, job.target, job.labels, job.minutes, job.rocm, job.image, job.flags)
+        if shape not in offered:
+            yield f"{job.id} names runners, an image or a limit that runners.toml does not"
         for cell in job.cells:
             spec = queue.specs.get(cell.patch)
             stated = demands(spec).get((cell.kind, cell.target), ()) if spec else ()
-            same = (job.kind, job.rocm) == (cell.kind, cell.rocm)
-            same = same and (job.kind == "compile" or job.target == cell.target)
-            if spec is None:
-                problems[cell.key] = f"{cell.patch} is no patch of this queue"
-            elif stated != cell.require:
-                problems[cell.key] = (
-                    f"the plan asks for {', '.join(cell.require)}, and the patch for "
-                    f"{', '.join(stated) or 'nothing there'}"
-                )
-            elif not same:
-                problems[cell.key] = "the plan gives it to a job for something else"
-            elif runners is not None and shape not in offered:
-                problems[cell.key] = (
-                    "the plan names runners, an image or a limit that runners.toml does not"
-                )
-    return problems
+            target = cell.target if cell.kind == "gpu" else ""
+            if stated != cell.require:
+                asked = ", ".join(stated) or "nothing there"
+                yield f"{cell.key} asks for {', '.join(cell.require)}, and the patch for {asked}"
+            if (job.kind, job.rocm, job.target) != (cell.kind, cell.rocm, target):
+                yield f"{cell.key} is given to a job for something else"
 
 
-def not_run(queue: Queue, plan: Plan, runners: Runners | None, *, selected: bool) -> list[CellEnd]:
+def not_run(queue: Queue, plan: Plan, runners: Runners, *, selected: bool) -> list[CellEnd]:
     """Return the cells that no job had: without a runner, answered by a record, or left out."""
-    ends = []
-    wanted, lacking = (
-        asked_cells(queue, list(queue.specs), runners, runners) if runners else ((), ())
-    )
-    known = {cell.key for cell in lacking}
-    for cell in plan.open:
-        state, why = CellState.OPEN, cell.reason
-        if runners is not None and cell.key not in known:
-            state, why = CellState.REFUSED, "the plan calls it open, and by this queue it is not"
-        ends.append(cell.ended(state, why))
+    ends = [cell.ended(CellState.OPEN, cell.reason) for cell in plan.open]
     for fresh in plan.fresh:
         stated = demands(queue.specs[fresh.patch]) if fresh.patch in queue.specs else {}
         require = stated.get((fresh.kind, fresh.target), ())
@@ -404,6 +366,7 @@ def not_run(queue: Queue, plan: Plan, runners: Runners | None, *, selected: bool
                 why = fresh.record
         ends.append(fresh.ended(state, why, fresh=True))
     if not selected:
+        wanted, _ = asked_cells(queue, list(queue.specs), runners, runners)
         planned = {cell.key for cell in (*plan.cells, *plan.open, *plan.fresh)}
         ends += [cell.ended(CellState.MISSING, "the plan leaves it out")
                  for cell in wanted if cell.key not in planned]  # fmt: skip

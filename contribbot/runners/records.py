@@ -34,7 +34,7 @@ from contribbot.model.evidence import (
 from contribbot.queue import history
 from contribbot.queue.load import Queue
 from contribbot.queue.stack import Landed, series_of
-from contribbot.runners.artifacts import FILE, ArtifactSource, first_problem
+from contribbot.runners.artifacts import FILE, RunDownload, first_problem
 from contribbot.runners.model import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record
 
@@ -58,7 +58,7 @@ class SentRecord:
 
 
 def judge_sent(
-    name: str, content: bytes, job: CiJob, source: ArtifactSource, trees: PatchedTrees
+    name: str, content: bytes, job: CiJob, download: RunDownload, trees: PatchedTrees
 ) -> SentRecord:
     """Judge `records/PATCH/MACHINE.json`: the first rule that it breaks refuses it."""
     _, patch, file = name.split("/")
@@ -72,7 +72,7 @@ def judge_sent(
         return sent
     sent.details = details = statement.predicate.contribbot
     sent.tree = statement.subject[1].digest.gitTree or ""
-    sent.refused = next(_problems(details, job, source), "")
+    sent.refused = next(_problems(details, job, download), "")
     try:
         if not sent.refused:
             # Patch, checks, pin, what is below and the seal, as the queue is here.
@@ -109,7 +109,7 @@ _AHEAD: Final = timedelta(hours=1)
 _RAN: Final = ON_HARDWARE | {"witness"}
 
 
-def _problems(details: Details, job: CiJob, source: ArtifactSource) -> Iterator[str]:
+def _problems(details: Details, job: CiJob, download: RunDownload) -> Iterator[str]:
     """Give what a record claims that its job was not asked."""
     machine, container = details.machine, details.container
     if details.started.tzinfo is None or details.finished.tzinfo is None:
@@ -118,7 +118,7 @@ def _problems(details: Details, job: CiJob, source: ArtifactSource) -> Iterator[
         yield f"it was seen in the future: {details.finished.isoformat()}"
     if not (machine.system.split() and _SLUG.fullmatch(machine.slug)):
         yield "its machine has a name that cannot be a file's"
-    if problem := source.problem(details.run, job.id):
+    if problem := download.problem(details.run, job.id):
         yield problem
     if details.patch not in job.asks:
         yield f"job {job.id} was not asked for {details.patch}"

@@ -29,6 +29,7 @@ def unwritten(what: str) -> NoReturn:
     Raises:
         UnwrittenCheckError: Always.
     """
+    __tracebackhide__ = True
     raise UnwrittenCheckError(f"write the check: {what}")
 
 

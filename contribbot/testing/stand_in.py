@@ -72,12 +72,15 @@ class StandIn:
     def __init__(self, name: str, module: str) -> None:
         self._name = name
         self._module = module
+        # Registries ask what they are given for its name.
+        self.__name__ = self.__qualname__ = name.rpartition(".")[2]
 
     def __repr__(self) -> str:
         return f"<stand-in for {self._name}>"
 
     def refuse(self, use: str) -> NoReturn:
         """Say that a check depends on it."""
+        __tracebackhide__ = True
         raise StandInError(self._name, self._module, use)
 
     def __getattr__(self, name: str) -> StandIn:
@@ -101,7 +104,9 @@ class StandIn:
         def refuse(_cls: object, *_args: object, **_kwargs: object) -> NoReturn:
             self.refuse("makes an object of a class below")
 
-        return (type(self._name.rpartition(".")[2], (), {"__new__": refuse}),)
+        plain = classmethod(lambda _cls, **_kwargs: None)
+        base = {"__new__": refuse, "__init_subclass__": plain}
+        return (type(self._name.rpartition(".")[2], (), base),)
 
     def __instancecheck__(self, _instance: object) -> bool:
         return False  # nothing can be what is not there
@@ -116,6 +121,12 @@ class StandIn:
 
     def __hash__(self) -> int:
         return id(self)
+
+    def __bool__(self) -> bool:
+        # The standard library asks, too: typing.TypeVar for its bound.
+        if is_tested(sys._getframe(1)) or not _importing():  # noqa: SLF001  who asks decides
+            self.refuse("decides by")
+        return True
 
     def __eq__(self, other: object) -> bool:
         # Annotations are compared when they are made.
@@ -132,7 +143,6 @@ def _refusing(use: str) -> Callable[..., NoReturn]:
 
 
 for _use, _names in {
-    "decides by": "bool",
     "goes through": "iter next len contains reversed await aiter",
     "computes with": (
         "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul "

@@ -106,27 +106,19 @@ def _impossible(kept: RecordedResult) -> str:
         and flight["target"] == result.target
     )
     named = [facts.get(key) or {} for key in ("executed", "witness", "files", "laid_over_base")]
+    foreign = any(set(paths) - set(files) for paths in named if isinstance(paths, dict | list))
+    # What is unavailable was not seen.
+    seen = result.outcome is not Outcome.UNAVAILABLE
+    elsewhere = f"it ran on {result.target}, which its machine does not have"
+    fits = isinstance(threads, int) and 0 < threads <= max(machine.cores, _threads(kept))
     rules = (
-        (
-            # What is unavailable was not seen.
-            ("seen" in facts) is (result.outcome is not Outcome.UNAVAILABLE),
-            "it does not say when it was seen",
-        ),
-        (
-            not ran or result.target in machine.targets,
-            f"it ran on {result.target}, which its machine does not have",
-        ),
+        (("seen" in facts) is seen, "it does not say when it was seen"),
+        (not ran or result.target in machine.targets, elsewhere),
         ("expect" not in facts or result.stage in _CLAIMS, "it claims what its stage does not"),
         (not counts or "runner_fault" not in facts, "it is put down to the runner, and counts"),
-        (
-            isinstance(threads, int) and 0 < threads <= max(machine.cores, _threads(kept)),
-            f"{threads} threads of {machine.cores} cores",
-        ),
+        (fits, f"{threads} threads of {machine.cores} cores"),
         (not counts or flown, "its pre-flight was not on its machine"),
-        (
-            all(set(paths) <= set(files) for paths in named if isinstance(paths, dict | list)),
-            "it names a file that the patch does not have",
-        ),
+        (not foreign, "it names a file that the patch does not have"),
     )
     return next((problem for holds, problem in rules if not holds), "")
 

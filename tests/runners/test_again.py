@@ -13,7 +13,7 @@ from contribbot.runners.plan import second_try
 from tests.github.handle import GitHub
 from tests.github.state_actions import Storage, add_job, upload
 from tests.runners.conftest import HOSTED, MI300, Ranged
-from tests.runners.homing import COMPILED, FAILED, RAN, Home, Json, make_home, packed, states, why
+from tests.runners.homing import COMPILED, FAILED, RAN, Home, make_home, packed, states, why
 
 AGAIN = f"{RAN}-again"
 CELL = "gpu area gfx942"
@@ -170,7 +170,6 @@ def test_what_no_runner_failed_is_not_tried_again(
     assert (again.cells, again.jobs) == ((), ())
     said = home.command("collect", str(home.run.id), "--again")
     assert (said.code, said.out) == (ExitCode.OK, "nothing to try again\n")
-    assert "--again without a run" in home.command("collect", "--again", "--from", "x").err
 
 
 def test_only_the_cells_that_need_it(ranged: Ranged, github: GitHub) -> None:
@@ -207,28 +206,6 @@ def test_a_second_try_that_nothing_asked_for_is_refused(home: Home) -> None:
     refused = {each.name: each.refused for each in found.artifacts if each.refused}
     assert refused == {f"contribbot-{AGAIN}": "no job of the plan sends it"}
     assert f"job '{AGAIN}' ran, and the plan has none of this name" in found.notes
-
-
-@pytest.mark.parametrize(
-    "changed", [{"image": f"evil.example/rocm@sha256:{'0' * 64}"}, {"minutes": 600}]
-)
-def test_no_plan_chooses_what_runs_where_its_job_sent_nothing(home: Home, changed: Json) -> None:
-    home.send(COMPILED)
-    strange = home.job(RAN).model_copy(update=changed)
-    forged = home.plan.model_copy(
-        update={"jobs": tuple(strange if each.id == RAN else each for each in home.plan.jobs)}
-    )
-    each = home.run.artifacts[0]
-    each.stored, each.digest = packed({"plan.json": forged.model_dump_json().encode()}), None
-    each.__post_init__()
-    home.ghost(RAN).steps = LOST
-    home.end(RAN, "failure")
-    again = home.try_again()
-    assert (again.cells, again.jobs) == ((), ())
-    found = home.collected()
-    assert states(found)[CELL] is CellState.REFUSED
-    assert why(found) == "the plan names runners, an image or a limit that runners.toml does not"
-    assert not found.runners_failed
 
 
 def test_the_second_try_of_an_earlier_attempt_is_none_of_this_one(home: Home) -> None:

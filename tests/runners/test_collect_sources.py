@@ -12,7 +12,7 @@ from contribbot.github.auth import Server
 from contribbot.model.evidence import Outcome
 from contribbot.runners.actions import repository_of
 from contribbot.runners.artifacts import VERIFIED, attested
-from contribbot.runners.model import CellState, Collected
+from contribbot.runners.model import CellState
 from tests.conftest import Program
 from tests.github.handle import GitHub
 from tests.github.server import Hook
@@ -38,8 +38,8 @@ def test_what_is_no_run_of_the_queue_and_no_folder_of_one(home: Home, tmp_path: 
     assert "run 424242 of example/queue: there is none" in said.err
     for args, words in (
         ((), "neither a run nor --from"),
-        (("--from", tmp_path / "none"), "no such folder"),
-        (("--from", home.ranged.folder), "no artifact of contribbot in it"),
+        (("--from", tmp_path), "name the run's number"),
+        (("--again", "--from", tmp_path), "name the run's number"),
     ):
         said = home.command("collect", *args)
         assert said.code == ExitCode.USAGE
@@ -83,40 +83,6 @@ def test_a_second_attempt_stands_before_the_first(home: Home) -> None:
     assert states(found)["gpu area gfx942"] is CellState.PROVED
 
 
-def test_a_folder_of_artifacts(home: Home, tmp_path: Path) -> None:
-    folder = tmp_path / "artifacts"
-    folder.mkdir()
-    plan = home.run.artifacts[0].stored
-    (folder / "contribbot-plan.zip").write_bytes(plan)
-    (folder / f"contribbot-{COMPILED}.zip").write_bytes(packed(home.files(COMPILED)))
-    for name, content in home.files(RAN).items():
-        place = folder / f"contribbot-{RAN}" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
-    said = home.command("collect", "--from", folder, "--json")
-    found = Collected.model_validate_json(said.out)
-    assert set(states(found).values()) == {CellState.PROVED}
-    assert any("GitHub was not asked" in note for note in found.notes)
-    assert (found.run, found.repository) == (home.run.id, REPOSITORY)
-
-
-def test_a_link_in_a_folder_is_not_followed_and_said(home: Home, tmp_path: Path) -> None:
-    folder = tmp_path / "artifacts"
-    folder.mkdir()
-    for job in (COMPILED, RAN):
-        (folder / f"contribbot-{job}.zip").write_bytes(packed(home.files(job)))
-    (folder / "contribbot-plan.zip").write_bytes(home.run.artifacts[0].stored)
-    here = folder / f"contribbot-{RAN}.zip"
-    here.rename(tmp_path / "elsewhere.zip")
-    here.symlink_to(tmp_path / "elsewhere.zip")
-    said = home.command("collect", "--from", folder, "--json")
-    found = Collected.model_validate_json(said.out)
-    assert (states(found)["gpu area gfx942"], why(found)) == (
-        CellState.REFUSED,
-        f"contribbot-{RAN}.zip is a link",
-    )
-
-
 def test_the_zips_are_here_and_checked_against_github(home: Home, tmp_path: Path) -> None:
     for job in (COMPILED, RAN):
         home.send(job)
@@ -130,6 +96,11 @@ def test_the_zips_are_here_and_checked_against_github(home: Home, tmp_path: Path
     found = home.collected("--from", folder)
     assert states(found)["gpu area gfx942"] is CellState.REFUSED
     assert "GitHub saw" in why(found)
+    here = folder / f"contribbot-{RAN}.zip"
+    here.rename(tmp_path / "elsewhere.zip")
+    assert why(home.collected("--from", folder)) == f"contribbot-{RAN}.zip is not in the folder"
+    here.symlink_to(tmp_path / "elsewhere.zip")
+    assert why(home.collected("--from", folder)) == f"contribbot-{RAN}.zip is a link"
 
 
 def test_real_records_of_this_machine(

@@ -285,14 +285,6 @@ def test_a_sound_seal_around_something_else(home: Home, change: Change, reason: 
     assert [each.merged for each in found.records] == ["refused"]
 
 
-def test_what_compiles_says_nothing_of_a_gpu(home: Home) -> None:
-    path, document = home.record(COMPILED, target="gfx942")
-    document.pop("contribbot_seal")
-    home.send(COMPILED, {"job.json": home.done(COMPILED), path: sealed(document)})
-    found = home.collected()
-    assert why(found, "compile") == "it says what ran on gfx942, and no GPU was asked"
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -128,24 +128,18 @@ def _recorded_case(kept: Facts) -> CaseResult:
         measured.seconds = [times.rounds[start : start + each] for start in starts]
         measured.samples, measured.memory = times.samples, times.peak_bytes
         measured.sets = times.input_sets
-    if kept["results"] is not None:
-        finding = ResultFinding(str(kept["results"]))
-        case.results = ComparedResults(finding=finding, text="")
-    if (
-        kept["results"] not in {ResultFinding.SAME, ResultFinding.WITHIN}
-        and not kept["not_compared"]
-    ):
+    results = kept["results"]
+    if results is not None:
+        case.results = ComparedResults(finding=ResultFinding(str(results)), text="")
+    if results not in {ResultFinding.SAME, ResultFinding.WITHIN} and not case.info.not_compared:
         raise ValueError("its results were not compared, or differ")
     return case
 
 
 def _stated(entry: Bench) -> Facts:
     """Return what the record keeps of what a patch states."""
-    return {
-        "file": entry.file,
-        "at_least": entry.at_least,
-        "memory_at_most": entry.memory_at_most,
-    }
+    kept = {"file", "at_least", "memory_at_most"}
+    return entry.model_dump(include=kept)
 
 
 def _unit(job: Job, entry: Bench) -> Unit:
@@ -182,9 +176,7 @@ def _run(job: Job, entry: Bench) -> Finding:
         return Finding(Outcome.UNAVAILABLE, str(error), error.details, lasting=False)
 
 
-def _measure(
-    job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: dict[str, JsonValue]
-) -> Finding:
+def _measure(job: Job, entry: Bench, base: _Spot, patched: _Spot, blamed: Facts) -> Finding:
     claim = Claim(entry.at_least, entry.memory_at_most, entry.rounds)
     sides = base.side("base"), patched.side("patched tree")
     with job.quiet():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypedDict
 
 from pydantic import Field, JsonValue
 
@@ -47,8 +47,8 @@ class Hipified(RecordedSide):
     outputs: dict[str, str]
     missing: dict[str, str]
     cuda_only: list[Left]  # CUDA-only includes that the outputs and what they reach have
-    command: str  # as one would type it
-    log: str  # SHA-256 of the whole output, which `.contribbot/logs` keeps
+    command: str = ""  # as one would type it
+    log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
     tail: str = ""
     transient: bool = False  # whether another run might end otherwise
     #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
@@ -289,7 +289,8 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         (room / name).mkdir()
     expected = {source: output_path(recipe, source) for source in sources}
     if not (exported / recipe.script).is_file():
-        return _made(build, {}, expected, (), f"{recipe.script} is not in the tree")
+        lost = _ended([f"{recipe.script} is not in the tree"])
+        return Hipified(**lost, outputs={}, missing=expected, cuda_only=[], folder=build)
     filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
     arguments = [filled.get(argument, argument) for argument in recipe.arguments]
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
@@ -322,39 +323,33 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     for path in outputs.values():
         found = left_over(build / path, build=build, root=build / recipe.project, macros=macros)
         left |= dict.fromkeys(found)
-    made = _made(build, outputs, expected, (*left,), broken or trouble)
-    return made.model_copy(
-        update={
-            "broken": bool(broken),
-            # A tree that was written into is no longer what others on this run see.
-            "transient": bool(broken or meddled) or done.timed_out,
-            "command": scrub(process.describe(["python", *argv])),
-            "log": job.keep_log(output),
-            "tail": output[-_TAIL:],
-            "seconds": done.seconds,
-        }
-    )
-
-
-def _made(
-    folder: Path,
-    outputs: dict[str, str],
-    expected: Mapping[str, str],
-    left: Sequence[Left],
-    trouble: str,
-) -> Hipified:
     missing = {source: path for source, path in expected.items() if source not in outputs}
-    problems = [trouble] if trouble else _faults(missing, left)
+    problem = broken or trouble
     return Hipified(
-        passed=[] if problems else ["hipify"],
-        failed=[FailedStep(test="hipify", when="call", message=problem) for problem in problems],
+        **_ended([problem] if problem else _faults(missing, [*left])),
         outputs=outputs,
         missing=missing,
         cuda_only=[*left],
-        command="",
-        log="",
-        folder=folder,
+        command=scrub(process.describe(["python", *argv])),
+        log=job.keep_log(output),
+        tail=output[-_TAIL:],
+        # A tree that was written into is no longer what others on this run see.
+        transient=bool(broken or meddled) or done.timed_out,
+        folder=build,
+        broken=bool(broken),
+        seconds=done.seconds,
     )
+
+
+class _Ended(TypedDict):
+    passed: list[str]
+    failed: list[FailedStep]
+
+
+def _ended(problems: Sequence[str]) -> _Ended:
+    """Tell the step as one test."""
+    failed = [FailedStep(test="hipify", when="call", message=problem) for problem in problems]
+    return {"passed": [] if failed else ["hipify"], "failed": failed}
 
 
 def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:
