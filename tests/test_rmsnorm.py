@@ -124,11 +124,6 @@ def test_the_evidence_that_is_kept_is_fresh(tmp_path: Path) -> None:
     assert ran.code == 0, ran.out
 
 
-def test_every_patch_of_the_queue_is_valid() -> None:
-    queue = load_queue(ROOT)
-    assert [queue.patch(name).name for name in queue.specs] == list(queue.spec.order)
-
-
 @pytest.fixture(scope="session")
 def release(sglang_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The released package, in the upstream's paths."""
