@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from contribbot.queue.load import Queue, load_queue
 from tests.conftest import Program
 from tests.lifetoy import snapshot
-from tests.test_refresh import AREA_FILE, CUBE, applied_tree, put_series, series
+from tests.test_refresh import (
+    AREA_FILE,
+    CUBE,
+    HALF,
+    applied_tree,
+    halve,
+    put_series,
+    put_stack,
+    series,
+)
 from tests.toy import FIXED, Toy, git, one_check
 
 
@@ -92,12 +103,25 @@ def test_versions_come_back(queue: Toy, program: Program) -> None:
         assert snapshot(queue.queue / "patches/area") == files
     assert "nothing has changed" in ran.out
     assert "restore of v1" in program("log", "area").out
-    # Not where a patch above would stand on nothing.
-    git(tree, "reset", "-q", "--hard", "refs/contribbot/base")
-    (tree / "README").write_text("mine\n")
-    git(tree, "commit", "-qam", "Else")
-    assert program("refresh", "area", "--force").code == 0
-    assert program("undo", "area").code == 0
+
+
+def test_a_version_on_which_a_patch_above_does_not_stand_is_refused(
+    toy: Toy, program: Program
+) -> None:
+    put_stack(toy)
+    halve(program)
+    tree = Path(str(program("refresh", "area", "--json").json()["resolve"]))
+    (tree / AREA_FILE).write_text(HALF + CUBE)
+    git(tree, "add", "-A")
+    git(tree, "-c", "core.editor=true", "cherry-pick", "--continue")
+    assert program("refresh", cwd=tree).code == 0
+    before = snapshot(toy.queue)
+    ran = program("undo", "area")
+    assert (ran.code, snapshot(toy.queue)) == (1, before)
+    assert "area: cube depends on it, and conflicts with it now\n" in ran.out
+    assert ran.out.endswith("area: nothing was written; --force leaves them behind\n")
+    ran = program("undo", "area", "--force")
+    assert (ran.code, "cube: no longer applies" in ran.out) == (0, True)
 
 
 @pytest.mark.parametrize(

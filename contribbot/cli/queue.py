@@ -34,6 +34,7 @@ from contribbot.cli.show_queue import (
     new_lines,
     refresh_lines,
 )
+from contribbot.cli.text import clean
 from contribbot.errors import UsageError
 from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
@@ -393,7 +394,12 @@ def _restored(
         done = arrange.restore(
             open_queue(context), patch, number, force=force, progress=lines.download()
         )
-    print_report(done, refresh_lines(done), as_json=as_json)
+    told = refresh_lines(done)
+    if done.refused:
+        told = [f"{patch}: {why}" for why in done.refused]
+        told += [f"  {broken.patch}: {clean(broken.why)}" for broken in done.broken]
+        told.append(f"{patch}: nothing was written; --force leaves them behind")
+    print_report(done, told, as_json=as_json)
     return 1 if done.refused else 0
 
 
