@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from contribbot.cli.command import JsonOption, PatchArgument, command, open_queue, print_report
 from contribbot.cli.show_verify import RecordList, check_lines, show_lines
+from contribbot.cli.text import clean
 from contribbot.queue.load import select
+from contribbot.queue.transaction import transaction
 from contribbot.verify.evidence import State, compare_with_remote, read_records
 
 app = typer.Typer(help="Look at the records of verifications.", no_args_is_help=True)
@@ -34,3 +38,24 @@ def check(context: typer.Context, as_json: JsonOption = False) -> int:
     print_report(listed, check_lines(listed), as_json=as_json)
     good = {record.state for record in records} <= {State.FRESH, State.RETIRED}
     return 0 if good and not listed.missing else 1
+
+
+@app.command("prune")
+@command
+def prune(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say which, and end.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Remove stale records: those of an earlier state of a patch, its checks or its base."""
+    queue = open_queue(context)
+    with transaction(queue.folder) as change:
+        kept = read_records(queue, queue.evidence)
+        stale = [record for record in kept if record.state is State.STALE]
+        for record in stale if not dry_run else ():
+            change.delete(record.path.relative_to(queue.folder).as_posix())
+    listed = RecordList.of(queue, stale)
+    done = "would be removed" if dry_run else "removed"
+    lines = [*(f"{done}: {record.file}" for record in listed.records)] or ["no stale records"]
+    print_report(listed, map(clean, lines), as_json=as_json)
+    return 0
