@@ -208,7 +208,7 @@ def test_a_run_is_judged_by_its_record_as_by_itself() -> None:
     run = red("E: " + 400 * "x", Broken.CHECK, "memory")
     run.failed *= 30
     run.status = None
-    run.trouble, run.told = Trouble.STOPPED, "its session was stopped"
+    run.trouble, run.told, run.missing = Trouble.STOPPED, "its session was stopped", ("a", "b")
     again = CheckRun.recorded(json.loads(json.dumps(run.summary("x{250}"))), run.limit)
     assert again == run
     again = CheckRun.recorded(run.summary("^E"), run.limit)

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -207,7 +207,7 @@ def _judged(job: Job, check: Check, way: Way) -> Finding:
     }
     return Finding(
         outcome,
-        reason_of(judgement, laid=bool(laid), over=note),
+        reason_of(judgement, runs, laid=bool(laid), over=note),
         details,
         lasting=outcome is not Outcome.UNAVAILABLE and not any(run.transient for run in runs),
         seconds=sum(run.seconds for run in runs),
@@ -286,9 +286,12 @@ def _run_in(job: Job, check: Check, way: Way, tree: str) -> CheckRun:
     return run
 
 
-def reason_of(judgement: Judgement, *, laid: bool, over: str) -> str:
+def reason_of(judgement: Judgement, runs: Sequence[CheckRun], *, laid: bool, over: str) -> str:
     """Return the line that says what the runs of a check came to."""
     reason = sentence(judgement)
+    missing = max((run.missing[1:] for run in runs), key=len)
+    if judgement.cause is Cause.BROKEN and missing:
+        reason += f"; missing, too: {', '.join(missing)}"
     with_tests = _WITH_TESTS if laid and judgement.cause is Cause.PASSES_BASE else ""
     note = "; ".join(filter(None, (over, with_tests)))
     return f"{reason} ({note})" if note else reason

@@ -201,6 +201,7 @@ class _Recorded:
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     log: Annotated[Sha256 | Literal[""], Field(alias="log_sha256")] = ""
     tail: Annotated[str, Field(alias="log_tail")] = ""
+    missing: tuple[str, ...] = ()  # the modules that a broken check lacks
     #: What could be the runner's doing.
     suspicion: Annotated[RunnerFault | None, Field(alias="suspected")] = None
 
@@ -318,6 +319,7 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
 REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
 CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
+MISSING_CHILD: Final = "from contribbot.verify.missing_modules import main; main()"
 
 
 def run_check(
@@ -355,10 +357,13 @@ def run_check(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     stated = {**check.env, **env}
+    environment = functools.partial(
+        child_environment, place, stated, threads=threads, folder=folder
+    )
+    sandbox = None if process.no_sandbox() else folder
     done = process.supervise(
         [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv], cwd=checks, timeout=check.timeout,
-        env=child_environment(place, stated, threads=threads, folder=folder, more=orders),
-        sandbox=None if process.no_sandbox() else folder,
+        env=environment(more=orders), sandbox=sandbox,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
     run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
@@ -368,6 +373,13 @@ def run_check(
     run.tail = text[-_TAIL:]
     run.log = hashlib.sha256(text.encode()).hexdigest()
     write_atomically(logs / f"{run.log}.log", text.encode())
+    if run.trouble is Trouble.UNCOLLECTED or any(failure.broken for failure in run.failed):
+        asked = process.supervise(
+            [sys.executable, "-B", "-c", MISSING_CHILD, check.file],
+            cwd=checks, env=environment(more={}), timeout=60, sandbox=sandbox,
+        )  # fmt: skip
+        with contextlib.suppress(LookupError, ValueError, TypeError):
+            run.missing = tuple(map(str, json.loads(asked.output.splitlines()[-1])))
     return run
 
 
