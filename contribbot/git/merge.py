@@ -365,13 +365,17 @@ class _Move:
 
     def _write(self, commit: NewCommit) -> str:
         """Write a commit, without a process."""
-        from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415  late as GitPython, and without types
+        # Late as GitPython, whose own `store` starts git for each; it has no types.
+        from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415
+        from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]  # noqa: PLC0415
 
         content = b"tree %s\nparent %s\nauthor %s\ncommitter %s\n\n%s" % (
             commit.tree.encode(), commit.parent.encode(), commit.author, commit.committer,
             commit.message,
         )  # fmt: skip
-        stream = self._repo.odb.store(IStream(b"commit", len(content), io.BytesIO(content)))
+        stream = LooseObjectDB.store(
+            self._repo.odb, IStream(b"commit", len(content), io.BytesIO(content))
+        )
         written: str = stream.binsha.hex()
         self._trees[written] = commit.tree
         return written
