@@ -10,8 +10,8 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from contribbot.cli.text import clean, columns, conflict_lines, escape, table
-from contribbot.hardware.compare import COLUMNS, ListingRow, Numbers, left_out_of, rows_in
-from contribbot.hardware.listing import function_of
+from contribbot.hardware.compare import COLUMNS, ListingRow, left_out_of, rows_in
+from contribbot.hardware.listing import Numbers, function_of
 from contribbot.model.evidence import (
     ON_HARDWARE,
     Outcome,
