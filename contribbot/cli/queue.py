@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import enum
-import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from contribbot.cli import show_queue as view
 from contribbot.cli.command import (
     JsonOption,
     PatchArgument,
+    PatchesArgument,
+    argument,
+    chosen_queue,
     command,
+    flag,
     live_lines,
+    open_past,
+    open_patch,
     open_queue,
+    option,
     print_json,
     print_notes,
     print_report,
-    settings_of,
 )
-from contribbot.cli.show_queue import (
-    PatchHistory,
-    PatchList,
-    PatchView,
-    conflict_text,
-    diff_lines,
-    edit_lines,
-    export_lines,
-    import_lines,
-    new_lines,
-    refresh_lines,
-)
+from contribbot.cli.complete import patch_names, pin_tags
 from contribbot.errors import UsageError
 from contribbot.queue import history, worktree
 from contribbot.queue.export import export_bytes, write_export
@@ -45,38 +39,35 @@ from contribbot.queue.refresh import refresh as take_back
 
 @command
 def list_patches(context: typer.Context, as_json: JsonOption = False) -> int:
-    """List the patches of the queue, in its order."""
-    listed = PatchList.of(open_queue(context))
-    print_report(listed, listed.lines(), as_json=as_json)
+    """List the patches in the queue's order."""
+    listed = view.PatchList.of(open_queue(context))
+    print_report(listed, view.list_lines(listed), as_json=as_json)
     return 0
 
 
 @command
 def show(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what a patch is for, what it touches and what proves it."""
-    queue = open_queue(context, patch)
-    view = PatchView.of(queue.patch(select(queue, [patch])[0]))
-    width = max(20, min(100, shutil.get_terminal_size().columns))
-    print_report(view, view.lines(width=width), as_json=as_json)
+    queue, name = open_patch(context, patch)
+    seen = view.PatchView.of(queue.patch(name))
+    print_report(seen, view.patch_lines(seen), as_json=as_json)
     return 0
 
 
-NameArgument = Annotated[str, typer.Argument(help="The new patch's name: a-z, 0-9, . _ -")]
+NameArgument = Annotated[str, argument("NAME", "The new patch's name: a-z, 0-9, . _ -")]
 UpstreamOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Its upstream.", show_default="that of the only pin"),
+    str | None, option("NAME", "Its upstream.", default="that of the only pin")
 ]
 PinOption = Annotated[
-    str | None,
-    typer.Option(metavar="TAG", help="The tag of its pin.", show_default="the only pin"),
+    str | None, option("PIN", "The tag of its pin.", default="the only pin", complete=pin_tags)
 ]
 DependsOption = Annotated[
     list[str] | None,
-    typer.Option("--depends-on", metavar="NAME", help="A patch below it; may be repeated."),
+    option("PATCH", "A patch below it; may be repeated.", "--depends-on", complete=patch_names),
 ]
 AfterOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The patch that it follows.", show_default="the last"),
+    option("PATCH", "The patch that it follows.", default="the last", complete=patch_names),
 ]
 
 
@@ -84,62 +75,44 @@ AfterOption = Annotated[
 def new(
     context: typer.Context,
     name: NameArgument,
-    title: Annotated[str, typer.Option(help="The title of its pull request.")],
+    title: Annotated[str, option("TEXT", "The title of its pull request.")],
     upstream: UpstreamOption = None,
     pin: PinOption = None,
     depends_on: DependsOption = None,
     after: AfterOption = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Begin a patch: its folder, a patch.toml to fill in, its place in the order."""
     wish = Wish(name, title, upstream, pin, tuple(depends_on or ()), after)
-    print_lines = new_lines(create(open_queue(context), wish))
-    for line in print_lines:
-        typer.echo(line)
+    draft = create(open_queue(context), wish)
+    print_report(view.NewPatch.of(draft), view.new_lines(draft), as_json=as_json)
     return 0
-
-
-class Form(enum.StrEnum):
-    """What can be written."""
-
-    MBOX = "mbox"
-    QUILT = "quilt"
-    DIFF = "diff"
 
 
 @command
 def export(
     context: typer.Context,
-    patches: Annotated[
-        list[str] | None,
-        typer.Argument(help="Names of patches of one pin.", show_default="all"),
-    ] = None,
+    patches: PatchesArgument = None,
     form: Annotated[
-        Form,
-        typer.Option(
-            "--format", help="mbox: for git am; quilt: a folder with a series; diff: one diff."
-        ),
-    ] = Form.MBOX,
+        Literal["mbox", "quilt", "diff"],
+        option("mbox|quilt|diff", "For git am; a folder with a series; one diff.", "--format"),
+    ] = "mbox",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="PATH", help="The file, or quilt's folder.",
-            show_default="standard output",
-        ),
+        option("PATH", "The file, or quilt's folder.", "--output", "-o", default="standard output"),
     ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Leave out the patches that they depend on.")
-    ] = False,
-) -> int:  # fmt: skip
+    alone: Annotated[bool, flag("--alone", "Leave out the patches that they depend on.")] = False,
+) -> int:
     """Write patches for other programs: git am, stg import, quilt, git apply."""
     queue = open_queue(context, *(patches or ()))
     names = select(queue, patches or (), everything=not patches)
-    with live_lines(stderr=True) as lines:
-        done, files = export_bytes(queue, names, form.value, alone=alone, progress=lines.download())
+    with live_lines() as lines:
+        done, files = export_bytes(queue, names, form, alone=alone, progress=lines.download())
     if done.conflicts:
-        print_notes(conflict_text([conflict.side for conflict in done.conflicts]))
+        print_notes(view.conflict_text([conflict.side for conflict in done.conflicts]))
         return 1
     write_export(files, output, stdout=sys.stdout.buffer)
-    print_notes(export_lines(done, form.value))
+    print_notes(view.export_lines(done, form))
     return 0
 
 
@@ -149,18 +122,14 @@ def edit(
     patch: PatchArgument,
     at: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Where the work tree goes.",
-            show_default=".contribbot/edit/NAME of the queue",
-        ),
+        option("DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"),
     ] = None,
-    abort: Annotated[bool, typer.Option("--abort", help="Remove the work tree.")] = False,
+    abort: Annotated[bool, flag("--abort", "Remove the work tree.")] = False,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="With --abort: also what refresh has not taken."),
+        bool, flag("--force", "With --abort: also what refresh has not taken.")
     ] = False,
     as_json: JsonOption = False,
-) -> int:  # fmt: skip
+) -> int:
     """Open a patch as commits in a git work tree of its own; `refresh` takes them back."""
     queue = open_queue(context, patch)
     name = patch_name(queue, patch)
@@ -169,21 +138,21 @@ def edit(
     if force and not abort:
         raise UsageError("--force is for --abort", hint="leave it out")
     if not abort:
-        with live_lines(stderr=True) as lines:
+        with live_lines() as lines:
             tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
-        print_report(tree, edit_lines(tree), as_json=as_json)
+        print_report(tree, view.edit_lines(tree), as_json=as_json)
         return 1 if tree.state == "changed" else 0
     tree = worktree.abort(queue, name, force=force)
     if tree.state == "kept":
-        print_notes(edit_lines(tree))
+        print_notes(view.edit_lines(tree))
         if sys.stdin.isatty() and not as_json and _confirmed():
             tree = worktree.abort(queue, name, force=True)
         else:
-            typer.echo("nothing was removed; --force removes it all the same", err=True)
+            print_notes(["nothing was removed; --force removes it all the same"])
     if as_json:
         print_json(tree)
     elif tree.state == "removed":
-        print_report(tree, edit_lines(tree), as_json=False)
+        print_report(tree, view.edit_lines(tree), as_json=False)
     return 1 if tree.state == "kept" else 0
 
 
@@ -201,16 +170,18 @@ def refresh(
     context: typer.Context,
     patch: Annotated[
         str | None,
-        typer.Argument(
-            help="Name of a patch, or its folder.",
-            show_default="the one whose work tree this folder is in",
+        argument(
+            "PATCH",
+            "Name of a patch, or its folder.",
+            default="the one whose work tree this folder is in",
+            complete=patch_names,
         ),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--force",
-            help="Also when patches on top no longer apply, the queue has moved on, or "
+            "Also when patches on top no longer apply, the queue has moved on, or "
             "marks of a conflict are in it.",
         ),
     ] = False,
@@ -223,24 +194,23 @@ def refresh(
     # A tree may be anywhere (`edit --at`); it says where its queue was when it was made.
     home = Path(tree.state.queue) if tree is not None and tree.state.queue else None
     known = home is not None and (home / "patches" / "queue.toml").is_file()
-    if home is not None and known and settings_of(context).queue is None:
+    if home is not None and known and chosen_queue(context) is None:
         queue = load_queue(home)
     else:
         queue = open_queue(context, *([patch] if patch else []))
     name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
-    print_report(done, refresh_lines(done), as_json=as_json)
+    print_report(done, view.refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 
 
 @command
 def log(context: typer.Context, patch: PatchArgument, as_json: JsonOption = False) -> int:
     """Show what happened to a patch: versions, verifications, its pull request."""
-    queue = open_queue(context, patch)
-    name = history.past_name(queue, patch)
-    past = PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
-    print_report(past, past.lines(), as_json=as_json)
+    queue, name = open_past(context, patch)
+    past = view.PatchHistory(patch=name, events=tuple(history.read(queue.folder, name)))
+    print_report(past, view.log_lines(past), as_json=as_json)
     return 0
 
 
@@ -250,18 +220,18 @@ def diff(
     patch: PatchArgument,
     between: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[v1[..v2]]",
-            help="Versions, as `log` lists them. One: against the files as they are now. "
+        argument(
+            "[v1[..v2]]",
+            "Versions, as `log` lists them. One: against the files as they are now. "
             "None: the last one.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Compare versions of a patch commit by commit, whatever release each stands on."""
-    queue = open_queue(context, patch)
-    done = range_diff(queue, history.past_name(queue, patch), *read_range(between))
-    print_report(done, diff_lines(done), as_json=as_json)
+    queue, name = open_past(context, patch)
+    done = range_diff(queue, name, *read_range(between))
+    print_report(done, view.diff_lines(done), as_json=as_json)
     return 0
 
 
@@ -271,8 +241,9 @@ def import_(
     name: NameArgument,
     source: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
+        argument(
+            "SOURCE",
+            "REPO A..B, REPO BRANCH (its commits above the pin), mboxes, format-patch files, "
             "folders of them, a quilt or StGit series, or - for standard input.",
         ),
     ] = None,
@@ -280,21 +251,21 @@ def import_(
     pin: PinOption = None,
     title: Annotated[
         str,
-        typer.Option(
-            help="The title of its pull request; also the subject of a diff that has none.",
-            show_default="the first commit's subject",
+        option(
+            "TEXT",
+            "The title of its pull request; also the subject of a diff that has none.",
+            default="the first commit's subject",
         ),
     ] = "",
     author: Annotated[
-        str,
-        typer.Option(metavar="'NAME <ADDRESS>'", help="Who wrote patches that do not say it."),
+        str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.")
     ] = "",
     depends_on: DependsOption = None,
     after: AfterOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Take a patch from elsewhere; it must apply to its pin, or nothing is written."""
-    with live_lines(stderr=True) as lines:
+    with live_lines() as lines:
         done = import_sources(
             open_queue(context),
             Wish(name, title, upstream, pin, tuple(depends_on or ()), after),
@@ -303,7 +274,7 @@ def import_(
             given=Given(author, title),
             progress=lines.download(),
         )
-    print_report(done, import_lines(done), as_json=as_json)
+    print_report(done, view.import_lines(done), as_json=as_json)
     return 1 if done.conflicts else 0
 
 
