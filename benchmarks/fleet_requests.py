@@ -116,6 +116,6 @@ def _counted(sender: Sender, play: Play) -> list[str]:
     sender.watch(run.id, every=EVERY, watcher=lambda _: None)
     lines.append(f"  to watch it to its end, with {play.looks} looks: {since(begun)}")
     begun = len(log)
-    download = from_github(sender.github, REPOSITORY, run.id, Path())
+    download = from_github(sender.github, REPOSITORY, run.id)
     lines.append(f"  to fetch its {len(download.artifacts)} artifacts: {since(begun)}")
     return lines

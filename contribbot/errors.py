@@ -1,26 +1,7 @@
 """The one exception tree of contribbot.
 
-```
-ContribbotError            what went wrong, what to do next, which exit code
-├── UsageError             2  the request does not make sense (no such patch, bad option)
-├── QueueError             2  a file of the queue is invalid
-├── NotProvedError         1  what is to be said has no fresh evidence
-├── OpeningError           1  a pull request must not be opened as things are: a person decides
-├── AttestationError       1  nobody stands for what is to be posted, or for something else
-└── MachineError           3  this machine or the network could not do it
-    ├── CommandError       3  a program ended badly
-    ├── CommandTimeoutError 3 a program did not end in time
-    ├── SourceError        3  a source could not provide a pinned tree
-    │   └── IntegrityError 3  what it provided is not what the pin says, or is hostile
-    ├── NoSpaceError       3  the disk is full
-    └── GitHubError        3  GitHub gave no usable answer
-        ├── TokenError     3  no token, or one that may not do this
-        ├── RateLimitError 3  GitHub asks for a longer pause than contribbot waits
-        ├── NotFoundError  3  it is not there, or the token may not see it
-        ├── RefusedError   3  GitHub understood, and said no
-        ├── MovedError     3  what was to be written to has another name now
-        └── UncertainError 3  the answer to a write was lost: nobody knows if it happened
-```
+The exit code of each is a contract (see README): 2 for what the user can write otherwise, 1 for
+what is not proved or for a person to decide, 3 for what this machine or the network could not do.
 
 A check or a gate that says no is an outcome, not an exception: the commands
 return 1 for it.

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -320,34 +321,30 @@ def feed(
     On leaving the block the input is closed and the program is waited for; when
     the block raises, the program is killed.
     """
-    child = start(
-        argv, cwd=cwd, env=env,
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    complaint = bytearray()
-    stdin, stderr = child.stdin, child.stderr
-    assert stdin is not None and stderr is not None  # noqa: PT018, S101  asked for with PIPE
-    # A program that complains at length must not block on a full pipe while we write.
-    drain = threading.Thread(target=lambda: complaint.extend(stderr.read()), daemon=True)
-    with tracked(child):
-        drain.start()
-        try:
-            yield stdin
-            stdin.close()
-        except BrokenPipeError:
-            # The program ended early; its own words, below, say why.
-            pass
-        except BaseException:
-            # Kill first: closing the pipe would tell the program that all was written.
-            kill_group(child)
-            raise
-        try:
-            child.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise _late(argv, timeout) from error
-        drain.join(timeout)
-    if child.returncode != 0:
-        raise fail(argv, child.returncode, bytes(complaint))
+    # In a file: one that complains at length must not block on a full pipe while we write.
+    with tempfile.TemporaryFile() as complaint:
+        child = start(
+            argv, cwd=cwd, env=env,
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaint,
+        )  # fmt: skip
+        assert child.stdin is not None  # noqa: S101  asked for with PIPE
+        with tracked(child):
+            try:
+                # One that ends early says why, below.
+                with contextlib.suppress(BrokenPipeError):
+                    yield child.stdin
+                    child.stdin.close()
+            except BaseException:
+                # Kill first: closing the pipe would tell the program that all was written.
+                kill_group(child)
+                raise
+            try:
+                child.wait(timeout)
+            except subprocess.TimeoutExpired as error:
+                raise _late(argv, timeout) from error
+        if child.returncode != 0:
+            complaint.seek(0)
+            raise fail(argv, child.returncode, complaint.read())
 
 
 def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> bool:
@@ -367,6 +364,28 @@ def foreground(argv: Sequence[str], *, env: Mapping[str, str], stdin: bytes) -> 
             return child.wait() == 0
     except OSError:
         return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def attached(
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], sandbox: Path | None
+) -> int:
+    """Run a program in this process's terminal, and return its status when it has ended.
+
+    It may ask the terminal, and be interrupted from there; see `foreground` and `sandboxed`. In a
+    sandbox it has to ask for SIGINT: bubblewrap would end by it, and must not.
+    """
+    check_stopping()
+    command = list(argv)
+    if sandbox:
+        inside = sandboxed(argv, folder=sandbox, env=env)
+        command = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh", *map(str, inside)]
+    log.debug("run: %s", describe(command))
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        with subprocess.Popen(command, cwd=cwd, env=dict(env)) as child:  # noqa: S603  no shell; argv is a list
+            return child.wait()
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.toy import git
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.toy import Toy
@@ -75,7 +76,7 @@ def build_table(**more: str) -> str:
     return "[[build]]\n" + "".join(f"{key} = {value}\n" for key, value in keys.items() if value)
 
 
-def with_sources(toy: Toy, sources: dict[str, str]) -> None:
+def with_sources(toy: Toy, sources: Mapping[str, str | bytes]) -> None:
     """Add files to the toy upstream, and pin the commit that has them."""
     for path, content in sources.items():
         toy.write(path, content)

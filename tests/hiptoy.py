@@ -11,7 +11,8 @@ import pytest
 
 from contribbot.hardware.hip import hip_toolchain
 from contribbot.hardware.toolchain import Lacking
-from tests.toy import FIXED, git
+from tests.buildtoy import with_sources
+from tests.toy import FIXED
 
 if TYPE_CHECKING:
     from contribbot.hardware.toolchain import Toolchain
@@ -67,12 +68,7 @@ CROWDED = LONG.replace(
 
 def put_kernel(toy: Toy, source: str, header: str = HEADER) -> None:
     """Give the upstream a kernel, and move its tag to that."""
-    toy.write("csrc/scale.hip", source)
-    toy.write("csrc/include/scale.h", header)
-    git(toy.upstream, "add", "-A")
-    git(toy.upstream, "commit", "-q", "-m", "Kernels")
-    git(toy.upstream, "tag", "-f", "v1.0")
-    toy.commit = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
+    with_sources(toy, {"csrc/scale.hip": source, "csrc/include/scale.h": header})
 
 
 def entry(

@@ -20,7 +20,8 @@ from contribbot.model.patch import Patch, units_of
 from contribbot.queue.load import Queue
 from contribbot.verify.evidence import statement_of
 from contribbot.verify.pipeline import obstacle_of
-from contribbot.verify.restate import RecordedResult, restate
+from contribbot.verify.restate import restate
+from contribbot.verify.stages.base import RecordedResult
 from contribbot.verify.stages.witness import WitnessStage
 
 Facts = dict[str, JsonValue]
@@ -86,8 +87,10 @@ def facts_of(
         commits: JsonValue = [
             {"file": file.name, "commit": OTHER, "subject": "made up"} for file in patch.files
         ]
-        return {"base_commit": commit, "base_tree": NONE, "patched_commit": OTHER,
-                "patched_tree": OTHER, "commits": commits, "adjustments": []}  # fmt: skip
+        return {
+            "base_commit": commit, "base_tree": NONE, "tested_tree": NONE, "adjustments": [],
+            "patched_commit": OTHER, "patched_tree": OTHER, "commits": commits,
+        }  # fmt: skip
     if stage == "style":
         return {"problems": []}
     lines: Facts = {path: [10] for path in patch.spec.files if path.endswith(".py")}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from contribbot.errors import QueueError
-from contribbot.git.apply import apply_series, nearest
-from contribbot.git.patch_format import added_lines, altered, changes, export
+from contribbot.git.apply import apply_series
+from contribbot.git.patch_format import added_lines, altered, changes, export, format_commits
 from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
+from tests.hostile import CONFIG
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
@@ -170,18 +171,15 @@ def test_the_users_git_configuration_has_no_effect(
 ) -> None:
     patch = toy.format_patch({"src/toy/area.py": FIXED})
     expected = apply(store, toy.commit, tmp_path, patch).commit
-    hostile = tmp_path / "gitconfig"
-    hostile.write_text(
-        "[core]\n\tautocrlf = true\n\thooksPath = /tmp\n[commit]\n\tgpgsign = true\n"
-        "[apply]\n\twhitespace = error-all\n\tignoreWhitespace = change\n"
-        "[diff]\n\tnoprefix = true\n"
-        "[user]\n\tname = Someone\n[i18n]\n\tcommitEncoding = latin1\n"
-    )
+    files = format_commits(store, toy.commit, expected)
+    (tmp_path / "gitconfig").write_text(CONFIG.format(home=tmp_path))
     with monkeypatch.context() as patched:
-        patched.setenv("GIT_CONFIG_GLOBAL", str(hostile))
+        patched.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
         patched.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+        patched.setenv("GIT_DIFF_OPTS", "-u9")
         patched.setenv("GIT_AUTHOR_NAME", "Mallory")
         assert apply(store, toy.commit, tmp_path, patch).commit == expected
+        assert format_commits(store, toy.commit, expected) == files
 
 
 NO_AUTHOR = b"From x\nSubject: [PATCH] y\n\n---\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ what\n"
@@ -223,10 +221,3 @@ def test_added_lines_and_changes(toy: Toy, store: Store, tmp_path: Path) -> None
         ("src/toy/area.py", "M"),
         ("src/toy/new.py", "A"),
     ]
-
-
-def test_nearest_prefers_the_best_match_then_the_closest() -> None:
-    have = ["a", "b", "c", "x", "a", "b", "d"]
-    assert nearest(have, ["a", "b", "c"], hint=4) == 0
-    assert nearest(have, ["a", "b"], hint=5) == 4
-    assert nearest([], ["a"], hint=0) == 0

@@ -95,18 +95,6 @@ def test_a_recipe_is_run_on_both_trees_and_checks_load_what_it_made(
     assert log.read_text(encoding="utf-8").startswith("+ make -j")
 
 
-def test_a_library_can_be_what_a_recipe_gives(toy: Toy, program: Program) -> None:
-    put_full(toy, {"python": "[]", "extension": '"src/toy/libnative.so"', "discard": "[]"})
-    toy.put(
-        "patches/area/checks/test_red.py",
-        "import ctypes\nimport os\n\n\ndef test_area():\n"
-        '    library = ctypes.CDLL(os.environ["CONTRIBBOT_EXTENSION"])\n'
-        "    assert library.side_sum(2, 3) == 6\n",
-    )
-
-    assert program("verify", "area", "--json").report().verdict == "proved"
-
-
 @pytest.mark.parametrize(
     ("recipe", "outcome", "said"),
     [
@@ -132,14 +120,6 @@ def test_a_recipe_that_cannot_end_well(
     assert check.outcome == "unavailable"
     assert "its build whole" in check.reason
     assert products(toy) == []
-
-
-def test_hardware_that_is_not_here_is_said(toy: Toy, program: Program) -> None:
-    put_full(toy, {"targets": '["cpu", "gfx942"]'}, targets='["gfx942"]')
-
-    build = program("verify", "area", "--json").stages()["build whole"]
-
-    assert (build.outcome, build.reason) == ("unavailable", "whole: no gfx942 on this machine")
 
 
 def test_a_recipe_gets_what_it_states_and_nothing_personal(toy: Toy, program: Program) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ from tests.hiptoy import (
     LONG,
     QUICK,
     SAME,
-    calls,
-    program_file,
     seen_once,
 )
 
@@ -31,10 +28,6 @@ if TYPE_CHECKING:
     from contribbot.hardware.toolchain import Toolchain
 
 EMPTY = LONG.replace("if (i < count)", "if (false)")
-ASSEMBLY = """\
-#include <hip/hip_runtime.h>
-extern "C" __global__ void fused(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
-"""
 KERNEL = """\
 extern "C" __global__ void {}(float* x) {{ asm volatile("{}" : "+v"(x[threadIdx.x])); }}
 """
@@ -114,25 +107,6 @@ def judged(
     """Compile both sides and judge them."""
     sides = compiled(clang, folder, before), compiled(clang, folder, after)
     return judge_compile(stated(**more), "gfx942", *sides), *sides
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("known", ["gfx942", "gfx950"])
-def test_assembly_in_a_source_has_to_be_the_targets(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, known: str
-) -> None:
-    # clang 19 does not know gfx950: then this one is zig's.
-    using = seen_once(tmp_path_factory, known)
-    text = ASSEMBLY.format("v_fmac_legacy_f32 %0, %0, %0")
-
-    here = compiled(using, tmp_path, text, "gfx1030")
-    elsewhere = compiled(using, tmp_path, text, "gfx942")
-
-    assert here.listing is not None
-    assert here.listing.kernels[0].mnemonics["v_fmac_legacy_f32"] == 1
-    assert elsewhere.listing is None
-    assert "<tree>/kernel.hip:2:" in elsewhere.error
-    assert "error: instruction not supported" in elsewhere.error
 
 
 @pytest.mark.parametrize("target", ["gfx942", pytest.param("gfx1201", marks=pytest.mark.slow)])
@@ -247,41 +221,3 @@ def test_spills_in_a_function_that_is_not_inlined_are_not_overlooked(
     assert judgement.outcome == Outcome.FAILED
     assert "k may spill in a function that is not inlined: " in judgement.reason
     assert same.outcome == Outcome.PASSED
-
-
-def test_a_back_end_that_gives_up_says_on_what(clang: Toolchain, tmp_path: Path) -> None:
-    text = """\
-#include <hip/hip_runtime.h>
-__device__ int convert(float, float, int, bool) __asm__("llvm.amdgcn.cvt.pk.fp8.f32");
-extern "C" __global__ void k(int* x) { x[0] = convert(x[1], x[2], 0, false); }
-"""
-    result = compiled(clang, tmp_path, text, "gfx90a")
-
-    assert result.error == ""
-    assert "crashed: Cannot select: " in result.crashed
-    assert "llvm.amdgcn.cvt.pk.fp8.f32" in result.crashed
-
-
-def test_a_compiler_that_writes_nothing_shows_nothing(clang: Toolchain, tmp_path: Path) -> None:
-    idle = replace(clang, argv=(str(program_file(tmp_path / "idle", "exit 0")),))
-    gone = replace(clang, argv=(str(tmp_path / "gone"),))
-
-    assert compiled(idle, tmp_path, LONG).crashed == f"{clang.name} wrote nothing"
-    assert compiled(gone, tmp_path, LONG).crashed == f"{clang.name}: it could not be started"
-
-
-def test_the_environment_leads_to_no_other_library(
-    clang: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "log"
-    spying = program_file(tmp_path / "spying", f"env > {log}\n{calls(clang)}")
-    with monkeypatch.context() as env:
-        for name in ("HIP_DEVICE_LIB_PATH", "HIP_PATH", "ROCM_PATH"):
-            env.setenv(name, str(tmp_path))
-
-        result = compiled(replace(clang, argv=(str(spying),)), tmp_path, LONG)
-
-    assert result.listing is not None
-    assert "PATH=" in log.read_text()
-    assert "HIP_" not in log.read_text()
-    assert "ROCM_" not in log.read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,38 +121,12 @@ def test_a_compiler_that_the_kernel_kills_for_memory_refutes_nothing(
     assert ran.code == 3
 
 
-@pytest.mark.parametrize("group", ["memory"], indirect=True)
-def test_a_driver_whose_compiler_is_killed_for_memory_is_understood(
-    clang: Toolchain,
-    tmp_path: Path,
-    group: Path,  # noqa: F811  the fixture
-) -> None:
-    (group / "memory.limit_in_bytes").write_text(str(24 * 2**20))
-    driver = program_file(
-        tmp_path / "driver",
-        f'case "$*" in *" -S "*) echo $$ > {group}/cgroup.procs;; esac\n'
-        + calls(replace(clang, argv=(*clang.argv, "-fno-integrated-cc1"))),
-    )
-    lacks(hip(tmp_path, replace(clang, argv=(str(driver),))), KILLED)
-
-
 @pytest.mark.parametrize("compile_it", [hip, triton])
 def test_a_disk_that_is_full_ends_a_compile(
     clang: Toolchain, tmp_path: Path, compile_it: Callable[[Path, Toolchain], Compiled]
 ) -> None:
     with small_disk(tmp_path / "disk", "size=16k") as folder, pytest.raises(NoSpaceError):
         compile_it(folder, clang)
-
-
-@pytest.mark.parametrize("group", ["memory"], indirect=True)
-def test_triton_that_the_kernel_kills_for_memory_has_said_nothing(
-    clang: Toolchain,
-    tmp_path: Path,
-    group: Path,  # noqa: F811  the fixture
-) -> None:
-    (group / "memory.limit_in_bytes").write_text(str(512 * 2**20))
-    eats = f"open('{group}/cgroup.procs', 'w').write(str(os.getpid())); bytes(1 << 30).upper()"
-    lacks(triton(tmp_path, clang, eats), KILLED)
 
 
 @pytest.mark.slow

@@ -12,19 +12,13 @@ import pytest
 from pydantic import JsonValue
 
 from contribbot.cli.show_results import listing_lines
-from contribbot.hardware import build_cache, listing
-from contribbot.hardware.build_cache import Compiled
 from contribbot.hardware.compare import COLUMNS, ListingRow, pair_kernels, rows_of
-from contribbot.hardware.hip import HEADERS, Compiler, HipSource, compile_hip
+from contribbot.hardware.hip import Compiler
 from contribbot.hardware.listing import (
     Kernel,
     Listing,
     by_class,
     class_of,
-    demangle,
-    function_of,
-    plain,
-    title_of,
 )
 from contribbot.hardware.targets import wavefront_of
 from contribbot.model.evidence import StageResult
@@ -201,24 +195,6 @@ def test_classes_of_instructions(kind: str, mnemonics: str) -> None:
     assert {class_of(mnemonic) for mnemonic in mnemonics.split()} == {kind}
 
 
-def test_an_encoding_is_no_part_of_the_name() -> None:
-    assert [plain(f"v_add_f32{end}") for end in ("", "_e32", "_e64", "_dpp", "_sdwa")] == [
-        "v_add_f32"
-    ] * 5
-    assert plain("v_mov_b32_e64_dpp") == "v_mov_b32"
-    assert plain("s_load_dwordx2") == "s_load_dwordx2"
-
-
-def test_names_are_those_of_the_source() -> None:
-    symbol = "_Z5scaleIfLi3EEvPT_i"
-    assert demangle(symbol) == "void scale<float, 3>(float*, int)"
-    assert title_of(symbol) == "scale<float, 3>"
-    assert function_of(title_of(symbol)) == "scale"
-    assert title_of("_ZN12_GLOBAL__N_13addEPf") == "(anonymous namespace)::add"
-    # A name that is none, and one that is written in C.
-    assert (title_of("_Znonsense"), title_of("kernel")) == ("_Znonsense", "kernel")
-
-
 def kernel(symbol: str, title: str, instructions: int = 10, **more: int) -> Kernel:
     """Return a kernel with plain numbers."""
     numbers = dict.fromkeys(("agprs", "lds", "scratch", "vgpr_spills", "sgpr_spills", "kernarg"), 0)
@@ -274,89 +250,3 @@ def test_many_instantiations_are_few_rows_and_the_worst_is_first() -> None:
     ]  # fmt: skip
     assert "0 -> 3" in lines[2]
     assert lines[3].endswith("100 -> 120")
-
-
-def test_a_long_table_says_how_much_it_leaves_out() -> None:
-    base = [kernel(f"k{n}", f"k<{n}>", 100) for n in range(30)]
-    patched = [kernel(f"k{n}", f"k<{n}>", 100 + n) for n in range(1, 30)]
-
-    rows = rows_of(pair_kernels(base, patched))
-    lines = listing_lines(result_of(rows, more=7), limit=4)
-
-    assert len(lines) == 1 + 1 + 4 + 1
-    assert lines[2].startswith("  k<29>")
-    assert lines[-1] == "  and 33 more"
-    assert any("(gone)" in line for line in listing_lines(result_of(rows), limit=40))
-
-
-def test_long_names_keep_what_tells_them_apart() -> None:
-    long = "per_token_group_quant_8bit_packed_register_kernel"
-    base = [kernel(f"k{n}", f"{long}<c10::BFloat16, c10::Float8_e4m3fnuz, {n}>") for n in (7, 8)]
-    patched = [
-        kernel(f"k{n}", f"{long}<c10::BFloat16, c10::Float8_e4m3fnuz, {n}>", 5 + n) for n in (7, 8)
-    ]
-
-    lines = listing_lines(result_of(rows_of(pair_kernels(base, patched))))
-
-    for line, n in zip(lines[2:], (8, 7), strict=True):
-        assert re.match(rf"  per_to….*kernel<BFloat16, Float8_e4m3fnuz, {n}>  ", line), line
-
-
-@pytest.mark.parametrize(("columns", "count"), [(["other"], 1), ([*COLUMNS], "no number")])
-def test_a_record_of_another_kind_gives_no_table(columns: list[str], count: int | str) -> None:
-    foreign = StageResult.model_validate(
-        {
-            "stage": "compile", "target": "gfx942", "outcome": "passed", "reason": "", "seconds": 1,
-            "details": {"table": {"columns": columns, "rows": [["x", count, None, None]]}},
-        }
-    )  # fmt: skip
-    assert listing_lines(foreign) == []
-
-
-def test_two_folders_with_the_same_source_are_the_same_compile(
-    clang: Toolchain, tmp_path: Path
-) -> None:
-    def compiled(folder: Path) -> Compiled:
-        return compile_hip(
-            HipSource(folder / "k.hip", (folder,), (), "c++20", torch=False, folders=(folder,)),
-            "gfx942", using=clang, folder=folder / "run", timeout=60,
-            scrub=lambda text: text.replace(str(folder), "<tree>"),
-        )  # fmt: skip
-
-    results = []
-    for name in ("left", "right"):
-        folder = tmp_path / name
-        (folder / "run").mkdir(parents=True)
-        (folder / "k.hip").write_text(
-            "#include <hip/hip_runtime.h>\n"
-            'extern "C" __global__ void k(char* x) { x[0] = __FILE__[threadIdx.x]; }\n'
-        )
-        results.append(compiled(folder))
-
-    assert [result.cached for result in results] == [False, True]
-    assert results[0].listing == results[1].listing
-
-
-def test_a_result_is_forgotten_when_what_reads_listings_changes() -> None:
-    assert Path(listing.__file__) in build_cache.readers()
-
-
-def test_stand_ins_need_no_other_hip_on_the_machine(clang: Toolchain, tmp_path: Path) -> None:
-    if clang.kind == "rocm":
-        pytest.skip("ROCm has its own headers")
-    source = tmp_path / "all.hip"
-    names = sorted(path.relative_to(HEADERS / "rocm") for path in (HEADERS / "rocm").rglob("*.h"))
-    source.write_text("".join(f"#include <{name}>\n" for name in names))
-    done = subprocess.run(
-        [
-            *clang.argv, "-M", "-x", "hip", "--cuda-device-only", "--offload-arch=gfx942",
-            *clang.flags, "-D__HIP_PLATFORM_AMD__", "-std=c++20", source,
-        ],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    used = done.stdout.split()
-
-    assert len(names) >= 6
-    assert not [
-        path for path in used if path.startswith("/usr/") and "/hip" in path.split("include")[-1]
-    ]

@@ -20,7 +20,7 @@ from contribbot.verify.check import installed_digest
 from contribbot.verify.evidence import State, judge_record
 from tests.conftest import Program, dig
 from tests.contribute.tracked import tracked_queue
-from tests.toy import FAIL_TO_PASS, FIXED, Toy, git, one_check
+from tests.toy import FIXED, Toy, git, one_check
 
 pytestmark = pytest.mark.usefixtures("outcome_cache")
 SCHEMA = Path(__file__).parent.parent / "contribbot/schemas/evidence-v1.json"
@@ -104,18 +104,6 @@ def test_the_run_and_the_container_of_a_record_are_shown(toy: Toy, program: Prog
     assert "           https://git.example/example/queue/actions/runs/123\n" in shown
 
 
-def test_a_changed_pin_makes_a_record_stale(record: Path, toy: Toy, program: Program) -> None:
-    toy.put_queue(["area"], commit="2" * 40)
-    code, state, rest = check(program)
-    assert (code, state) == (1, "stale")
-    assert "the pin or the upstream's description has changed since" in rest
-    toy.put_queue(["area"])
-    assert check(program)[:2] == (0, "fresh")
-    toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true"))
-    assert check(program)[:2] == (1, "stale")
-    del record
-
-
 def test_a_moved_tag_makes_a_record_stale(toy: Toy, program: Program) -> None:
     toy.put_patch()
     toy.put_queue(["area"])
@@ -184,20 +172,31 @@ def test_a_record_names_no_folder_of_this_machine_nor_its_host(toy: Toy, program
     assert [name for name in own if name in text] == []
 
 
+DESCRIBED = "the pin or the upstream's description has changed since"
+
+
+def replaced(path: str, old: str, new: str) -> Callable[[Toy], object]:
+    """Return what changes a text of the queue."""
+    return lambda toy: toy.put(path, (toy.queue / path).read_text().replace(old, new))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda q: (q / "patches/area/checks/test_red.py").write_text(FAIL_TO_PASS + "#\n"),
+        (replaced("patches/area/checks/test_red.py", "== 4", "== 4  # more"),
          "the checks have changed since"),
-        (lambda q: (q / "patches/area/0001-change.patch").write_bytes(
-            (q / "patches/area/0001-change.patch").read_bytes().replace(b"Adding", b"Putting")),
+        (replaced("patches/area/0001-change.patch", "Adding", "Putting"),
          "the patch has changed since"),
+        (lambda toy: toy.put_queue(["area"], commit="2" * 40), DESCRIBED),
+        (lambda toy: toy.put("upstreams/toy.toml", toy.upstream_toml("sign_off = true")),
+         DESCRIBED),
     ],
+    ids=["checks", "patch", "pin", "upstream"],
 )  # fmt: skip
 def test_a_stale_record(
-    record: Path, toy: Toy, program: Program, change: Callable[[Path], object], said: str
+    record: Path, toy: Toy, program: Program, change: Callable[[Toy], object], said: str
 ) -> None:
-    change(toy.queue)
+    change(toy)
     ran = program("evidence", "check")
     assert ran.code == 1
     assert ran.out.splitlines() == [
@@ -487,20 +486,13 @@ def test_foreign_records(record: Path, toy: Toy, program: Program) -> None:
     )
 
 
-def test_a_refuted_patch_has_a_record_that_says_so(toy: Toy, program: Program) -> None:
-    toy.put_patch(checks=one_check(reason="Nonsense"))
-    toy.put_queue(["area"])
-    program("verify", "area")
-    (path,) = (toy.queue / "evidence/area").glob("*.json")
-    predicate = json.loads(path.read_text())["predicate"]
-    assert predicate["result"] == "FAILED"
-    assert predicate["failedTests"] == ["reproduce/red@cpu"]
-
-
-def test_a_repaired_patch_replaces_its_record(toy: Toy, program: Program) -> None:
+def test_a_repaired_patch_replaces_its_refuted_record(toy: Toy, program: Program) -> None:
     toy.put_patch(patch=toy.format_patch({"src/toy/area.py": FIXED.replace("*", "-")}))
     toy.put_queue(["area"])
     assert program("verify", "area").code == 1
+    (path,) = (toy.queue / "evidence/area").glob("*.json")
+    predicate = json.loads(path.read_text())["predicate"]
+    assert (predicate["result"], predicate["failedTests"][0]) == ("FAILED", "reproduce/red@cpu")
     toy.put_patch()
     assert program("verify", "area").code == 0
     assert check(program)[:2] == (0, "fresh")

@@ -18,8 +18,8 @@ from tests.test_bench_gpu import torch_sees_a_gpu
 from tests.toy import Toy, one_check
 
 if TYPE_CHECKING:
-    from contribbot.verify.job import Finding
     from contribbot.verify.pytest_run import CheckRun
+    from contribbot.verify.stages.base import Finding
     from tests.conftest import Program
 
 OPERATOR = """\

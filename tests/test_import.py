@@ -107,8 +107,12 @@ def test_commits_that_no_patch_file_can_hold(toy: Toy, mine: Path) -> None:
 
     git(mine, "commit", "-q", "--allow-empty", "-m", "Nothing in it")
     refused("Nothing in it")
-    commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
+    commit(mine, "Cut\n\nFrom: B <b@b.c>\nbelow\n", {"README": "x\n"})
     refused("commit 'Cut': its message cannot stand in a patch file")
+    commit(mine, "Cut\n\nabove\n---\nbelow\n", {"README": "x\n"})
+    (file,) = read_range(mine, "fix~1..fix", pin=None, scratch=made(toy.root / "cut"))
+    assert b"\n\nabove\n ---\nbelow\n---\n" in file.content
+    git(mine, "reset", "-q", "--hard", "HEAD~1")
     for subject in ("Re: Areas", "[PATCH] Areas"):
         commit(mine, f"{subject}\n", {"README": "x\n"})
         refused(f"commit {subject!r}: of its first line a patch file keeps 'Areas' only")
@@ -257,6 +261,7 @@ def test_a_bare_diff(toy: Toy, mine: Path, tmp_path: Path) -> None:
         (b"From: A <a@b.c>\nSubject: x\nDate: gestern\n\n" + HUNK, "date"),
         (b"From: A <a@b.c>\nSubject: x\n\n" + HUNK.replace(b"+++ b/", b"+++ b/../"), "leaves the"),
         (b"From: A <a@b.c>\nSubject: x\n\n" + HUNK.replace(b"/README", b"/.git/x"), "is git's own"),
+        (HUNK.replace(b"-1 +1", b"-7 +7"), "without lines of context (-U0)"),
         (HUNK.replace(b"/README", b"/./README"), "no tree has the path 'a/./README'"),
         (HUNK.replace(b"/README", b"/src//README"), "no tree has the path 'a/src//README'"),
     ],

@@ -143,10 +143,3 @@ def test_a_header_out_of_the_build_folder_is_not_followed(build: Path, tmp_path:
     file.write_text('#include "../outside/x.h"\n')
     inner = tmp_path / "csrc"
     assert left_over(file, build=inner, root=inner, macros=ROCM) == []
-
-
-def test_a_name_that_no_file_can_have_is_no_file(build: Path) -> None:
-    file = build / "csrc/long.hip"
-    file.write_text(f'#include "{"x" * 5000}"\n#include <cuda.h>\n')
-    left = left_over(file, build=build, root=build / "csrc", macros=ROCM)
-    assert [row.header for row in left] == ["cuda.h"]

@@ -169,17 +169,6 @@ def test_sigkill_at_random_moments(toy: Toy, program: Program, tmp_path: Path, r
     assert leftovers == [], seed
 
 
-def test_two_at_once_on_a_new_store(toy: Toy, program: Program) -> None:
-    toy.put_patch(checks=one_check())
-    toy.put_queue(["area"])
-
-    both = [program.start("verify", "area", "--json") for _ in range(2)]
-    ended = [(run.communicate(timeout=120), run.returncode) for run in both]
-
-    assert [code for _, code in ended] == [0, 0], ended
-    assert program("evidence", "check").code == 0
-
-
 def test_waiting_for_the_store_can_be_interrupted(
     toy: Toy, program: Program, tmp_path: Path
 ) -> None:

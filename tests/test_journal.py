@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -113,13 +114,14 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path: Path) -> None:
         "try:\n"
         "    append(Path(sys.argv[1]), 'area',\n"
         "           RetiredEvent(time=datetime.now(UTC), summary='x' * 100, why='x'))\n"
-        "except OSError as error:\n"
-        "    print(error.errno)\n"
+        "except Exception as error:\n"
+        "    print(type(error).__name__, error)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "27"  # EFBIG
+    assert done.stdout.startswith("MachineError ")
+    assert "the queue is as it was" in done.stdout
     assert journal_file(tmp_path, "area").read_bytes() == before
 
 
@@ -201,8 +203,7 @@ def test_log_prints_the_history_newest_last(toy: Toy, program: Program) -> None:
 
 def test_reading_needs_no_right_to_write(toy: Toy, program: Program) -> None:
     append(toy.queue, "area", opened())
-    (toy.queue / ".contribbot" / "queue.lock").unlink()
-    (toy.queue / ".contribbot").rmdir()
+    shutil.rmtree(toy.queue / ".contribbot")
     assert program("log", "area").code == 0
     assert not (toy.queue / ".contribbot").exists()
     assert os.listdir(toy.queue / "history") == ["area"]  # noqa: PTH208  names alone

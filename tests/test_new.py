@@ -11,7 +11,7 @@ from contribbot.model.patch import PatchSpec
 from contribbot.queue.load import load_queue
 from contribbot.queue.new import Wish, create
 from tests.lifetoy import contribbot, snapshot
-from tests.toy import Toy
+from tests.toy import FIXED, Toy, git
 
 
 def new(toy: Toy, name: str, *, depends_on: tuple[str, ...] = (), after: str | None = None) -> None:
@@ -133,4 +133,70 @@ def test_an_invalid_queue_stays_as_it_is(toy: Toy) -> None:
     before = snapshot(toy.queue)
     with pytest.raises(QueueError, match="order names gone"):
         create(queue, Wish("area", "T"))
+    assert snapshot(toy.queue) == before
+
+
+def started(toy: Toy, *args: str) -> str:
+    """Begin a patch from commits on a branch of a clone; return what is printed."""
+    toy.write("src/toy/area.py", FIXED)
+    git(toy.upstream, "checkout", "-qb", "mend")
+    message = 'Multiply the sides\n\nAreas are "sums" \\ here.\n\nSigned-off-by: A <a@b.c>\n'
+    git(toy.upstream, "commit", "-qaF", "-", stdin=message.encode())
+    mail = git(toy.upstream, "format-patch", "-1", "--stdout")
+    toy.put("mend.patch", mail)
+    ran = contribbot(toy.queue, "new", "area", *args)
+    assert (ran.code, ran.err) == (0, "")
+    return ran.out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--from-commit", "mend", "--clone", "../upstream"),
+        ("--from-commit", "main..mend", "--clone", "../upstream"),
+        ("--from-branch", "mend", "--clone", "../upstream"),
+        ("--from-file", "mend.patch"),
+    ],
+)
+def test_a_start_fills_in_what_its_message_says_and_begins_a_check(
+    toy: Toy, args: tuple[str, ...]
+) -> None:
+    said = started(toy, *args)
+    assert "write the check patches/area/checks/test_red.py" in said
+    patch = load_queue(toy.queue).patch("area")
+    assert patch.spec.title == "Multiply the sides"
+    assert patch.spec.problem.strip() == 'Areas are "sums" \\ here.'
+    assert patch.spec.unwritten == ("root_cause", "solution")
+    assert [(check.name, check.file) for check in patch.spec.checks] == [("red", "test_red.py")]
+    (check,) = patch.support
+    assert b'module = import_file("src/toy/area.py")' in check.content
+    assert b"# The patch changes: def square(side):" in check.content
+
+
+def test_the_begun_check_runs_and_says_that_it_is_to_be_written(toy: Toy) -> None:
+    started(toy, "--from-file", "mend.patch", "--title", "Mine")
+    ran = contribbot(toy.queue, "verify", "area", "--json")
+    assert (ran.code, ran.report().verdict) == (3, "incomplete")
+    assert "UnwrittenCheckError: write the check: call" in ran.stages()["reproduce red"].reason
+    assert load_queue(toy.queue).specs["area"].title == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "a patch without commits needs a title; give --title, or --from-commit"),
+        (("--from-commit", "mend"), "begin with one of --from-commit, --from-branch (both with"),
+        (("--clone", "."), "begin with one of"),
+        (("--from-file", "a", "--from-branch", "b", "--clone", "."), "begin with one of"),
+        (("--from-commit", "gone", "--clone", "../upstream"), "no commit gone;"),
+        (("--from-commit", "main", "--clone", "."), "not a git repository"),
+        (("--from-branch", "main", "--clone", "../upstream"), "no commits in it"),
+        (("--from-file", "gone.patch"), "gone.patch: no such file or folder"),
+    ],
+)
+def test_what_nothing_can_begin_with(toy: Toy, args: tuple[str, ...], said: str) -> None:
+    before = snapshot(toy.queue)
+    ran = contribbot(toy.queue, "new", "area", *args)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
     assert snapshot(toy.queue) == before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.buildtoy import with_sources
 from tests.conftest import Program
 from tests.toy import AREA, Toy, git, one_check
 
@@ -68,60 +70,42 @@ def test_the_trees_files_stand_before_the_installed_ones(over: Toy, program: Pro
     assert (site(over) / "src/toy/area.py").read_text(encoding="utf-8") == AREA
 
 
-def test_another_release_below_is_said(over: Toy, program: Program) -> None:
-    (site(over) / "toy-1.0.dist-info/top_level.txt").unlink()
-    (site(over) / "toy-1.0.dist-info/METADATA").unlink()
-    (site(over) / "toy-1.0.dist-info").rmdir()
-    install(over, AREA.replace("side * side", "side**2"), release="2.0+cpu")
-    check = program.process("verify", "area", "--json").stages()["reproduce red"]
-    assert check.outcome == "passed", check.reason
-    assert check.reason.endswith("(over src 2.0+cpu, not the pin's)")
-    assert check.details["merged"] == ["src/toy/area.py"]
-
-
 def test_lines_are_witnessed_by_their_place_in_the_tree_also_where_they_lie_elsewhere(
     over: Toy, program: Program
 ) -> None:
     here = program.process("verify", "area", "--json").stages()["witness"]
-    install(over, '"""Areas,\n\nand more.\n"""\n' + AREA, release="2.0")
+    shutil.rmtree(site(over) / "toy-1.0.dist-info")
+    install(over, '"""Areas,\n\nand more.\n"""\n' + AREA, release="2.0+cpu")
     ran = program.process("verify", "area", "--json")
     check, witness = ran.stages()["reproduce red"], ran.stages()["witness"]
     assert check.details["merged"] == ["src/toy/area.py"]
+    assert check.reason.endswith("(over src 2.0+cpu, not the pin's)")
     assert witness.reason == "2 of 2 added statements ran (100%)"
     assert witness.details == here.details
     # Only what the patch adds is kept.
     assert check.details["executed"] == {"src/toy/area.py": [10, 11]}
 
 
-def test_a_change_that_does_not_fit_what_is_installed_is_unavailable(
-    over: Toy, program: Program
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (True, "src/toy/area.py: the installed file is not the pin's, and the change conflicts"),
+        (False, "the Python package src is not installed"),
+    ],
+)
+def test_what_is_installed_and_does_not_fit_is_unavailable(
+    over: Toy, program: Program, said: str, *, found: bool
 ) -> None:
     install(over, AREA.replace("width + height", "height + width"), release="1.0")
+    if not found:
+        program.env["PYTHONPATH"] = ""
     ran = program.process("verify", "area", "--json")
-    assert ran.code == 3
     check = ran.stages()["reproduce red"]
-    assert check.outcome == "unavailable"
-    assert check.reason == (
-        "red: src/toy/area.py: the installed file is not the pin's, and the change conflicts"
-    )
-
-
-@pytest.mark.usefixtures("over")
-def test_a_package_that_is_not_installed_is_unavailable(program: Program) -> None:
-    program.env["PYTHONPATH"] = ""
-    check = program.process("verify", "area", "--json").stages()["reproduce red"]
-    assert (check.outcome, check.reason) == (
-        "unavailable",
-        "red: the Python package src is not installed",
-    )
+    assert (ran.code, check.outcome, check.reason) == (3, "unavailable", f"red: {said}")
 
 
 def test_files_that_come_and_go_are_real_ones(over: Toy, program: Program) -> None:
-    over.write("src/toy/old.py", "SIDES = 3\n")
-    git(over.upstream, "add", "-A")
-    git(over.upstream, "commit", "-q", "-m", "Toy 1.0, with old.py")
-    git(over.upstream, "tag", "-f", "v1.0")
-    over.commit = git(over.upstream, "rev-parse", "HEAD").decode().strip()
+    with_sources(over, {"src/toy/old.py": "SIDES = 3\n"})
     (site(over) / "src/toy/old.py").write_text("SIDES = 3\n", encoding="utf-8")
     git(over.upstream, "mv", "src/toy/old.py", "src/toy/new.py")
     change = over.format_patch({"src/toy/new.py": "SIDES = 4\n"})

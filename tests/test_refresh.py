@@ -631,3 +631,54 @@ def test_the_real_rmsnorm_is_not_changed_at_all(tmp_path: Path, home: Path) -> N
     person(tree, "commit", "-q", "--amend", "--no-edit", home=home)
     assert refreshed(program, "rmsnorm")["changed"] is False
     assert program("edit", "--abort", "rmsnorm").code == 0
+
+
+def test_all_patches_of_a_pin_are_one_branch(program: Program, toy: Toy, home: Path) -> None:
+    put_stack(toy)
+    readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
+    toy.put_patch("readme", patch=readme, files=("README",))
+    toy.put_queue(["area", "cube", "readme", "square"])
+    before = snapshot(toy.queue)
+    tree = Path(str(program("edit", "cube", "--all", "--json").json()["path"]))
+    subjects = ["Step 1", "Step 2", "Say more", "Step 3"]
+    assert git(tree, "log", "--format=%s", "--reverse", "-4").decode().splitlines() == subjects
+    assert program("refresh", cwd=tree).out == "+toy-v1.0: nothing has changed\n"
+    assert snapshot(toy.queue) == before
+    # A commit below is mended, as everybody does it; the branches of the patches go along.
+    (tree / AREA_FILE).write_text((tree / AREA_FILE).read_text().replace("/ 2", "* 0.5"))
+    person(tree, "commit", "-qa", "--fixup=:/Step 2", home=home)
+    rebase = ("rebase", "-q", "-i", "--autosquash", "refs/contribbot/base")
+    person(tree, "-c", "sequence.editor=true", *rebase, home=home)
+
+    ran = program("refresh", "--json", cwd=tree)
+
+    assert ran.code == 0, ran.err + ran.out
+    assert ran.json()["patch_files"] == ["cube/0001-Step-2.patch"]
+    after = snapshot(toy.queue / "patches")
+    changed = {path for path in after if after[path] != before.get(f"patches/{path}")}
+    assert changed == {"cube/0001-Step-2.patch"}
+    assert applied_tree(toy, toy.queue, "area", "cube", "readme", "square") == tree_of(tree)
+    # What another one needs below it is asked for.
+    git(tree, "commit", "-q", "--allow-empty", "-m", "None")
+    (tree / "README").write_text("mine\n\nmore\n")
+    git(tree, "commit", "-qa", "--amend", "-m", "Say more still")
+    ran = program("refresh", cwd=tree)
+    assert (ran.code, "belongs into depends_on" in ran.err) == (2, True)
+    assert program("edit", "area", "--all", "--abort").code == 1
+    assert program("edit", "--abort", "--force", "+toy-v1.0").code == 0
+    assert not tree.exists()
+
+
+def test_a_message_with_a_line_that_ends_mails_is_kept(program: Program, queue: Path) -> None:
+    tree = opened(program)
+    words = "Cut\n\nabove\n---\ndiff -u is no diff\nbelow\n"
+    git(tree, "commit", "-q", "--amend", "--cleanup=verbatim", "-m", words)
+
+    for changed in (True, False):
+        assert refreshed(program)["changed"] is changed
+
+    assert b"\nabove\n ---\n diff -u is no diff\nbelow\n---\n" in b"".join(
+        path.read_bytes() for path in (queue / "patches/area").glob("*.patch")
+    )
+    assert program("edit", "--abort", "area").code == 0
+    assert " ---" in git(opened(program), "log", "-1", "--format=%B").decode()

@@ -20,7 +20,7 @@ from contribbot.verify.witness import AddedStatement
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from contribbot.verify.job import Unit
+    from contribbot.verify.stages.base import Unit
     from tests.toy import Toy
 
 PATH = "src/toy/area.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,7 +29,7 @@ from contribbot.cli.command import (
 )
 from contribbot.cli.complete import patch_names, pin_tags
 from contribbot.errors import UsageError
-from contribbot.queue import history, worktree
+from contribbot.queue import arrange, history, worktree
 from contribbot.queue.export import export_bytes, write_export
 from contribbot.queue.import_ import Given, import_sources
 from contribbot.queue.load import load_queue, patch_name, select
@@ -71,22 +72,70 @@ AfterOption = Annotated[
 ]
 
 
+AuthorOption = Annotated[
+    str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.", "--author")
+]
+
+
 @command
 def new(
     context: typer.Context,
     name: NameArgument,
-    title: Annotated[str, option("TEXT", "The title of its pull request.")],
+    title: Annotated[
+        str,
+        option("TEXT", "The title of its pull request.", default="the first commit's subject"),
+    ] = "",
     upstream: UpstreamOption = None,
     pin: PinOption = None,
     depends_on: DependsOption = None,
     after: AfterOption = None,
+    from_commit: Annotated[
+        str | None, option("SHA", "Begin with this commit of --clone; A..B: with several.")
+    ] = None,
+    from_branch: Annotated[
+        str | None, option("NAME", "Begin with this branch's commits above the pin.")
+    ] = None,
+    clone: Annotated[Path | None, option("PATH", "The clone that these are in.")] = None,
+    from_file: Annotated[
+        Path | None, option("FILE", "Begin with a mail, mbox or patch file.")
+    ] = None,
+    author: AuthorOption = "",
     as_json: JsonOption = False,
 ) -> int:
-    """Begin a patch: its folder, a patch.toml to fill in, its place in the order."""
+    """Begin a patch: its folder, a patch.toml to fill in, its place in the order.
+
+    From commits it begins a check, too, and takes the problem from the message.
+    """
     wish = Wish(name, title, upstream, pin, tuple(depends_on or ()), after)
-    draft = create(open_queue(context), wish)
-    print_report(view.NewPatch.of(draft), view.new_lines(draft), as_json=as_json)
-    return 0
+    starts = [start for start in (from_commit, from_branch, from_file) if start]
+    if len(starts) > 1 or bool(clone) is not bool(from_commit or from_branch):
+        raise UsageError(
+            "begin with one of --from-commit, --from-branch (both with --clone) and --from-file",
+            hint="contribbot new NAME --from-commit SHA --clone PATH",
+        )
+    if not starts and not title:
+        raise UsageError(
+            "a patch without commits needs a title",
+            hint="give --title, or --from-commit, --from-branch, --from-file",
+        )
+    if not starts:
+        draft = create(open_queue(context), wish)
+        print_report(view.NewPatch.of(draft), view.new_lines(draft), as_json=as_json)
+        return 0
+    commits = (
+        from_commit if not from_commit or ".." in from_commit else f"{from_commit}~..{from_commit}"
+    )
+    with live_lines() as lines:
+        done = import_sources(
+            open_queue(context),
+            replace(wish, begin=True),
+            [str(clone), commits or from_branch or ""] if clone else [str(from_file)],
+            stdin=_read_stdin,
+            given=Given(author, title),
+            progress=lines.download(),
+        )
+    print_report(done, view.import_lines(done, begun=True), as_json=as_json)
+    return 1 if done.conflicts else 0
 
 
 @command
@@ -124,6 +173,7 @@ def edit(
         Path | None,
         option("DIR", "Where the work tree goes.", default=".contribbot/edit/PATCH of the queue"),
     ] = None,
+    whole: Annotated[bool, flag("--all", "All patches of its pin, on one branch.")] = False,
     abort: Annotated[bool, flag("--abort", "Remove the work tree.")] = False,
     force: Annotated[
         bool, flag("--force", "With --abort: also what refresh has not taken.")
@@ -139,14 +189,15 @@ def edit(
         raise UsageError("--force is for --abort", hint="leave it out")
     if not abort:
         with live_lines() as lines:
-            tree = worktree.open_tree(queue, name, at=at, progress=lines.download())
+            tree = worktree.open_tree(queue, name, whole=whole, at=at, progress=lines.download())
         print_report(tree, view.edit_lines(tree), as_json=as_json)
         return 1 if tree.state == "changed" else 0
-    tree = worktree.abort(queue, name, force=force)
+    key = worktree.whole_pin(queue, name)[0] if whole else name
+    tree = worktree.abort(queue, key, force=force)
     if tree.state == "kept":
         print_notes(view.edit_lines(tree))
         if sys.stdin.isatty() and not as_json and _confirmed():
-            tree = worktree.abort(queue, name, force=True)
+            tree = worktree.abort(queue, key, force=True)
         else:
             print_notes(["nothing was removed; --force removes it all the same"])
     if as_json:
@@ -198,9 +249,115 @@ def refresh(
         queue = load_queue(home)
     else:
         queue = open_queue(context, *([patch] if patch else []))
-    name = patch_name(queue, patch) if patch else tree.state.patch if tree else ""
+    name = patch_name(queue, patch) if patch else tree.state.key if tree else ""
     with live_lines() as lines:
         done = take_back(queue, name, force=force, progress=lines.download())
+    print_report(done, view.refresh_lines(done), as_json=as_json)
+    return 1 if done.refused else 0
+
+
+def _print_arranged(done: arrange.Arranged, *, as_json: bool) -> int:
+    print_report(done, [done.done, f"order: {', '.join(done.order)}"], as_json=as_json)
+    return 0
+
+
+@command
+def reorder(
+    context: typer.Context,
+    patch: PatchArgument,
+    before: Annotated[
+        str | None, option("PATCH", "The patch that follows it.", complete=patch_names)
+    ] = None,
+    after: AfterOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Put a patch elsewhere in the queue's order."""
+    if before and after:
+        raise UsageError("--before and --after do not go together", hint="leave one out")
+    other = before or after
+    done = arrange.reorder(open_queue(context), patch, other=other, before=bool(before))
+    return _print_arranged(done, as_json=as_json)
+
+
+@command
+def mv(
+    context: typer.Context, patch: PatchArgument, name: NameArgument, as_json: JsonOption = False
+) -> int:
+    """Give a patch another name. Its history goes along; its records keep the old name there."""
+    return _print_arranged(arrange.rename(open_queue(context), patch, name), as_json=as_json)
+
+
+@command
+def fold(
+    context: typer.Context,
+    patch: PatchArgument,
+    into: Annotated[
+        str, argument("PATCH", "The patch that gets its commits.", complete=patch_names)
+    ],
+    as_json: JsonOption = False,
+) -> int:
+    """Put the commits of a patch behind those of another; it then leaves the queue."""
+    with live_lines() as lines:
+        done = arrange.fold(open_queue(context), patch, into, progress=lines.download())
+    return _print_arranged(done, as_json=as_json)
+
+
+@command
+def split(
+    context: typer.Context,
+    patch: PatchArgument,
+    name: NameArgument,
+    paths: Annotated[
+        list[str] | None, argument("PATH", "Files and folders of the upstream that go.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="N", min=2, help="The first commit that goes.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take what a patch does to some files, or its last commits, into a new patch above it."""
+    queue = open_queue(context)
+    with live_lines() as lines:
+        done = arrange.split(
+            queue, patch, name, paths=paths or (), start=start or 0, progress=lines.download()
+        )
+    return _print_arranged(done, as_json=as_json)
+
+
+ForceOption = Annotated[bool, flag("--force", "Also when patches on top no longer apply.")]
+
+
+@command
+def restore(
+    context: typer.Context,
+    patch: PatchArgument,
+    version: Annotated[str, argument("VERSION", "A version, as `log` lists them: v2.")],
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a patch the files of a version, as a new version."""
+    number = read_range(version)[0]
+    return _restored(context, patch, number, force=force, as_json=as_json)
+
+
+@command
+def undo(
+    context: typer.Context,
+    patch: PatchArgument,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a patch the files that it had before its last change; again: those after it."""
+    return _restored(context, patch, None, force=force, as_json=as_json)
+
+
+def _restored(
+    context: typer.Context, patch: str, number: int | None, *, force: bool, as_json: bool
+) -> int:
+    with live_lines() as lines:
+        done = arrange.restore(
+            open_queue(context), patch, number, force=force, progress=lines.download()
+        )
     print_report(done, view.refresh_lines(done), as_json=as_json)
     return 1 if done.refused else 0
 
@@ -257,9 +414,7 @@ def import_(
             default="the first commit's subject",
         ),
     ] = "",
-    author: Annotated[
-        str, option("'NAME <ADDRESS>'", "Who wrote patches that do not say it.")
-    ] = "",
+    author: AuthorOption = "",
     depends_on: DependsOption = None,
     after: AfterOption = None,
     as_json: JsonOption = False,

@@ -207,7 +207,7 @@ def collect(
     ] = None,
     folder: Annotated[
         Path | None,
-        option("DIR", "Take the artifacts from there; with RUN, check them.", "--from"),
+        option("DIR", "Take the run's zips from there; GitHub says what they are.", "--from"),
     ] = None,
     repo: RepoOption = "",
     again: Annotated[

@@ -192,7 +192,7 @@ def refresh_lines(done: Refreshed) -> list[str]:
         *(f"{name}: taken out of {stated}: {clean(path)}" for path in done.files_removed),
         *(f"{other}: carried along, merged onto it" for other in done.carried),
         *(f"{broken.patch}: no longer applies: {clean(broken.why)}" for broken in done.broken),
-        f"Prove it again with `contribbot verify {name}`.",
+        f"Prove it again with `contribbot verify {'--all' if name.startswith('+') else name}`.",
     ]
 
 
@@ -201,7 +201,7 @@ def conflict_text(conflicts: Sequence[ConflictSide]) -> list[str]:
     return [row for side in conflicts for row in side_lines(side, base="the pin")]
 
 
-def import_lines(done: Imported) -> list[str]:
+def import_lines(done: Imported, *, begun: bool = False) -> list[str]:
     """Return what an import did, as lines."""
     if done.conflicts:
         return [*conflict_text(done.conflicts), f"{done.patch}: not imported, nothing was written"]
@@ -213,6 +213,9 @@ def import_lines(done: Imported) -> list[str]:
         lines.append(
             f"  written anew, as git writes them: {len(done.rewritten)} of {len(done.patch_files)}"
         )
+    if begun:
+        check = f"patches/{done.patch}/checks/test_red.py"
+        lines.append(f"  write the check {check}, and run it: contribbot check {done.patch}")
     return [*lines, *_next(done.patch)]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 from rich.console import Group, RenderableType
@@ -18,7 +18,6 @@ from rich.text import Text
 from contribbot.cli.live import console
 from contribbot.cli.text import clean, code, count, duration, escape, table
 from contribbot.errors import QueueError
-from contribbot.runners.actions import ActionsRun
 from contribbot.runners.dispatch import Dispatched, DispatchedJob, QueueState, Sender, View
 from contribbot.runners.model import (
     Again,
@@ -31,6 +30,9 @@ from contribbot.runners.model import (
     Plan,
 )
 from contribbot.runners.workflows import Standing, Workflow
+
+if TYPE_CHECKING:
+    from github.WorkflowRun import WorkflowRun
 
 _SHOWN: Final = 12
 _CHARACTERS: Final = 300
@@ -158,7 +160,7 @@ def state_lines(state: QueueState) -> list[str]:
     return [clean(line) for line in lines]
 
 
-def started_lines(run: ActionsRun, state: QueueState) -> list[str]:
+def started_lines(run: WorkflowRun, state: QueueState) -> list[str]:
     """Return which run was started, and of which commit where that was not said before."""
     lines = [f"run {run.id}: {run.html_url}"]
     if run.head_sha not in {state.here, state.there}:

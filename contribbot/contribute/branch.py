@@ -31,8 +31,7 @@ from contribbot.git.repository import (
 from contribbot.git.source import Progress
 from contribbot.github import git_data
 from contribbot.github.fields import may_push
-from contribbot.github.git_data import head_of
-from contribbot.github.git_objects import FOLDER, SUBMODULE, Author, Entry, commit_id
+from contribbot.github.git_data import FOLDER, SUBMODULE, Author, Entry, commit_id, head_of
 from contribbot.github.refusals import WORKFLOW_HINT
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue

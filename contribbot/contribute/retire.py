@@ -11,12 +11,12 @@ from contribbot.contribute.landing import LandingFate, ending_of
 from contribbot.contribute.markdown import line_of
 from contribbot.contribute.publication import Contribution, PublicationJournal
 from contribbot.errors import ContribbotError, ExitCode, QueueError, UsageError
-from contribbot.lifecycle import rebase
 from contribbot.lifecycle.status import status_against
 from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import Need, PatchStatus, Text
 from contribbot.model.patch import Patch
 from contribbot.queue import history, toml_edit
+from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.transaction import transaction
 from contribbot.queue.worktree import find_tree
@@ -148,6 +148,6 @@ def _take_out(queue: Queue, patch: Patch, why: str) -> None:
         if patch.name not in now.specs or now.patch(patch.name) != patch:
             raise QueueError(f"{patch.name} was changed meanwhile", hint="run the same again")
         _refuse_dependents(now, patch.name)
-        rebase.take_out(change, now, patch, why)
+        take_out(change, now, patch, why)
         stated = change.read("patches/queue.toml") or b""
         change.write("patches/queue.toml", toml_edit.remove_from_order(stated, patch.name))

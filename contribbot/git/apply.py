@@ -6,10 +6,11 @@ commits of a series.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from contribbot import process
 from contribbot.errors import CommandError, QueueError
 from contribbot.git.mail import Mail, read_mail
-from contribbot.git.patch_format import AGAIN, parse, plain_path, raw_rows, unquote
-from contribbot.git.repository import NewCommit, Store, find, write_commits
+from contribbot.git.patch_format import AGAIN, parse, plain_path, unquote
+from contribbot.git.repository import GONE, NOTHING, NewCommit, Store, find, write_commits
 from contribbot.model.lifecycle import ConflictSide
 from contribbot.model.patch import PatchFile
 
@@ -122,18 +123,39 @@ class Series:
 
 #: Mode and blob of a path; a path that is not there has the mode `000000`.
 Entry = tuple[str, str]
+_FOLDER: Final = "040000"
 
 
 class Index:
-    """A private index, which starts as a commit's tree."""
+    """A private index with a commit's files: all, or those that a patch of some paths meets."""
 
-    def __init__(self, store: Store, commit: str, file: Path) -> None:
+    def __init__(
+        self, store: Store, commit: str, file: Path, paths: Collection[str] | None = None
+    ) -> None:
         self._store = store
-        self._commit = commit
-        self._env = {"GIT_INDEX_FILE": str(file)}
-        self._base: dict[str, Entry] = {}
-        self._changed: dict[str, Entry] = {}
-        store.git("read-tree", commit, env=self._env)
+        self._env = {"GIT_INDEX_FILE": str(file), "GIT_LITERAL_PATHSPECS": "1"}
+        self._entries: dict[str, Entry] = {}
+        if paths is None:
+            store.git("read-tree", commit, env=self._env)
+            return
+        # What leads out of the tree is for `git apply` to refuse.
+        named = {path for path in paths if {"", ".", ".."}.isdisjoint(path.split("/"))}
+        met = named.union(*map(_folders, named))
+        rows = self._list("ls-tree", "-z", "-t", commit, "--", *sorted(met)) if met else {}
+        if any(path in named and mode == _FOLDER for path, (mode, *_) in rows.items()):
+            # A file in place of a folder: it matters what else the folder holds.
+            rows = self._list("ls-tree", "-z", "-r", commit)
+        files = {path: (head[0], head[2]) for path, head in rows.items() if head[0] != _FOLDER}
+        lines = "".join(f"{mode} {blob}\t{path}\0" for path, (mode, blob) in files.items())
+        if lines:
+            store.git("update-index", "-z", "--index-info", stdin=os.fsencode(lines), env=self._env)
+        self._entries = files
+
+    def _list(self, *args: str) -> dict[str, list[str]]:
+        """Run a command of git that lists files; return what it says of each path."""
+        listed = os.fsdecode(self._store.git(*args, env=self._env).stdout)
+        rows = (row.partition("\t") for row in listed.split("\0")[:-1])
+        return {path: head.split(" ") for head, _, path in rows}
 
     def apply(self, diff: bytes, *options: str) -> process.Completed:
         """Apply a diff; the index stays as it is when it does not fit."""
@@ -144,17 +166,10 @@ class Index:
 
     def changes(self) -> dict[str, Entry]:
         """Return the entries of the paths that have changed since the last call."""
-        before, self._changed = self._changed, {}
-        raw = self._store.git(
-            "diff-index", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", self._commit,
-            env=self._env,
-        ).stdout  # fmt: skip
-        for head, path in raw_rows(raw):
-            old_mode, mode, old_blob, blob, _ = head.split(" ")
-            self._base[path] = (old_mode, old_blob)
-            self._changed[path] = (mode, blob)
-        # What changed and is as in the commit again is no longer listed.
-        now = {path: self._changed.get(path, self._base[path]) for path in before} | self._changed
+        before = self._entries
+        rows = self._list("ls-files", "-z", "--stage")
+        self._entries = {path: (mode, blob) for path, (mode, blob, _) in rows.items()}
+        now = dict.fromkeys(before, (GONE, NOTHING)) | self._entries
         return {path: entry for path, entry in now.items() if before.get(path) != entry}
 
 
@@ -186,7 +201,8 @@ def apply_series(
             unreadable = error
             break
     with tempfile.TemporaryDirectory(dir=scratch) as name:
-        index = Index(store, base, Path(name) / "index")
+        paths = {path for mail in mails for path in mail.paths}
+        index = Index(store, base, Path(name) / "index", paths)
         fitted: list[_Fitted] = []
         reason = ""
         for group in _groups(mails):
@@ -204,6 +220,11 @@ def apply_series(
     return Series(base, tuple(applied), conflicts)
 
 
+def _folders(path: str) -> set[str]:
+    """Return the folders that a path lies in."""
+    return {str(folder) for folder in PurePosixPath(path).parents if folder.name}
+
+
 def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
     """Yield runs of patches of which no two name the same path.
 
@@ -214,13 +235,12 @@ def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
     known: set[str] = set()
     above: set[str] = set()
     for mail in mails:
-        named = mail.paths
-        folders = {str(folder) for path in named for folder in PurePosixPath(path).parents}
-        if group and (known & named or known & folders or above & named):
+        folders = set[str]().union(*map(_folders, mail.paths))
+        if group and (known & (mail.paths | folders) or above & mail.paths):
             yield group
             group, known, above = [], set(), set()
         group.append(mail)
-        known |= named
+        known |= mail.paths
         above |= folders
     if group:
         yield group
@@ -228,40 +248,37 @@ def _groups(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
 
 def _apply(index: Index, mails: Sequence[Mail]) -> tuple[list[_Fitted], str]:
     """Apply patches that share no path; return those that fit, and why the next one does not."""
-    diff = b"".join(mail.diff for mail in mails)
-    words = ""
-    for context in _CONTEXTS[: 1 if len(mails) > 1 else None]:
-        done = index.apply(diff, f"-C{context}")
-        words = done.stderr.decode("utf-8", "replace")
+    if len(mails) > 1:
+        done = index.apply(b"".join(mail.diff for mail in mails))
         if done.returncode == 0:
-            return _share_out(mails, index.changes(), _adjustments(words)), ""
-        # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
-        fits_not = done.returncode == 1 or _IN_THE_WAY in words
-        if len(mails) == 1 and (not fits_not or "corrupt patch" in words):
-            raise QueueError(f"{mails[0].file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
-    if len(mails) == 1:
-        errors = [row for row in words.splitlines() if row.startswith("error: ")]
-        return [], errors[0].removeprefix("error: ") if errors else "git gives no reason"
+            return _share_out(mails, index.changes(), done.stderr), ""
     fitted: list[_Fitted] = []
     for mail in mails:
-        alone, words = _apply(index, [mail])
-        if words:
-            break
-        fitted += alone
-    return fitted, words
+        for context in _CONTEXTS:
+            done = index.apply(mail.diff, f"-C{context}")
+            words = done.stderr.decode("utf-8", "replace")
+            if done.returncode == 0:
+                fitted += _share_out([mail], index.changes(), done.stderr)
+                break
+            # 1: it does not fit, or a file would be where a folder is; else git cannot read it.
+            fits_not = done.returncode == 1 or _IN_THE_WAY in words
+            if not fits_not or "corrupt patch" in words:
+                raise QueueError(f"{mail.file}: {words.strip().splitlines()[-1]}", hint=AGAIN)
+        else:
+            errors = [row for row in words.splitlines() if row.startswith("error: ")]
+            return fitted, errors[0].removeprefix("error: ") if errors else "git gives no reason"
+    return fitted, ""
 
 
-def _share_out(
-    mails: Sequence[Mail], entries: dict[str, Entry], adjustments: Sequence[Adjustment]
-) -> list[_Fitted]:
-    """Give each patch the entries of the paths that it names."""
+def _share_out(mails: Sequence[Mail], entries: dict[str, Entry], words: bytes) -> list[_Fitted]:
+    """Give each patch the entries of the paths that it names, and what git allowed for there."""
+    adjustments = _adjustments(words.decode("utf-8", "replace"))
     fitted: list[_Fitted] = []
     for mail in mails:
-        named = mail.paths if len(mails) > 1 else entries.keys()
-        own = {path: entry for path, entry in entries.items() if path in named}
+        own = {path: entry for path, entry in entries.items() if path in mail.paths}
         if not own:
             raise QueueError(f"{mail.file}: it changes nothing", hint=AGAIN)
-        allowed = tuple(item for item in adjustments if len(mails) == 1 or item.path in named)
+        allowed = tuple(item for item in adjustments if item.path in mail.paths)
         fitted.append(_Fitted(mail, own, allowed))
     return fitted
 
@@ -364,33 +381,28 @@ def _readable(lines: Sequence[str]) -> tuple[str, ...]:
 def _fits(hunk: Hunk, have: Sequence[str]) -> bool:
     """Say whether a file has what a hunk expects, but for the outer lines of its context."""
     lines = [line for line in hunk if line.is_context or line.is_added or line.is_removed]
-    while lines and lines[0].is_context and len(lines) > 1 and lines[1].is_context:
-        del lines[0]
-    while lines and lines[-1].is_context and len(lines) > 1 and lines[-2].is_context:
-        del lines[-1]
-    expected = list(_readable([line.value for line in lines if not line.is_added]))
+    changed = [number for number, line in enumerate(lines) if not line.is_context]
+    core = lines[max(0, changed[0] - 1) : changed[-1] + 2]
+    expected = list(_readable([line.value for line in core if not line.is_added]))
     width = len(expected)
     return any(have[at : at + width] == expected for at in range(len(have) - width + 1))
 
 
 def _compare(conflict: Conflict, hunk: Hunk, have: Sequence[str]) -> Conflict:
     """Put the three sides of a hunk that does not fit together."""
-    expected, wanted = (
-        _readable([line.value for line in lines])
-        for lines in (hunk.source_lines(), hunk.target_lines())
-    )
-    start = nearest(have, expected, hunk.source_start - 1)
+    expected = _readable([line.value for line in hunk.source_lines()])
+    start = _nearest(have, expected, hunk.source_start - 1)
     return replace(
         conflict,
         why=f"the lines that it expects at line {hunk.source_start} are not there",
         line=start + 1,
         expected=expected,
         found=tuple(have[start : start + len(expected)]),
-        wanted=wanted,
+        wanted=_readable([line.value for line in hunk.target_lines()]),
     )
 
 
-def nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
+def _nearest(have: Sequence[str], expected: Sequence[str], hint: int) -> int:
     """Return the index in `have` where most of the expected lines stand."""
     width = len(expected)
     wanted = Counter(line.strip() for line in expected if line.strip())

@@ -1,28 +1,27 @@
-"""Moving patches to another release: git merges each, and none stops another."""
+"""Moving patches to another release: git merges each commit, and none stops another."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from contribbot.errors import QueueError
 from contribbot.git.apply import Adjustment, Conflict, Index, Series, apply_series
-from contribbot.git.patch_format import (
-    changes,
-    format_chains,
-    raw_changes,
-    unquote,
-)
-from contribbot.git.repository import GONE, Store, content_of, read_commit, write_commits
+from contribbot.git.patch_format import changes, format_chains, parse, plain_path, raw_changes
+from contribbot.git.repository import GONE, NewCommit, Store, content_of, read_commit
 from contribbot.model.patch import PatchFile
 
-#: The modes of files that can be merged as text.
-_TEXT: Final = frozenset({"100644", "100755"})
+if TYPE_CHECKING:
+    from git import Repo
+
 _ID: Final = 40
 #: Long enough that no file has such lines by itself.
 _MARKER: Final = 43
@@ -31,7 +30,7 @@ _CONFLICT: Final = re.compile(
     rb"^={43}\n(?P<theirs>.*?)^>{43}[^\n]*\n?",
     re.MULTILINE | re.DOTALL,
 )
-_HUNK: Final = re.compile(rb"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@.*$", re.MULTILINE)
+_NO_TEXT: Final = "both changed it, and it is no text"
 #: What git calls a conflict that is not about a file's text, and what we call it.
 _STRUCTURE: Final = {
     "CONFLICT (rename/rename)": "the release and the patch moved it to different places",
@@ -41,12 +40,11 @@ _STRUCTURE: Final = {
 }
 _MOVED_AWAY: Final = "the patch moves it, and the release deleted it"
 #: Whose the commits are that only show git what to merge.
-_IDENTITY: Final = {
-    "GIT_AUTHOR_NAME": "contribbot", "GIT_AUTHOR_EMAIL": "contribbot@localhost",
-    "GIT_AUTHOR_DATE": "@0 +0000",
-    "GIT_COMMITTER_NAME": "contribbot", "GIT_COMMITTER_EMAIL": "contribbot@localhost",
-    "GIT_COMMITTER_DATE": "@0 +0000",
-}  # fmt: skip
+_IDENTITY: Final = b"contribbot <contribbot@localhost> 0 +0000"
+_DIFFS: Final = (
+    "diff-tree", "--stdin", "-r", "-p", "-U3", "--binary", "--full-index", "--no-renames",
+    "--no-color", "--no-ext-diff",
+)  # fmt: skip
 
 
 class Fate(StrEnum):
@@ -64,7 +62,7 @@ class Fate(StrEnum):
     BLOCKED = "blocked"
 
 
-_STUCK: Final = frozenset({Fate.CONFLICT, Fate.BLOCKED})
+STUCK: Final = frozenset({Fate.CONFLICT, Fate.BLOCKED})
 
 
 @dataclass(frozen=True)
@@ -100,9 +98,8 @@ class Moved:
     fate: Fate
     #: The new base, with what it depends on.
     base: str
-    #: Its commits on that base (of a conflict: those before it).
-    commits: tuple[str, ...] = ()
-    #: All commits from the release to its last: those of its dependencies, then its own.
+    #: All commits from the release to its last (of a conflict: the last that went in): those of
+    #: its dependencies, then its own.
     row: tuple[Picked, ...] = ()
     #: Its new patch files; none unless it is clean or merged.
     files: tuple[PatchFile, ...] = ()
@@ -113,43 +110,10 @@ class Moved:
     #: One phrase for a person; may be empty.
     why: str = ""
 
-
-@dataclass(eq=False)
-class _Commit:
-    """A commit on the way; it has no id until it is written."""
-
-    tree: str
-    parent: _Commit | None = None
-    #: The commit that was merged, and whose it is.
-    origin: str = ""
-    patch: str = ""
-    file: str = ""
-    id: str = ""
-
-    def row(self) -> tuple[Picked, ...]:
-        """Return what was merged up to this commit."""
-        if self.parent is None:
-            return ()
-        return (*self.parent.row(), Picked(self.patch, self.file, self.id))
-
-
-@dataclass
-class _Outcome:
-    """A patch that was merged or not, before the commits are written."""
-
-    fate: Fate
-    base: _Commit
-    #: Of each commit the patch file, and the new commit; None where nothing was left of it.
-    picks: list[tuple[str, _Commit | None]] = field(default_factory=list)
-    #: The commits of what a person has resolved.
-    resolved: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
-    why: str = ""
-
     @property
-    def commits(self) -> list[_Commit]:
-        """The new commits."""
-        return [commit for _, commit in self.picks if commit is not None]
+    def commits(self) -> tuple[str, ...]:
+        """Its own commits."""
+        return tuple(picked.commit for picked in self.row if picked.patch == self.name)
 
 
 def move(
@@ -167,8 +131,12 @@ def move(
     Nothing outside the store is changed, and there only objects are added. Call
     it inside `store.exclusive()`.
     """
-    moved = _Move(store, patches, old, new, pin=pin, scratch=scratch).run()
-    kept = [result for result in moved if result.commits and result.fate not in _STUCK]
+    known = {patch.name for patch in patches}
+    if lacking := [patch.name for patch in patches if not known.issuperset(patch.below)]:
+        raise ValueError(f"these depend on what is not moved: {', '.join(lacking)}")
+    with store.open() as repo:
+        moved = _Move(store, repo, patches, old, new, pin=pin, scratch=scratch).run()
+    kept = [result for result in moved if result.commits and result.fate not in STUCK]
     chains = format_chains(store, [result.commits for result in kept]) if files else []
     written = dict(zip([result.name for result in kept], chains, strict=False))
     return [replace(result, files=written.get(result.name, ())) for result in moved]
@@ -180,6 +148,7 @@ class _Move:
     def __init__(
         self,
         store: Store,
+        repo: Repo,
         patches: Sequence[Moving],
         old: str,
         new: str,
@@ -187,88 +156,87 @@ class _Move:
         pin: str,
         scratch: Path,
     ) -> None:
-        self._store = store
+        self._store, self._repo = store, repo
         self._patches = {patch.name: patch for patch in patches}
-        self._scratch = scratch
-        self._pin = pin
-        self._start = _Commit(store.tree_of(new), id=new)
-        self._done: dict[str, _Outcome] = {}
-        #: The commits between the old base and each patch.
-        self._lower: dict[str, list[str]] = {}
-        for patch in patches:
-            self._lower[patch.name] = self._chain_below(patch, old)
-        commits = [applied.commit for patch in patches for applied in patch.series.applied]
-        commits += [commit for chain in self._lower.values() for commit in chain]
-        #: What each commit changes: path and mode afterwards.
-        self._touched: dict[str, dict[str, str]] = {}
-        for commit, row, path in raw_changes(store, list(dict.fromkeys(commits))):
-            self._touched.setdefault(commit, {})[path] = row.split(" ")[1]
+        self._old, self._new = old, new
+        self._pin, self._scratch = pin, scratch
+        self._origins: dict[str, NewCommit] = {}
+        own = [applied.commit for patch in patches for applied in patch.series.applied]
+        lower = [commit for patch in patches for commit in self._chain(patch)]
+        #: What each commit changes: of each path the modes before and after.
+        self._touched: dict[str, dict[str, tuple[str, str]]] = {}
+        for commit, row, path in raw_changes(store, list(dict.fromkeys([*own, *lower]))):
+            before, after, *_ = row.split(" ")
+            self._touched.setdefault(commit, {})[path] = (before, after)
         self._released = {change.path: change.mode for change in changes(store, old, new)}
-        self._merger = _Merger(store, pin, scratch, self._touched)
         self._held = self._find_held()
+        self._trees = {new: store.tree_of(new)}
+        self._merged: dict[tuple[str, str], str | tuple[Conflict, ...]] = {}
+        self._ours: dict[tuple[str, str], str] = {}
+        self._done: dict[str, Moved] = {}
+        self._attributes = scratch / "merge-attributes"
+        self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
 
     def run(self) -> list[Moved]:
-        """Move all, each after what it depends on."""
-        waiting = list(self._patches)
-        while waiting:
-            ready = [n for n in waiting if all(b in self._done for b in self._patches[n].below)]
-            if not ready:
-                raise ValueError(f"these depend on what is not moved: {', '.join(waiting)}")
-            for name in ready:
-                self._done[name] = self._outcome(self._patches[name])
-            waiting = [name for name in waiting if name not in self._done]
-        self._merger.write()
-        picks = [commit for done in self._done.values() for commit in done.commits]
-        ids = [commit.id for commit in picks]
-        diffs = _read_diffs(self._store, [*(commit.origin for commit in picks), *ids])
-        return [self._moved(name, self._done[name], diffs) for name in self._patches]
+        """Move all, and say of each that went in whether it is the same text as before."""
+        moved = [self._moved(name) for name in self._patches]
+        clean = [result for result in moved if result.fate is Fate.CLEAN and result.commits]
+        news = [commit for result in clean for commit in result.commits]
+        origins = [
+            applied.commit
+            for result in clean
+            for applied in self._patches[result.name].series.applied
+        ]
+        hunks = _read_hunks(self._store, [*origins, *news])
+        paths: dict[str, set[str]] = {}
+        for commit, _, path in raw_changes(self._store, news):
+            paths.setdefault(commit, set()).add(path)
+        return [self._compared(one, hunks, paths) if one in clean else one for one in moved]
 
-    def _moved(self, name: str, done: _Outcome, diffs: Mapping[str, _Diff]) -> Moved:
-        """Say what became of a patch: whether each commit is the same text as before."""
-        fate, notes = done.fate, [done.why] if done.why else []
-        if fate in _STUCK or not done.picks:
-            ids = done.resolved or tuple(commit.id for commit in done.commits)
-            return Moved(name, fate, done.base.id, ids, conflicts=done.conflicts, why=done.why)
+    def _compared(
+        self, moved: Moved, hunks: Mapping[str, _Hunks], paths: Mapping[str, set[str]]
+    ) -> Moved:
+        fate, notes = Fate.CLEAN, []
         adjustments: list[Adjustment] = []
-        for file, commit in done.picks:
-            if commit is None:
-                notes.append(f"{self._pin} has all of {name}/{file} already")
+        new = {picked.file: picked.commit for picked in moved.row if picked.patch == moved.name}
+        for applied in self._patches[moved.name].series.applied:
+            what = f"{moved.name}/{applied.file}"
+            if applied.file not in new:
+                notes.append(f"{self._pin} has all of {what} already")
                 continue
-            old, new = diffs.get(commit.origin, {}), diffs.get(commit.id, {})
-            adjustments += _shifts(old, new)
-            if {path: text for path, (text, _) in old.items()} != {
-                path: text for path, (text, _) in new.items()
-            }:
+            commit = new[applied.file]
+            before, after = hunks.get(applied.commit, {}), hunks.get(commit, {})
+            old_paths, new_paths = self._touched[applied.commit].keys(), paths[commit]
+            if old_paths != new_paths or _texts(before) != _texts(after):
                 fate = Fate.MERGED
-            if followed := sorted(new.keys() - old.keys()):
+            if followed := sorted(new_paths - old_paths):
                 notes.append(f"renames followed: {', '.join(followed)}")
-            gone = sorted(old.keys() - new.keys())
+            gone = sorted(old_paths - new_paths)
             if left := [path for path in gone if self._released.get(path) != GONE]:
-                notes.append(f"{self._pin} has what {name}/{file} does to {', '.join(left)}")
-        return Moved(
-            name, fate, done.base.id, tuple(commit.id for commit in done.commits),
-            done.commits[-1].row(),
-            adjustments=tuple(adjustments) if fate is Fate.CLEAN else (), why="; ".join(notes),
-        )  # fmt: skip
+                notes.append(f"{self._pin} has what {what} does to {', '.join(left)}")
+            adjustments += [
+                Adjustment(path, line, line - was, 0)
+                for path in sorted(before.keys() & after.keys())
+                for (was, _), (line, _) in zip(before[path], after[path], strict=False)
+                if line != was
+            ]
+        shifts = tuple(adjustments) if fate is Fate.CLEAN else ()
+        return replace(moved, fate=fate, adjustments=shifts, why="; ".join(notes))
 
-    def _chain_below(self, patch: Moving, old: str) -> list[str]:
-        """Return the commits between the old base and a patch."""
-        if not patch.below:
-            return []
-        if not self._patches.keys() >= set(patch.below):
-            raise ValueError(f"these depend on what is not moved: {patch.name}")
-        lowers = [self._patches[name] for name in patch.below]
-        last = lowers[-1]
-        if last.below == patch.below[:-1] and last.series.commit == patch.series.base:
-            # A stack in a row: known without asking, where the order is that of the queue.
-            known = self._lower.get(last.name)
-            if known is not None:
-                return [*known, *(applied.commit for applied in last.series.applied)]
-        listed = self._store.git("rev-list", "--reverse", f"{old}..{patch.series.base}", "--")
-        chain = listed.stdout.decode().split()
-        if len(chain) != sum(len(lower.series.applied) for lower in lowers):
+    def _origin(self, commit: str) -> NewCommit:
+        if commit not in self._origins:
+            self._origins[commit] = read_commit(content_of(self._repo, commit))
+        return self._origins[commit]
+
+    def _chain(self, patch: Moving) -> list[str]:
+        """Return the commits between the old base and a patch: those of what it depends on."""
+        count = sum(len(self._patches[low].series.applied) for low in patch.below)
+        chain = [patch.series.base]
+        for _ in range(count):
+            chain.append(self._origin(chain[-1]).parent)
+        if chain.pop() != self._old:
             raise ValueError(f"{patch.name}: below it are not the commits of {patch.below}")
-        return chain
+        return chain[::-1]
 
     def _find_held(self) -> set[str]:
         """Return the patches that the release holds: their text can be taken back from it.
@@ -280,228 +248,187 @@ class _Move:
         for patch in self._patches.values():
             touched = [self._touched.get(applied.commit, {}) for applied in patch.series.applied]
             paths = {path for modes in touched for path in modes}
-            deletes = any(GONE in modes.values() for modes in touched)
+            deletes = any(after == GONE for modes in touched for _, after in modes.values())
             if not (patch.resolved or patch.gone or deletes) and paths & self._released.keys():
                 asked.append(patch)
         if not asked:
             return set()
         # A commit followed by its parents: what it changes from that one.
-        rows = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
-        diffs = self._store.git(*_DIFFS, stdin=rows.encode()).stdout
-        texts = _by_commit(diffs, {patch.series.commit for patch in asked})
-        index = Index(self._store, self._start.id, self._scratch / "release-index")
+        pairs = "".join(f"{patch.series.commit} {patch.series.base}\n" for patch in asked)
+        texts = _by_commit(self._store, pairs, {patch.series.commit for patch in asked})
+        release = Index(self._store, self._new, self._scratch / "release-index")
 
         def held(patch: Moving) -> bool:
             diff = texts.get(patch.series.commit, b"")
-            if not diff or index.apply(diff, "--reverse", "--check").returncode:
+            if not diff or release.apply(diff, "--reverse", "--check").returncode:
                 return False
             # The same text in another place says nothing, if it was there before.
-            file = self._scratch / f"{patch.name}-index"
-            before = Index(self._store, patch.series.base, file)
+            before = Index(self._store, patch.series.base, self._scratch / f"{patch.name}-index")
             return before.apply(diff, "--reverse", "--check").returncode != 0
 
         with ThreadPoolExecutor() as pool:
-            answers = list(pool.map(held, asked))
-        return {patch.name for patch, answer in zip(asked, answers, strict=True) if answer}
+            return {patch.name for patch, is_so in zip(asked, pool.map(held, asked), strict=True)
+                    if is_so}  # fmt: skip
 
-    def _outcome(self, patch: Moving) -> _Outcome:
-        """Move one patch."""
+    def _moved(self, name: str) -> Moved:
+        if name not in self._done:
+            self._done[name] = self._move(self._patches[name])
+        return self._done[name]
+
+    def _move(self, patch: Moving) -> Moved:
+        """Move one patch, after what it depends on."""
         if patch.gone:
-            return _Outcome(Fate.UPSTREAM, self._start, why="it is left out")
-        stuck = [name for name in patch.below if self._done[name].fate in _STUCK]
-        if stuck:
-            why = f"{stuck[0]}, on which it depends, does not move"
-            return _Outcome(Fate.BLOCKED, self._start, why=why)
-        start, why = self._stack(patch)
-        if why:
-            return _Outcome(Fate.BLOCKED, self._start, why=why)
-        return self._resolved(patch, start) if patch.resolved else self._merged(patch, start)
+            return Moved(patch.name, Fate.UPSTREAM, self._new, why="it is left out")
+        row: list[Picked] = []
+        if why := self._put_below(patch, row):
+            return Moved(patch.name, Fate.BLOCKED, self._new, why=why)
+        base = row[-1].commit if row else self._new
+        own = [applied.commit for applied in patch.series.applied]
+        held = patch.name in self._held
+        conflicts = () if held else self._put(patch, own, row)
+        moved = Moved(patch.name, Fate.CLEAN, base, tuple(row), conflicts=conflicts)
+        if not own:
+            return replace(moved, why="it has no commits yet")
+        if conflicts:
+            return replace(moved, fate=Fate.CONFLICT, why=conflicts[0].headline)
+        if not patch.resolved:
+            tip = row[-1].commit if row else base
+            upstream = self._trees[tip] == self._trees[base]
+            why = f"{self._pin} has all of it"
+            return replace(moved, fate=Fate.UPSTREAM, row=(), why=why) if upstream else moved
+        why, count = "resolved by a person", len(moved.commits)
+        if count != len(own):
+            why += f" (commits: {len(own)} before, {count} now)"
+        return replace(moved, fate=Fate.MERGED, why=why)
 
-    def _merged(self, patch: Moving, start: _Commit) -> _Outcome:
-        """Merge a patch's own commits."""
-        done, tip = _Outcome(Fate.CLEAN, start), start
-        if not patch.series.applied:
-            done.why = "it has no commits yet"
-            return done
-        if patch.name not in self._held:
-            for applied in patch.series.applied:
-                merged = self._merger.merge(applied.commit, tip, patch.name, applied.file)
-                if not isinstance(merged, _Commit):
-                    done.fate, done.conflicts, done.why = Fate.CONFLICT, merged, merged[0].headline
-                    return done
-                done.picks.append((applied.file, None if merged is tip else merged))
-                tip = merged
-        if tip.tree == start.tree:
-            return _Outcome(Fate.UPSTREAM, start, why=f"{self._pin} has all of it")
-        return done
-
-    def _stack(self, patch: Moving) -> tuple[_Commit, str]:
-        """Put what a patch depends on on the new base; say why when that fails."""
-        tip = self._start
-        chain = iter(self._lower[patch.name])
+    def _put_below(self, patch: Moving, row: list[Picked]) -> str:
+        """Put what a patch depends on onto the release; say why that fails, or nothing."""
+        for name in patch.below:
+            if self._moved(name).fate in STUCK:
+                return f"{name}, on which it depends, does not move"
+        commits = iter(self._chain(patch))
         for name in patch.below:
             lower = self._patches[name]
-            commits = list(itertools.islice(chain, len(lower.series.applied)))
-            if lower.resolved and not lower.gone:
-                series = self._apply(lower, tip)
-                if series.conflicts:
-                    return tip, f"{name}, on which it depends, {series.conflicts[0].why}"
-                tip = _Commit(self._store.tree_of(series.commit), id=series.commit)
+            own = list(itertools.islice(commits, len(lower.series.applied)))
+            if self._moved(name).fate is Fate.UPSTREAM:
                 continue
-            if self._done[name].fate is Fate.UPSTREAM:
-                continue
-            for applied, commit in zip(lower.series.applied, commits, strict=True):
-                merged = self._merger.merge(commit, tip, name, applied.file)
-                if not isinstance(merged, _Commit):
-                    return tip, f"{name}, on which it depends, {merged[0].why}"
-                tip = merged
-        return tip, ""
+            if conflicts := self._put(lower, own, row):
+                return f"{name}, on which it depends, {conflicts[0].why}"
+        return ""
 
-    def _apply(self, patch: Moving, tip: _Commit) -> Series:
-        """Apply what a person has resolved."""
-        self._merger.write()
-        return apply_series(
-            self._store, tip.id, patch.resolved, pin=self._pin, scratch=self._scratch
-        )
-
-    def _resolved(self, patch: Moving, start: _Commit) -> _Outcome:
-        series = self._apply(patch, start)
-        if series.conflicts:
-            why = series.conflicts[0].headline
-            return _Outcome(Fate.CONFLICT, start, conflicts=series.conflicts, why=why)
-        commits = tuple(applied.commit for applied in series.applied)
-        why, before = "resolved by a person", len(patch.series.applied)
-        if len(commits) != before:
-            why += f" (commits: {before} before, {len(commits)} now)"
-        return _Outcome(Fate.MERGED, start, resolved=commits, why=why)
-
-
-class _Merger:
-    """Merges commits, each onto another parent, and keeps them until they are written."""
-
-    def __init__(
-        self, store: Store, pin: str, scratch: Path, touched: Mapping[str, Mapping[str, str]]
-    ) -> None:
-        self._store = store
-        self._pin = pin
-        self._touched = touched
-        with store.open() as repo:
-            self._origins = {commit: read_commit(content_of(repo, commit)) for commit in touched}
-        self._known: dict[tuple[str, _Commit], _Commit | tuple[Conflict, ...]] = {}
-        self._ours: dict[tuple[str, str], str] = {}
-        self._unwritten: list[_Commit] = []
-        self._attributes = scratch / "merge-attributes"
-        self._attributes.write_text(f"* conflict-marker-size={_MARKER}\n", encoding="utf-8")
-
-    def merge(
-        self, commit: str, parent: _Commit, patch: str, file: str
-    ) -> _Commit | tuple[Conflict, ...]:
-        """Merge a commit; return the parent where nothing is left of it."""
-        key = (commit, parent)
-        if key not in self._known:
-            tree = self._tree(commit, parent.tree, file)
-            if not isinstance(tree, str):
-                self._known[key] = tree
-            elif tree == parent.tree:
-                self._known[key] = parent
-            else:
-                self._known[key] = merged = _Commit(tree, parent, commit, patch, file)
-                self._unwritten.append(merged)
-        return self._known[key]
-
-    def write(self) -> None:
-        """Write the commits."""
-        numbers = {commit: number for number, commit in enumerate(self._unwritten)}
-        commits = [
-            replace(
-                self._origins[commit.origin],
-                parent=commit.parent.id if commit.parent else "",
-                after=numbers.get(commit.parent, 0) if commit.parent else 0,
-                tree=commit.tree,
+    def _put(
+        self, patch: Moving, commits: Sequence[str], row: list[Picked]
+    ) -> tuple[Conflict, ...]:
+        """Put the commits of a patch onto a row; return what conflicts."""
+        tip = row[-1].commit if row else self._new
+        if patch.resolved:
+            series = apply_series(
+                self._store, tip, patch.resolved, pin=self._pin, scratch=self._scratch
             )
-            for commit in self._unwritten
-        ]
-        written = write_commits(self._store, commits, dates="raw-permissive")
-        for commit, (object_id, _) in zip(self._unwritten, written, strict=True):
-            commit.id = object_id
-        self._unwritten.clear()
+            self._trees |= {applied.commit: applied.tree for applied in series.applied}
+            row += [Picked(patch.name, done.file, done.commit) for done in series.applied]
+            return series.conflicts
+        for applied, commit in zip(patch.series.applied, commits, strict=True):
+            merged = self._merge(commit, tip, applied.file)
+            if not isinstance(merged, str):
+                return merged
+            # Else nothing is left of it.
+            if merged != tip:
+                row.append(Picked(patch.name, applied.file, merged))
+                tip = merged
+        return ()
 
-    def _tree(self, commit: str, onto: str, file: str) -> str | tuple[Conflict, ...]:
-        """Let git merge a commit with a tree, which follows renames; return the tree."""
-        below = self._origins[commit].parent
-        if (below, onto) not in self._ours:
+    def _merge(self, commit: str, tip: str, file: str) -> str | tuple[Conflict, ...]:
+        """Let git merge a commit, which follows renames; return the new one, or what conflicts."""
+        if (commit, tip) in self._merged:
+            return self._merged[commit, tip]
+        origin = self._origin(commit)
+        if (origin.parent, tip) not in self._ours:
             # A commit whose only common ancestor with the other is what that one changes.
-            ours = self._store.git("commit-tree", onto, "-p", below, stdin=b"ours\n", env=_IDENTITY)
-            self._ours[below, onto] = ours.stdout.decode().strip()
+            ours = NewCommit(origin.parent, _IDENTITY, _IDENTITY, b"ours\n", self._trees[tip])
+            self._ours[origin.parent, tip] = self._write(ours)
         done = self._store.git(
             "-c", "merge.renameLimit=7000", "-c", "merge.conflictStyle=zdiff3",
             "-c", f"core.attributesFile={self._attributes}",
-            "merge-tree", "--write-tree", "-z", "--messages", self._ours[below, onto], commit,
+            "merge-tree", "--write-tree", "-z", "--messages",
+            self._ours[origin.parent, tip], commit,
             accept=(0, 1),
         )  # fmt: skip
-        tree, _, rest = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
-        return tuple(self._conflicts(commit, tree, file, rest)) if done.returncode else tree
+        tree, _, report = done.stdout.decode("utf-8", "surrogateescape").partition("\0")
+        merged: str | tuple[Conflict, ...] = tip
+        if done.returncode:
+            merged = tuple(self._conflicts(commit, tree, file, report.rpartition("\0\0")[2]))
+        elif tree != self._trees[tip]:
+            merged = self._write(replace(origin, parent=tip, tree=tree))
+        self._merged[commit, tip] = merged
+        return merged
+
+    def _write(self, commit: NewCommit) -> str:
+        """Write a commit, without a process."""
+        from gitdb import IStream  # type: ignore[import-untyped]  # noqa: PLC0415  late as GitPython, and without types
+
+        content = b"tree %s\nparent %s\nauthor %s\ncommitter %s\n\n%s" % (
+            commit.tree.encode(), commit.parent.encode(), commit.author, commit.committer,
+            commit.message,
+        )  # fmt: skip
+        stream = self._repo.odb.store(IStream(b"commit", len(content), io.BytesIO(content)))
+        written: str = stream.binsha.hex()
+        self._trees[written] = commit.tree
+        return written
 
     def _conflicts(self, commit: str, tree: str, file: str, report: str) -> list[Conflict]:
-        """Read what `git merge-tree` could not merge."""
-        listed, _, rest = f"\0{report}".partition("\0\0")
-        messages = list(_messages(rest))
-        conflicts: dict[str, Conflict] = {}
-        named: set[str] = set()
+        """Return what `git merge-tree` could not merge, from its messages."""
         touched = self._touched.get(commit, {})
-        for kind, paths in messages:
-            if kind not in _STRUCTURE:
+        conflicts: dict[str, list[Conflict]] = {}
+        named: set[str] = set()
+        for kind, paths in sorted(_messages(report), key=lambda row: row[0] not in _STRUCTURE):
+            if kind not in _STRUCTURE and paths[0] in named:
                 continue
-            path = next((path for path in paths if path in touched), paths[0])
-            why = _STRUCTURE[kind]
-            if kind == "CONFLICT (rename/delete)":
-                # Of the two paths, the old one is deleted by the patch in either case.
-                path = next((path for path in paths if touched.get(path) == GONE), path)
-                if any(touched.get(path, GONE) != GONE for path in paths):
-                    why = _MOVED_AWAY
-            conflicts.setdefault(path, Conflict(file, path, self._pin, 0, why))
+            path, why = _why(kind, paths, touched)
+            conflict = Conflict(file, path, self._pin, 0, why or _NO_TEXT)
+            content = b"" if why else self._store.file(f"{tree}:{path}") or b""
+            conflicts.setdefault(path, list(_sides(content, conflict)) or [conflict])
             named.update(paths)
-        stages: dict[str, dict[str, str]] = {}
-        for row in filter(None, listed.split("\0")):
-            head, _, path = row.partition("\t")
-            mode, _, stage = head.split(" ")
-            stages.setdefault(path, {})[stage] = mode
-        by_text = [
-            conflict
-            for path, modes in stages.items()
-            if path not in named
-            for conflict in self._in_file(tree, file, path, modes)
-        ]
-        if not conflicts and not by_text:
-            kind, paths = next(iter(messages), ("git could not merge it", ["the tree"]))
-            return [Conflict(file, paths[0], self._pin, 0, kind)]
-        return [*conflicts.values(), *by_text]
+        if not conflicts:
+            return [Conflict(file, "the tree", self._pin, 0, "git could not merge it")]
+        return [conflict for spots in conflicts.values() for conflict in spots]
 
-    def _in_file(
-        self, tree: str, file: str, path: str, modes: Mapping[str, str]
-    ) -> Iterator[Conflict]:
-        """Yield what could not be merged of a file whose sides differ."""
-        if modes.keys() >= set("123") and set(modes.values()) <= _TEXT:
-            content = self._store.file(f"{tree}:{path}") or b""
-            line, at, number = 1, 0, 0
-            for number, spot in enumerate(_CONFLICT.finditer(content), start=1):
-                line += content.count(b"\n", at, spot.start())
-                base, ours, theirs = (_readable(spot[side]) for side in ("base", "ours", "theirs"))
-                why = "the release changed the same lines"
-                yield Conflict(file, path, self._pin, number, why, line, base, ours, theirs)
-                line, at = line + len(ours), spot.end()
-            if number:
-                return
-            why = "both changed it, and it is no text"
-        elif "2" not in modes:
-            why = "the release has no such file any more"
-        elif "3" not in modes:
-            why = "the release changed the file that the patch deletes"
-        elif "1" in modes:
-            why = "both changed it, and it is no text"
-        else:
-            why = "the release has another such file"
-        yield Conflict(file, path, self._pin, 0, why)
+
+def _why(kind: str, paths: list[str], touched: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    """Return the path that a conflict is about, and why; nothing where its lines say it."""
+    path = next((path for path in paths if path in touched), paths[0])
+    before, after = touched.get(path, ("", ""))
+    if kind == "CONFLICT (rename/delete)":
+        # Of the two paths, the old one is deleted by the patch in either case.
+        modes = {path: touched[path][1] for path in paths if path in touched}
+        path = next((path for path, mode in modes.items() if mode == GONE), path)
+        return path, _STRUCTURE[kind] if set(modes.values()) <= {GONE} else _MOVED_AWAY
+    if kind == "CONFLICT (modify/delete)":
+        deletes = after == GONE
+        return path, (
+            "the release changed the file that the patch deletes"
+            if deletes
+            else "the release has no such file any more"
+        )
+    if kind in _STRUCTURE:
+        return path, _STRUCTURE[kind]
+    return paths[0], "the release has another such file" if before == GONE else ""
+
+
+def _sides(content: bytes, conflict: Conflict) -> Iterator[Conflict]:
+    """Yield the places of a file that git could not merge, with their three sides."""
+    line, at = 1, 0
+    for number, spot in enumerate(_CONFLICT.finditer(content), start=1):
+        line += content.count(b"\n", at, spot.start())
+        base, ours, theirs = (
+            tuple(row.decode("utf-8", "replace") for row in spot[side].split(b"\n")[:-1])
+            for side in ("base", "ours", "theirs")
+        )
+        yield replace(
+            conflict, hunk=number, why="the release changed the same lines", line=line,
+            expected=base, found=ours, wanted=theirs,
+        )  # fmt: skip
+        line, at = line + len(ours), spot.end()
 
 
 def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
@@ -517,53 +444,37 @@ def _messages(report: str) -> Iterator[tuple[str, list[str]]]:
             yield kind, paths
 
 
-def _readable(content: bytes) -> tuple[str, ...]:
-    return tuple(row.decode("utf-8", "replace") for row in content.split(b"\n")[:-1])
+#: Of each path the hunks of a diff: the line that each goes to, and its text.
+_Hunks = dict[str, list[tuple[int, str]]]
 
 
-#: Of each path a diff without line numbers, and the line that each hunk goes to.
-_Diff = dict[str, tuple[bytes, list[int]]]
-_DIFFS: Final = (
-    "diff-tree", "--stdin", "-r", "-p", "-U3", "--binary", "--full-index", "--no-renames",
-    "--no-color", "--no-ext-diff",
-)  # fmt: skip
+def _texts(hunks: _Hunks) -> dict[str, list[str]]:
+    return {path: [text for _, text in rows] for path, rows in hunks.items()}
 
 
-def _read_diffs(store: Store, commits: Sequence[str]) -> dict[str, _Diff]:
-    """Read what commits change, with one process."""
-    if not commits:
-        return {}
+def _read_hunks(store: Store, commits: Sequence[str]) -> dict[str, _Hunks]:
+    """Read what commits change; nothing of one whose paths are too odd for the reader."""
+    hunks: dict[str, _Hunks] = {}
     rows = "".join(f"{commit}\n" for commit in commits)
-    texts = _by_commit(store.git(*_DIFFS, stdin=rows.encode()).stdout, set(commits))
-    diffs: dict[str, _Diff] = {commit: {} for commit in texts}
-    for commit, text in texts.items():
-        for part in re.split(rb"^diff --git ", text, flags=re.MULTILINE)[1:]:
-            names, _, rest = part.partition(b"\n")
-            # The same name twice, with a prefix of two characters each.
-            path = unquote(names[len(names) // 2 + 1 :])[2:].decode("utf-8", "surrogateescape")
-            if b"\nGIT binary patch\n" not in part:
-                rest = re.sub(rb"^index .*\n", b"", rest, count=1, flags=re.MULTILINE)
-            goes = [int(hunk[1]) for hunk in _HUNK.finditer(rest)]
-            diffs[commit][path] = (_HUNK.sub(b"@@", rest), goes)
-    return diffs
+    for commit, text in _by_commit(store, rows, set(commits)).items():
+        with contextlib.suppress(QueueError):
+            hunks[commit] = {
+                plain_path(part.source_file if part.is_removed_file else part.target_file): [
+                    (hunk.target_start, "".join(map(str, hunk))) for hunk in part
+                ]
+                for part in parse(commit, text)
+            }
+    return hunks
 
 
-def _by_commit(diffs: bytes, commits: set[str]) -> dict[str, bytes]:
-    """Cut the output of `git diff-tree --stdin` into what belongs to each commit."""
+def _by_commit(store: Store, rows: str, commits: set[str]) -> dict[str, bytes]:
+    """Return the diffs of commits, from one process."""
     texts: dict[str, list[bytes]] = {}
-    rows: list[bytes] = []
-    for row in diffs.removesuffix(b"\n").split(b"\n"):
+    current: list[bytes] = []
+    for row in store.git(*_DIFFS, stdin=rows.encode()).stdout.removesuffix(b"\n").split(b"\n"):
         # No line of a diff is a bare id: each starts with its sign, or with a word.
         if len(row) == _ID and row.decode("latin-1") in commits:
-            rows = texts.setdefault(row.decode(), [])
+            current = texts.setdefault(row.decode(), [])
         else:
-            rows.append(row)
-    return {commit: b"\n".join([*rows, b""]) for commit, rows in texts.items()}
-
-
-def _shifts(old: _Diff, new: _Diff) -> Iterator[Adjustment]:
-    """Yield the hunks that go to other lines."""
-    for path in sorted(old.keys() & new.keys()):
-        for before, after in zip(old[path][1], new[path][1], strict=False):
-            if before != after:
-                yield Adjustment(path, after, after - before, 0)
+            current.append(row)
+    return {commit: b"\n".join([*lines, b""]) for commit, lines in texts.items()}

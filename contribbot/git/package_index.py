@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from contribbot import process
 from contribbot.errors import (
@@ -42,28 +43,37 @@ _SECTIONS: Final = ("global", "download", ":env:")
 _LINE: Final = re.compile(r"(?P<name>[^=]+)=(?P<value>(?P<quote>['\"]).*(?P=quote))")
 #: Other names of the same options.
 _ALIASES: Final = {"default-timeout": "timeout", "pypi-url": "index-url"}
-_YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 #: Variables that decide which files pip reads.
 _PLACES: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS")
+_Words = Annotated[
+    tuple[str, ...], BeforeValidator(lambda text: text.split() if isinstance(text, str) else text)
+]
 
 
-@dataclass(frozen=True, repr=False)
-class PipConfig:
+class PipConfig(BaseModel):
     """What pip is configured to use. May hold credentials: never print it."""
+
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
+    )
 
     #: Empty for pip's default.
     index_url: str = ""
-    extra_index_urls: tuple[str, ...] = ()
+    extra_index_url: _Words = ()
     #: Folders, archives or pages with links.
-    find_links: tuple[str, ...] = ()
+    find_links: _Words = ()
     no_index: bool = False
     #: `host` or `host:port` whose certificate is not checked.
-    trusted_hosts: tuple[str, ...] = ()
+    trusted_host: _Words = ()
     #: A file or folder of certificates to trust, and a file with a client's certificate and key.
     cert: str = ""
     client_cert: str = ""
     proxy: str = ""
     timeout: float = 15.0
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
+        """Show nothing."""
+        yield from ()
 
 
 def read_pip_config() -> PipConfig:
@@ -75,25 +85,14 @@ def read_pip_config() -> PipConfig:
     merged: dict[str, str] = {}
     for section in _SECTIONS:
         merged |= {key: value for key, value in sections.get(section, {}).items() if value}
-    timeout = merged.get("timeout", "15")
     try:
-        seconds = float(timeout)
-    except ValueError as error:
+        return PipConfig.model_validate(merged)
+    except ValidationError as error:
+        fault = error.errors()[0]
         raise SourceError(
-            f"pip's configuration: timeout is {timeout!r}, no number of seconds",
-            hint="correct it with `pip config set global.timeout 15`",
-        ) from error
-    return PipConfig(
-        index_url=merged.get("index-url", ""),
-        extra_index_urls=tuple(merged.get("extra-index-url", "").split()),
-        find_links=tuple(merged.get("find-links", "").split()),
-        no_index=merged.get("no-index", "").lower() in _YES,
-        trusted_hosts=tuple(merged.get("trusted-host", "").split()),
-        cert=merged.get("cert", ""),
-        client_cert=merged.get("client-cert", ""),
-        proxy=merged.get("proxy", ""),
-        timeout=seconds,
-    )
+            f"pip's configuration: {fault['loc'][0]}: {fault['msg']}",
+            hint="correct it with `pip config set`",
+        ) from None
 
 
 def _listed() -> list[tuple[str, str]]:
@@ -137,52 +136,23 @@ def _pip(*args: str) -> str:
 ATTEMPTS: Final = 4
 #: Seconds before the second attempt; doubled for each further one.
 PAUSE = 0.5
-_NETWORK: Final = "check the network, and the index and proxy in `pip config list`"
-_OK: Final = 200
-_FAILED: Final = 400
-_SERVER_ERROR: Final = 500
 _REFUSED: Final = frozenset({401, 403, 407})
 
-T = TypeVar("T")
 
-
-def _persist(what: str, action: Callable[[], T]) -> T:
-    """Do something over the network, again when a passing fault stopped it."""
+@contextlib.contextmanager
+def _network(what: str) -> Iterator[None]:
+    """Word what goes wrong on the network."""
     import requests  # noqa: PLC0415  0.1 s that only downloads pay
-    import tenacity  # noqa: PLC0415  the same
 
-    def announce(state: tenacity.RetryCallState) -> None:
-        process.check_stopping()
-        error = state.outcome.exception() if state.outcome else None
-        log.warning("%s: %s; trying again", what, _fault(error))
-
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(requests.RequestException)
-        & tenacity.retry_if_not_exception_type(requests.exceptions.SSLError),
-        stop=tenacity.stop_after_attempt(ATTEMPTS),
-        wait=tenacity.wait_exponential(multiplier=PAUSE),
-        before_sleep=announce,
-        reraise=True,
-    )
     try:
-        return retrying(action)
+        yield
     except (requests.RequestException, ValueError) as error:
+        cause = error.args[0] if error.args else error
         # The original may quote a URL with a password in its traceback.
-        raise SourceError(f"{what}: {_fault(error)}", hint=_NETWORK) from None
-
-
-def _fault(error: BaseException | None) -> str:
-    """Say what went wrong, in one line."""
-    import requests  # noqa: PLC0415  see _persist
-
-    cause = error.args[0] if isinstance(error, requests.RequestException) and error.args else error
-    cause = getattr(cause, "reason", cause)
-    words = one_line(str(cause)) or type(error).__name__
-    if isinstance(error, requests.Timeout):
-        return "no answer in time"
-    if "IncompleteRead" in words:
-        return f"cut short: {words}"
-    return f"cannot be reached: {words}" if isinstance(error, requests.ConnectionError) else words
+        raise SourceError(
+            f"{what}: cannot be reached: {one_line(str(getattr(cause, 'reason', cause)))}",
+            hint="check the network, and the index and proxy in `pip config list`",
+        ) from None
 
 
 class Connection:
@@ -192,41 +162,28 @@ class Connection:
         self._session = session
         self._config = config
         self._passwords: dict[str, tuple[str, str]] = {}
-        for url in (config.index_url, *config.extra_index_urls, *config.find_links):
+        for url in (config.index_url, *config.extra_index_url, *config.find_links):
             parts = urlsplit(url)
             if parts.username is not None:
                 pair = (unquote(parts.username), unquote(parts.password or ""))
                 self._passwords.setdefault(_hosts(url)[0], pair)
 
     def get(self, url: str, *, accept: str, stream: bool = False) -> requests.Response:
-        """Ask for a URL; a fault of the server is an exception, which is tried again."""
-        import requests  # noqa: PLC0415  see _persist
-
-        response = self._session.get(
+        """Ask for a URL."""
+        return self._session.get(
             # As stored: some servers announce a .tar.gz as a compressed .tar.
             url, headers={"Accept": accept, **({"Accept-Encoding": "identity"} if stream else {})},
             auth=self._passwords.get(_hosts(url)[0]), timeout=self._config.timeout, stream=stream,
             verify=False if self._is_trusted(url) else self._config.cert or True,
         )  # fmt: skip
-        if response.status_code >= _SERVER_ERROR:
-            response.close()
-            raise requests.HTTPError(f"server error {response.status_code}")
-        return response
 
     def may_ask(self, url: str) -> bool:
         """Say whether a place may be asked, as pip decides it."""
-        from ipaddress import ip_address  # noqa: PLC0415  see _persist
-
-        name = _hosts(url)[1]
-        if url.startswith("https:") or name == "localhost" or self._is_trusted(url):
-            return True
-        try:
-            return ip_address(name).is_loopback
-        except ValueError:
-            return False
+        local = _hosts(url)[1] in {"localhost", "127.0.0.1", "::1"}
+        return url.startswith("https:") or local or self._is_trusted(url)
 
     def _is_trusted(self, url: str) -> bool:
-        return not set(_hosts(url)).isdisjoint(self._config.trusted_hosts)
+        return not set(_hosts(url)).isdisjoint(self._config.trusted_host)
 
 
 def _hosts(url: str) -> tuple[str, str]:
@@ -237,9 +194,10 @@ def _hosts(url: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def connect(config: PipConfig) -> Iterator[Connection]:
-    """Open a session."""
-    import requests  # noqa: PLC0415  see _persist
+    """Open a session, which asks again when a passing fault stopped it."""
+    import requests  # noqa: PLC0415  see _network
     import urllib3  # noqa: PLC0415  the same
+    from requests.adapters import HTTPAdapter  # noqa: PLC0415  the same
 
     # Traces paths, with the signed links that indexes redirect to.
     redact_logs("urllib3.connectionpool")
@@ -249,9 +207,15 @@ def connect(config: PipConfig) -> Iterator[Connection]:
                 f"pip's certificate {file} cannot be used: no such file",
                 hint="correct `cert` or `client-cert` in pip's configuration",
             )
-    if config.trusted_hosts:
+    if config.trusted_host:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    retry = urllib3.Retry(
+        ATTEMPTS - 1, backoff_factor=PAUSE, status_forcelist=range(500, 600), redirect=False,
+        respect_retry_after_header=False,
+    )  # fmt: skip
     with requests.Session() as session:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, HTTPAdapter(max_retries=retry))
         session.cert = config.client_cert or None
         if config.proxy:
             session.proxies = {"http": config.proxy, "https": config.proxy}
@@ -269,14 +233,13 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 class File:
     """A file of a release, perhaps in several places."""
 
-    #: Where it was found first; may hold credentials, never print it.
-    url: str = field(repr=False)
-    #: The same for messages, without credentials.
-    place: str
     #: Its name, safe as the name of a file.
     filename: str
     #: The release, as the file's name writes it.
     version: str
+    #: Where it was found first: for messages, and with credentials.
+    place: str
+    url: str = field(repr=False)
     size: int | None = None
     #: Whether a place says that the project withdrew it.
     yanked: bool = False
@@ -291,6 +254,11 @@ class File:
         return "-".join(self.filename.removesuffix(".whl").rsplit("-", 3)[1:])
 
     @property
+    def path(self) -> Path | None:
+        """Where it lies on this machine, if it does."""
+        return _local(self.url)
+
+    @property
     def sha256(self) -> str:
         """The digest that is announced; empty where none is."""
         if len(self.digests) > 1:
@@ -299,7 +267,21 @@ class File:
                 f"{self.filename}: places announce different sha256: {announced}",
                 hint="find out which is the project's; pin it by hand, or leave out a place",
             )
+        if not self.digests and self.path is not None:
+            return _digest(self.path)
         return next(iter(self.digests), "")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _local(link: str) -> Path | None:
+    """Return the path that a place of pip's is, if it is on this machine."""
+    if link.startswith("file:"):
+        return Path(unquote(urlsplit(link).path))
+    return None if "://" in link else Path(link).expanduser()
 
 
 @dataclass(frozen=True)
@@ -312,66 +294,83 @@ class IndexListing:
     places: str
 
 
-def _ask_places(
-    distribution: str, config: PipConfig, connection: Connection
-) -> Iterator[tuple[str, list[File] | SourceError]]:
-    """Yield what each place has of all releases, or why it cannot be asked: folders first."""
-    import pypi_simple  # noqa: PLC0415  see _persist
+def read_listing(
+    distribution: str,
+    config: PipConfig,
+    connection: Connection,
+    *,
+    enough: Callable[[File], bool] = lambda _: False,
+) -> IndexListing:
+    """Ask the places, folders first, until a file is enough; name those that cannot be asked."""
+    import pypi_simple  # noqa: PLC0415  see _network
 
     places = [(link, link) for link in config.find_links]
     if not config.no_index:
         index = config.index_url or pypi_simple.PYPI_SIMPLE_ENDPOINT
         project = canonicalize_name(distribution)
         places += [
-            (url, f"{url.rstrip('/')}/{project}/") for url in (index, *config.extra_index_urls)
+            (url, f"{url.rstrip('/')}/{project}/") for url in (index, *config.extra_index_url)
         ]
+    files: dict[str, File] = {}
+    lines: list[str] = []
+    failed: list[str] = []
     for place, page in places:
-        shown = redact(place) if "://" in place else str(Path(place).expanduser())
+        path = _local(place)
+        shown = redact(place) if "://" in place else str(path)
         try:
-            if "://" in place and not place.startswith("file:"):
-                packages = _read_page(distribution, page, shown, connection)
-            else:
-                packages = _read_folder(distribution, place, shown)
+            packages = (
+                _read_page(distribution, page, shown, connection)
+                if path is None
+                else _read_folder(distribution, path)
+            )
         except SourceError as error:
-            yield shown, error
-        else:
-            files = [_file(distribution, package, shown) for package in packages]
-            yield shown, [file for file in files if file is not None]
+            failed.append(error.message)
+            lines.append(error.message)
+            continue
+        found = [file for file in (_file(distribution, item, shown) for item in packages) if file]
+        for other in found:
+            file = files.setdefault(other.filename, other)
+            file.yanked |= other.yanked
+            file.size = other.size if file.size is None else file.size
+            file.digests = other.digests | file.digests
+        lines.append(f"{shown} has {len(found) or 'no'} files")
+        if suitable := next(filter(enough, found), None):
+            return IndexListing((suitable,), shown)
+    # Where there are no files, whoever asked says all of it.
+    for message in failed if files else ():
+        log.warning("%s; releases that only it has are not seen", message)
+    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
 
 
 def _read_page(
     distribution: str, url: str, place: str, connection: Connection
 ) -> list[DistributionPackage]:
-    import pypi_simple  # noqa: PLC0415  see _persist
+    import pypi_simple  # noqa: PLC0415  see _network
 
     if not connection.may_ask(url):
         raise SourceError(f"{place} was not asked: not https, and no trusted-host of pip")
-
-    def ask() -> list[DistributionPackage]:
+    with _network(place):
         response = connection.get(url, accept=pypi_simple.ACCEPT_ANY)
-        if response.status_code in _REFUSED:
-            raise SourceError(f"{place} refused access (HTTP {response.status_code})")
-        if response.status_code >= _FAILED:
-            return []
-        try:
-            return pypi_simple.ProjectPage.from_response(response, distribution).packages
-        except (ValueError, pypi_simple.UnsupportedRepoVersionError):
-            raise SourceError(f"{place}: what it gives is no page of a package index") from None
-
-    return _persist(place, ask)
+    if response.status_code in _REFUSED:
+        raise SourceError(f"{place} refused access (HTTP {response.status_code})")
+    if not response.ok:
+        return []
+    try:
+        return pypi_simple.ProjectPage.from_response(response, distribution).packages
+    except (ValueError, pypi_simple.UnsupportedRepoVersionError):
+        raise SourceError(f"{place}: what it gives is no page of a package index") from None
 
 
-def _read_folder(distribution: str, link: str, place: str) -> list[DistributionPackage]:
+def _read_folder(distribution: str, path: Path) -> list[DistributionPackage]:
     """Return the files of a folder, or a file that is named itself."""
-    import pypi_simple  # noqa: PLC0415  see _persist
+    import pypi_simple  # noqa: PLC0415  see _network
 
-    path = Path(unquote(urlsplit(link).path) if link.startswith("file:") else link).expanduser()
     if not path.exists():
-        raise SourceError(f"{place}: no such folder")
+        raise SourceError(f"{path}: no such folder")
     packages = []
     for file in sorted(path.iterdir()) if path.is_dir() else [path]:
-        link_to = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
-        package = pypi_simple.DistributionPackage.from_link(link_to, distribution)
+        link = pypi_simple.Link(text=file.name, url=file.absolute().as_uri(), attrs={})
+        package = pypi_simple.DistributionPackage.from_link(link, distribution)
         package.size = file.stat().st_size
         packages.append(package)
     return packages
@@ -386,69 +385,37 @@ def _file(distribution: str, package: DistributionPackage, place: str) -> File |
     sha256 = package.digests.get("sha256", "").lower()
     digests = {sha256: place} if _SHA256.fullmatch(sha256) else {}
     return File(
-        package.url, place, package.filename, package.version, package.size, package.is_yanked,
+        package.filename, package.version, place, package.url, package.size, package.is_yanked,
         digests,
     )  # fmt: skip
 
 
-def read_listing(distribution: str, config: PipConfig, connection: Connection) -> IndexListing:
-    """Ask every place; one that cannot be asked is passed over with a warning."""
-    files: dict[str, File] = {}
-    lines: list[str] = []
-    failed: list[str] = []
-    for place, answer in _ask_places(distribution, config, connection):
-        if isinstance(answer, SourceError):
-            lines.append(answer.message)
-            failed.append(answer.message)
-            continue
-        # A local label names a build of a release, no release.
-        usable = [file for file in answer if "+" not in file.version]
-        for other in usable:
-            file = files.setdefault(other.filename, other)
-            file.yanked |= other.yanked
-            file.size = other.size if file.size is None else file.size
-            file.digests = other.digests | file.digests
-        lines.append(f"{place} has {len(usable) or 'no'} files")
-    # Where there are no files, whoever asked says all of it.
-    for message in failed if files else ():
-        log.warning("%s; releases that only it has are not seen", message)
-    return IndexListing(tuple(files[name] for name in sorted(files)), "; ".join(lines) or _NOWHERE)
-
-
 def _find(spec: ReleaseSource, config: PipConfig, connection: Connection) -> File:
     """Find the release's file in the first place that has it: its digest is pinned."""
-    reasons: list[str] = []
-    announced: list[str] = []
-    for place, answer in _ask_places(spec.distribution, config, connection):
-        if isinstance(answer, SourceError):
-            log.info("%s", answer.message)
-            reasons.append(answer.message)
-            continue
-        files = [file for file in answer if _is_meant(spec, file)]
-        for file in files:
-            if file.sha256 in {"", spec.sha256}:
-                return file
-            announced.append(f"{place} has {file.sha256}")
-        if not files:
-            reasons.append(f"{place} has none")
+    kind, tags = "source archive", ""
+    if not isinstance(spec, SdistSource):
+        kind, tags = f"wheel {spec.tags}", spec.tags
+
+    def is_meant(file: File) -> bool:
+        """A release has many wheels, and builds with local labels."""
+        with contextlib.suppress(InvalidVersion):
+            return file.tags == tags and Version(file.version) == Version(spec.version)
+        return False
+
+    listing = read_listing(
+        spec.distribution, config, connection,
+        enough=lambda file: is_meant(file) and file.sha256 in {"", spec.sha256},
+    )  # fmt: skip
     release = f"{spec.distribution} {spec.version}"
-    kind = "source archive" if isinstance(spec, SdistSource) else f"wheel {spec.tags}"
-    if announced:
+    for file in filter(is_meant, listing.files):
+        if not file.digests or spec.sha256 in file.digests:
+            return file
+        announced = "; ".join(f"{place} has {sha256}" for sha256, place in file.digests.items())
         raise IntegrityError(
-            f"{release}: {kind} with another sha256: expected {spec.sha256},"
-            f" {'; '.join(announced)}",
+            f"{release}: {kind} with another sha256: expected {spec.sha256}, {announced}",
             hint="find out why it differs before you change the pin",
         )
-    raise SourceError(f"{release}: no {kind} found: {'; '.join(reasons) or _NOWHERE}", hint=HINT)
-
-
-def _is_meant(spec: ReleaseSource, file: File) -> bool:
-    """Say whether a file is the one: a release has many wheels, and builds with local labels."""
-    try:
-        same = Version(file.version) == Version(spec.version)
-    except InvalidVersion:
-        return False
-    return same and file.tags == ("" if isinstance(spec, SdistSource) else spec.tags)
+    raise SourceError(f"{release}: no {kind} of it found: {listing.places}", hint=HINT)
 
 
 #: The end of a file's name while it is written.
@@ -463,46 +430,17 @@ def obtain(spec: ReleaseSource, *, progress: Progress) -> Path:
 
     Several processes may ask at once: one downloads, the others wait.
     """
-    with _download_folder(spec.sha256, f"{spec.distribution} {spec.version}") as folder:
-        if cached := _cached(folder, spec.sha256):
-            return cached
-        config = read_pip_config()
-        with connect(config) as connection:
-            file = _find(spec, config, connection)
-            with _downloaded(file, folder, connection, progress) as (part, sha256):
-                if sha256 != spec.sha256:
-                    raise IntegrityError(
-                        f"{file.filename} from {file.place}: wrong sha256:"
-                        f" expected {spec.sha256}, got {sha256}",
-                        hint="find out why it differs before you change the pin",
-                    )
-                return part.replace(folder / file.filename)
-
-
-def digest_of(file: File, connection: Connection, *, progress: Progress) -> str:
-    """Return the SHA-256 of a file for which nobody announces one, by downloading it.
-
-    It is kept under that digest, so that `obtain` need not download it again.
-    """
-    with _download_folder("unknown", file.filename) as folder:
-        for left in folder.iterdir():
-            left.unlink()  # of a download that was killed: this one holds the lock
-        with (
-            _downloaded(file, folder, connection, progress) as (part, sha256),
-            _download_folder(sha256, file.filename) as final,
-        ):
-            part.replace(final / file.filename)
-        return sha256
-
-
-@contextlib.contextmanager
-def _download_folder(name: str, what: str) -> Iterator[Path]:
-    """Hold the folder of a download; errors of the disk name the place."""
-    folder = downloads_folder() / name
+    folder = downloads_folder() / spec.sha256
+    what = f"the download of {spec.distribution} {spec.version}"
     try:
-        with lock(folder.with_name(f"{name}.lock"), f"the download of {what}"):
+        with lock(folder.with_name(f"{spec.sha256}.lock"), what):
             folder.mkdir(exist_ok=True)
-            yield folder
+            if kept := _kept(folder, spec.sha256):
+                return kept
+            config = read_pip_config()
+            with connect(config) as connection:
+                file = _find(spec, config, connection)
+                return file.path or _download(file, spec.sha256, folder, connection, progress)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise process.no_space(str(folder)) from error
@@ -512,61 +450,47 @@ def _download_folder(name: str, what: str) -> Iterator[Path]:
         ) from error
 
 
-def _cached(folder: Path, sha256: str) -> Path | None:
+def _kept(folder: Path, sha256: str) -> Path | None:
     """Return the good archive of a folder; remove whatever else is there."""
-    good: Path | None = None
-    for path in sorted(folder.iterdir()):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest == sha256 and path.suffix != _PART:
-            good = path
-            continue
-        if path.suffix != _PART:  # else of a download that was killed
-            log.warning("%s in the cache is damaged; it is downloaded again", path.name)
+    for path in folder.iterdir():
+        if path.suffix != _PART and _digest(path) == sha256:
+            return path
         path.unlink()
-    return good
+    return None
 
 
-@contextlib.contextmanager
-def _downloaded(
-    file: File, folder: Path, connection: Connection, progress: Progress
-) -> Iterator[tuple[Path, str]]:
-    """Give a downloaded file, which is removed unless it is moved, and its SHA-256."""
+def _download(
+    file: File, sha256: str, folder: Path, connection: Connection, progress: Progress
+) -> Path:
+    """Download a file whose digest is known."""
     source = f"{file.filename} from {file.place}"
     part = folder / (file.filename + _PART)
 
-    def download() -> str:
-        digest = hashlib.sha256()
-        with contextlib.ExitStack() as stack:
-            if file.url.startswith("file:"):
-                path = Path(unquote(urlsplit(file.url).path))
-                content = stack.enter_context(path.open("rb"))
-                total: int | None = path.stat().st_size
-                chunks: Iterator[bytes] = iter(lambda: content.read(_CHUNK), b"")
-            else:
-                response = connection.get(file.url, accept="*/*", stream=True)
-                stack.enter_context(response)
-                if response.status_code != _OK:
-                    raise SourceError(
-                        f"{source}: HTTP {response.status_code}",
-                        hint="the index lists an archive that it does not give out;"
-                        " try another index",
-                    )
-                announced = response.headers.get("Content-Length", "")
-                total = int(announced) if announced else None
-                chunks = response.iter_content(_CHUNK)
-            progress.start(f"downloading {file.filename}", total)
-            stack.callback(progress.done)
-            target = stack.enter_context(part.open("wb"))
-            for chunk in chunks:
-                digest.update(chunk)
+    try:
+        with (
+            _network(source),
+            connection.get(file.url, accept="*/*", stream=True) as response,
+            part.open("wb") as target,
+            contextlib.ExitStack() as ended,
+        ):
+            if not response.ok:
+                raise SourceError(
+                    f"{source}: HTTP {response.status_code}",
+                    hint="the index lists an archive that it does not give out; try another index",
+                )
+            announced = response.headers.get("Content-Length", "")
+            progress.start(f"downloading {file.filename}", int(announced) if announced else None)
+            ended.callback(progress.done)
+            for chunk in response.iter_content(_CHUNK):
                 target.write(chunk)
                 if target.tell() > _MAX_BYTES:
                     raise IntegrityError(f"{file.filename}: larger than {_MAX_BYTES} bytes")
                 progress.advance(len(chunk))
-        return digest.hexdigest()
-
-    try:
-        yield part, _persist(source, download)
+        if (got := _digest(part)) != sha256:
+            raise IntegrityError(
+                f"{source}: wrong sha256: expected {sha256}, got {got}",
+                hint="find out why it differs before you change the pin",
+            )
+        return part.replace(folder / file.filename)
     finally:
         part.unlink(missing_ok=True)

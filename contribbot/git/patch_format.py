@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -134,6 +135,8 @@ _FORMAT_PATCH: Final = (
     "format-patch", "--quiet", "--zero-commit", "--no-signature", "--abbrev=12", "--binary", "-M",
 )  # fmt: skip
 _SUBMODULE: Final = "160000"
+#: Each path that differs, renames as delete and add.
+_RAW: Final = ("-r", "-z", "--raw", "--no-abbrev", "--no-renames")
 
 
 def format_commits(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
@@ -195,26 +198,17 @@ def _write(store: Store, *what: str) -> list[PatchFile]:
 
 def raw_changes(store: Store, commits: Sequence[str]) -> list[tuple[str, str, str]]:
     """Return what commits change: commit, modes and blobs, path; with one process."""
-    raw = store.git(
-        "diff-tree", "--stdin", "-r", "-z", "--raw", "--no-abbrev", "--no-renames",
-        stdin="".join(f"{commit}\n" for commit in commits).encode(),
-    ).stdout  # fmt: skip
+    ask = "".join(f"{commit}\n" for commit in commits).encode()
+    raw = store.git("diff-tree", "--stdin", *_RAW, stdin=ask).stdout
     rows: list[tuple[str, str, str]] = []
     commit = ""
-    fields = iter(raw.decode("utf-8", "surrogateescape").split("\0"))
+    fields = iter(os.fsdecode(raw).split("\0"))
     for field in fields:
         if field.startswith(":"):
             rows.append((commit, field[1:], next(fields)))
         elif field:
             commit = field
     return rows
-
-
-def raw_rows(raw: bytes) -> Iterator[tuple[str, str]]:
-    """Yield what `--raw -z` says of each path, and the path."""
-    fields = raw.decode("utf-8", "surrogateescape").split("\0")
-    for head, path in zip(fields[0::2], fields[1::2], strict=False):
-        yield head.removeprefix(":"), path
 
 
 def keep_unchanged(
@@ -248,11 +242,12 @@ class Change:
 
 def changes(store: Store, base: str, patched: str) -> list[Change]:
     """Return what differs between two trees, renames as delete and add."""
-    raw = store.git("diff-tree", "-r", "-z", "--raw", "--no-renames", base, patched).stdout
+    raw = store.git("diff-tree", *_RAW, base, patched).stdout
+    fields = os.fsdecode(raw).split("\0")[:-1]
+    heads = (head.split(" ") for head in fields[0::2])
     return [
         Change(path, status, mode, blob)
-        for head, path in raw_rows(raw)
-        for _, mode, _, blob, status in (head.split(" "),)
+        for (_, mode, _, blob, status), path in zip(heads, fields[1::2], strict=True)
     ]
 
 

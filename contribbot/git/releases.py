@@ -21,12 +21,10 @@ from contribbot.git.package_index import (
     HINT,
     File,
     connect,
-    digest_of,
     read_listing,
     read_pip_config,
 )
 from contribbot.git.remote import Remote, elsewhere
-from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Tag
 from contribbot.model.pin import (
     GitSource,
@@ -62,98 +60,79 @@ class Release:
         return all(file.yanked for file in self.files)
 
 
-def releases(
-    pin: Pin,
-    upstream: Upstream,
-    *,
-    prereleases: bool = False,
-    yanked: bool = False,
-    also: Collection[str] = (),
-) -> list[Release]:
-    """Return the upstream's releases that package indexes have, the oldest first.
-
-    From the places that downloads come from; each index is asked once.
-    """
-    recipe = _recipe(upstream)
-    config = read_pip_config()
-    with connect(config) as connection:
-        listing = read_listing(recipe.distribution, config, connection)
-    known = _in_order(recipe, listing.files)
+def releases(pin: Pin, upstream: Upstream, *, also: Collection[str] = ()) -> list[Release]:
+    """Return the upstream's final releases that package indexes have, the oldest first."""
+    recipe, known, places = _known(upstream)
     if not known:
         raise SourceError(
-            f"{pin.upstream}: no release of {recipe.distribution} found: {listing.places}",
-            hint=HINT,
+            f"{pin.upstream}: no release of {recipe.distribution} found: {places}", hint=HINT
         )
     return [
         release
         for release in known
-        if release.tag in also
-        or ((prereleases or not release.order.is_prerelease) and (yanked or not release.yanked))
+        if release.tag in also or not (release.order.is_prerelease or release.yanked)
     ]
 
 
-def resolve(pin: Pin, upstream: Upstream, tag: str, *, progress: Progress | None = None) -> Pin:
-    """Return a pin of the same upstream at another tag.
+def resolve(pin: Pin, upstream: Upstream, tag: str) -> Pin:
+    """Return a pin of the same upstream at another tag."""
+    return pin if tag == pin.tag else resolve_file(pin, upstream, tag)[0]
+
+
+def resolve_file(pin: Pin, upstream: Upstream, tag: str) -> tuple[Pin, File | None]:
+    """Return a pin of the same upstream at another tag, and the file that it names.
 
     Its sources are those of the release: what is installed, where the pin has such a
     source and that very release is installed; then the source archive, or else one wheel
     (for any platform, or else the smallest where every one's size is known, or else the
-    first by name); then the pin's git repositories. Nothing is downloaded, unless no place
-    announces the file's digest.
+    first by name); then the pin's git repositories. Nothing is downloaded.
     """
-    if tag == pin.tag:
-        return pin
-    recipe = _recipe(upstream)
-    config = read_pip_config()
-    with connect(config) as connection:
-        listing = read_listing(recipe.distribution, config, connection)
-        known = _in_order(recipe, listing.files)
-        final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
-        # By its name also a release that was withdrawn.
-        named = [release for release in known if release.tag == tag]
-        for release in final[-1:] if tag == _NEWEST else named:
-            if release.tag == pin.tag:
-                return pin
-            file = _chosen(upstream, recipe, release)
-            sha256 = file.sha256 or digest_of(file, connection, progress=progress or Silent())
-            sources: list[SourceSpec] = [
-                *_installed(pin, str(release.order)),
-                _source(recipe, file, sha256),
-                *(spec for spec in pin.sources if isinstance(spec, GitSource)),
-            ]
-            return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources))
+    recipe, known, places = _known(upstream)
+    final = [item for item in known if not (item.order.is_prerelease or item.yanked)]
+    # By its name also a release that was withdrawn.
+    named = [release for release in known if release.tag == tag]
+    for release in final[-1:] if tag == _NEWEST else named:
+        if release.tag == pin.tag:
+            return pin, None
+        file = _chosen(upstream, recipe, release)
+        sources: list[SourceSpec] = [
+            *_installed(pin, str(release.order)),
+            _source(recipe, file),
+            *(spec for spec in pin.sources if isinstance(spec, GitSource)),
+        ]
+        return Pin(upstream=pin.upstream, tag=release.tag, sources=tuple(sources)), file
     raise SourceError(
-        f"{upstream.name} {tag}: no such release of {recipe.distribution}: {listing.places}",
+        f"{upstream.name} {tag}: no such release of {recipe.distribution}: {places}",
         hint=_advice(recipe, known, tag),
     )
 
 
-def _recipe(upstream: Upstream) -> ReleaseRecipe:
-    if upstream.release is None:
+def _known(upstream: Upstream) -> tuple[ReleaseRecipe, list[Release], str]:
+    """Return the releases that the places of pip have, in PEP 440's order; and what each has."""
+    recipe = upstream.release
+    if recipe is None:
         raise SourceError(
             f"{upstream.name}: upstreams/{upstream.name}.toml does not say where its releases are",
             hint='add a table [release] with distribution = "…", its name on the package index'
             " (docs/queue.md), or add the other pin to queue.toml yourself",
         )
-    return upstream.release
-
-
-def _in_order(recipe: ReleaseRecipe, files: Sequence[File]) -> list[Release]:
-    """Return the releases of files, in PEP 440's order."""
+    config = read_pip_config()
+    with connect(config) as connection:
+        listing = read_listing(recipe.distribution, config, connection)
     by_version: dict[Version, list[File]] = {}
-    for file in files:
-        by_version.setdefault(Version(file.version), []).append(file)
+    for file in listing.files:
+        # A local label names a build of a release, no release.
+        if "+" not in file.version:
+            by_version.setdefault(Version(file.version), []).append(file)
     known = []
     for order, group in sorted(by_version.items()):
         # A wheel's name has the normal form; what a source archive writes is nearer to a tag.
         first = next((file for file in group if not file.tags), group[0])
-        tag = recipe.tag_of(first.version)
-        try:
-            _TAG.validate_python(tag)
-        except ValidationError:
-            continue  # an epoch, for example: git has no such tag
-        known.append(Release(order, tag, tuple(group)))
-    return known
+        # An epoch, for example: git has no such tag.
+        with contextlib.suppress(ValidationError):
+            tag = _TAG.validate_python(recipe.tag_of(first.version))
+            known.append(Release(order, tag, tuple(group)))
+    return recipe, known, listing.places
 
 
 def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File:
@@ -178,25 +157,20 @@ def _chosen(upstream: Upstream, recipe: ReleaseRecipe, release: Release) -> File
     )
 
 
-def _source(recipe: ReleaseRecipe, file: File, sha256: str) -> ReleaseSource:
+def _source(recipe: ReleaseRecipe, file: File) -> ReleaseSource:
     """Return the source that names a file."""
-    if not file.tags:
-        return SdistSource(
-            kind="sdist",
-            distribution=recipe.distribution,
-            version=file.version,
-            sha256=sha256,
-            root=recipe.root,
+    sha256, name = file.sha256, recipe.distribution
+    facts = {"distribution": name, "version": file.version, "sha256": sha256, "root": recipe.root}
+    if not sha256:
+        raise SourceError(
+            f"{file.filename}: {file.place} does not announce its sha256",
+            hint="download it, and add the pin with its sha256 to queue.toml yourself",
         )
-    return WheelSource(
-        kind="wheel",
-        distribution=recipe.distribution,
-        version=file.version,
-        sha256=sha256,
-        tags=file.tags,
-        packages=recipe.packages,
-        root=recipe.root if recipe.wheel_root is None else recipe.wheel_root,
-    )
+    if not file.tags:
+        return SdistSource.model_validate({"kind": "sdist", **facts})
+    root = recipe.root if recipe.wheel_root is None else recipe.wheel_root
+    wheel = {"kind": "wheel", "tags": file.tags, "packages": recipe.packages, "root": root}
+    return WheelSource.model_validate({**facts, **wheel})
 
 
 def _installed(pin: Pin, version: str) -> Iterator[InstalledSource]:
@@ -218,14 +192,13 @@ def _advice(recipe: ReleaseRecipe, known: Sequence[Release], tag: str) -> str:
         meant = Version(recipe.version_of(tag) or tag)
     except InvalidVersion:
         return f"tags look like {recipe.tag}; the last is {known[-1].tag}"
-    same = [release.tag for release in known if release.order == meant]
-    if same:
-        return f"write {same[0]}"
-    near = [release.tag for release in known if release.order < meant][-1:]
-    near += [release.tag for release in known if release.order > meant][:1]
+    below = [release.tag for release in known if release.order <= meant][-1:]
+    above = [release.tag for release in known if release.order >= meant][:1]
+    if below == above:
+        return f"write {below[0]}"
     return (
-        f"name {' or '.join(near)}, the nearest; or, for a tag without a release, add a pin"
-        " with a git source to queue.toml"
+        f"name {' or '.join(below + above)}, the nearest; or, for a tag without a release, add a"
+        " pin with a git source to queue.toml"
     )
 
 
@@ -247,13 +220,12 @@ def _tags(remote: Remote) -> list[str]:
 
 def _final(tags: Sequence[str], also: Collection[str] = ()) -> list[str]:
     """Return those of some tags that name final releases, the oldest release first."""
-    versions: list[tuple[Version, str]] = []
+    versions: dict[str, Version] = {}
     for tag in tags:
         with contextlib.suppress(InvalidVersion):
-            version = Version(tag)
-            if tag in also or not version.is_prerelease:
-                versions.append((version, tag))
-    return [tag for _, tag in sorted(versions)]
+            versions[tag] = Version(tag)
+    final = {tag for tag, version in versions.items() if tag in also or not version.is_prerelease}
+    return sorted(final, key=lambda tag: (versions[tag], tag))
 
 
 def pin_from_git(pin: Pin, upstream: Upstream, source: GitSource, tag: str) -> Pin:

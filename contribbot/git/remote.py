@@ -1,10 +1,8 @@
 """A tag or commit of any git repository that can be fetched from.
 
-The fetch is shallow and blobless: one commit and its trees come first, and then,
-in one request, those blobs that the store does not hold yet. Two releases of an
-upstream share most of their blobs, so a second pin costs what differs. When the
-ref is written the tree is complete: the store works offline and is no promisor
-repository, in which every look-up of a missing object would go to the network.
+The fetch is shallow: one commit with its tree, less what the store holds of the same
+repository. Two releases of an upstream share most of their files, so a second pin costs
+what differs.
 """
 
 from __future__ import annotations
@@ -56,8 +54,6 @@ _SETTINGS: Final = {
     "fetch.pruneTags": "false",
     "fetch.recurseSubmodules": "no",
     "fetch.writeCommitGraph": "false",
-    # Blobs are asked for by their ids: there is no history to compare.
-    "fetch.negotiationAlgorithm": "noop",
     "fetch.unpackLimit": "1",
     "transfer.unpackLimit": "1",
     "gc.auto": "0",
@@ -84,7 +80,7 @@ class Remote:
         """The URL without credentials."""
         return redact(self.url)
 
-    def git(self, *args: str, timeout: float = _ASK_TIMEOUT, stdin: bytes = b"") -> str:
+    def git(self, *args: str, timeout: float = _ASK_TIMEOUT) -> str:
         """Run git with the user's network settings, and no others.
 
         The URL goes in by the environment: arguments can be seen by other users of
@@ -99,7 +95,7 @@ class Remote:
         # Nothing is chained: git's own words may hold the password.
         try:
             done = process.run(
-                ["git", f"--git-dir={self.folder}", *args], cwd=self.folder, stdin=stdin,
+                ["git", f"--git-dir={self.folder}", *args], cwd=self.folder,
                 env=process.clean_environment(env), timeout=timeout, tethered=True,
             )  # fmt: skip
         except CommandError as error:
@@ -120,13 +116,12 @@ class Remote:
         rows = self.git("ls-remote", _REMOTE, *patterns, timeout=timeout).splitlines()
         return {name: object_id for object_id, name in (row.split("\t") for row in rows)}
 
-    def fetch(self, *args: str, timeout: float = _FETCH_TIMEOUT, stdin: bytes = b"") -> None:
-        """Fetch; the arguments are options, then what to fetch."""
-        options = [arg for arg in args if arg.startswith("--")]
+    def fetch(self, *args: str, timeout: float = _FETCH_TIMEOUT) -> None:
+        """Fetch; the arguments are one option, then what to fetch."""
         self.git(
             "fetch", "--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head",
             "--no-auto-maintenance", "--no-recurse-submodules", "--force", "--refmap=",
-            *options, _REMOTE, *args[len(options) :], timeout=timeout, stdin=stdin,
+            args[0], _REMOTE, *args[1:], timeout=timeout,
         )  # fmt: skip
 
 
@@ -148,8 +143,6 @@ def elsewhere(upstream: Upstream, source: GitSource) -> Iterator[Remote]:
 
 #: Where the fetch puts what it got, until it is known to be the right thing.
 _INCOMING: Final = "refs/incoming/pin"
-#: What servers say that know whole histories only.
-_NO_SHALLOW: Final = re.compile(r"dumb http|does not support.*shallow", re.IGNORECASE)
 
 
 class GitRemote:
@@ -174,7 +167,7 @@ class GitRemote:
                     stale.unlink(missing_ok=True)
             job.progress.start(f"fetching {job.pin.title} from {remote.shown}", None)
             try:
-                _fetch(job, remote, f"{name}:{_INCOMING}")
+                remote.fetch("--depth=1", f"{name}:{_INCOMING}")
             finally:
                 job.progress.done()
             try:
@@ -239,38 +232,6 @@ def _ask(job: SourceRequest, remote: Remote, *, timeout: float = _ASK_TIMEOUT) -
     if job.pin.commit not in {None, commit}:
         raise _wrong(job, remote, str(job.pin.commit), commit)
     return tag, commit
-
-
-def _fetch(job: SourceRequest, remote: Remote, refspec: str) -> None:
-    """Fetch one commit, complete: its trees, then those blobs that the store lacks."""
-    try:
-        with _no_promisor(job):
-            remote.fetch("--depth=1", "--filter=blob:none", refspec)
-        listed = job.store.git("rev-list", "--objects", "--no-walk", "--missing=print", _INCOMING)
-        missing = [line[1:] for line in listed.stdout.splitlines() if line.startswith(b"?")]
-        # None also where the server knows no filters and has sent everything.
-        if missing:
-            log.info("%s: fetching %d blobs that the store lacks", remote.shown, len(missing))
-            with _no_promisor(job):
-                remote.fetch("--filter=blob:none", "--stdin", stdin=b"\n".join(missing) + b"\n")
-    except SourceError as error:
-        if not _NO_SHALLOW.search(error.message):
-            raise
-        log.warning("%s cannot give one commit alone; fetching its history too", remote.shown)
-        remote.fetch(refspec)
-
-
-@contextlib.contextmanager
-def _no_promisor(job: SourceRequest) -> Iterator[None]:
-    """Take back what git notes when it fetches with a filter: that the remote has the rest.
-
-    While that stands, a git that meets a missing object starts a fetch of its own.
-    """
-    try:
-        yield
-    finally:
-        job.store.git("config", "--remove-section", f"remote.{_REMOTE}", accept=(0, 1, 128))
-        job.store.git("config", "--unset", "extensions.partialclone", accept=(0, 5))
 
 
 _ID: Final = re.compile(r"[0-9a-f]{40}")

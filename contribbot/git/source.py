@@ -28,25 +28,19 @@ class Progress(Protocol):
 
     def start(self, label: str, total: int | None) -> None:
         """Begin a step."""
+        del label, total
 
     def advance(self, count: int) -> None:
         """Go on by some bytes."""
+        del count
 
     def done(self) -> None:
         """End the step, well or badly."""
+        return
 
 
-class Silent:
+class Silent(Progress):
     """Shows nothing."""
-
-    def start(self, label: str, total: int | None) -> None:
-        """Begin a step, unseen."""
-
-    def advance(self, count: int) -> None:
-        """Go on, unseen."""
-
-    def done(self) -> None:
-        """End the step, unseen."""
 
 
 @dataclass(frozen=True)

@@ -77,13 +77,12 @@ class Cache:
 
     def _prune(self, folder: Path) -> None:
         """Remove the longest unused, down to what may be kept."""
+        room = _BYTES
         kept = [(path.lstat(), path) for path in folder.glob("*.answer")]
-        total = 0
-        for number, (stat, path) in enumerate(
-            sorted(kept, key=lambda entry: entry[0].st_mtime, reverse=True), start=1
-        ):
-            total += stat.st_size
-            if number > _FILES or total > _BYTES:
+        kept.sort(key=lambda entry: entry[0].st_mtime, reverse=True)
+        for number, (stat, path) in enumerate(kept):
+            room -= stat.st_size
+            if number >= _FILES or room < 0:
                 path.unlink()
 
 

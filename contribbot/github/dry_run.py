@@ -17,8 +17,15 @@ from pydantic import JsonValue
 from contribbot.errors import GitHubError
 from contribbot.github.auth import Server, Token
 from contribbot.github.cache import Answer
-from contribbot.github.git_data import read_folder
-from contribbot.github.git_objects import FOLDER, Author, Entry, blob_id, commit_id, tree_id
+from contribbot.github.git_data import (
+    FOLDER,
+    Author,
+    Entry,
+    blob_id,
+    commit_id,
+    read_folder,
+    tree_id,
+)
 from contribbot.github.requester import JSON, Requester, is_write
 from contribbot.github.waits import Waits
 

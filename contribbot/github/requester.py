@@ -57,15 +57,18 @@ _KEYS: Final = (
     (r"/compare/.+$", "behind_by ahead_by status"),
     (r"/git/(blobs|trees|commits)", "sha"),
     (r"/git/refs?\b", "ref object"),
-    (r"/actions/runs/\d+$", "id status html_url"),
+    (r"/actions/(.*/)?runs(/\d+)?$", "id html_url head_sha path event"),
+    (r"/runs/\d+/jobs$", "id name status"),
+    (r"/runs/\d+/artifacts$", "id name size_in_bytes"),
     (r"/search/issues$", "total_count items"),
 )
 #: What they are; all others are texts.
 _TYPES: Final[dict[str, type]] = {
-    **dict.fromkeys(("id", "number", "behind_by", "ahead_by", "total_count"), int),
+    **dict.fromkeys(("id", "number", "behind_by", "ahead_by", "total_count", "size_in_bytes"), int),
     **dict.fromkeys(("head", "base", "commit", "object"), dict), "items": list,
 }  # fmt: skip
-_LISTS: Final = re.compile(r"^GET .*/(pulls|comments)$")
+#: Lists, and the key of their rows where they have one.
+_LISTS: Final = re.compile(r"^GET .*/(?:pulls|comments|(jobs|artifacts)|workflows/[^/]+/(runs))$")
 #: What says no; where GraphQL does, there is another way.
 REFUSED: Final = (NotFoundError, RefusedError, TokenError)
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
@@ -343,7 +346,9 @@ def _check(what: str, text: str) -> None:
     if what == "POST /graphql" and isinstance(data, dict) and data.get("errors"):
         raise RefusedError(f"{what}: {words_of(text)}", status=HTTPStatus.OK)
     keys = next((keys for path, keys in _KEYS if re.search(path, what)), "")
-    for row in data if isinstance(data, list) and _LISTS.match(what) else [data]:
+    if (listed := _LISTS.match(what)) and isinstance(data, dict):
+        data = data.get(listed[1] or f"workflow_{listed[2]}")
+    for row in data if isinstance(data, list) and listed else [data]:
         for key in keys.split():
             if not isinstance(row, dict) or not isinstance(row.get(key), _TYPES.get(key, str)):
                 raise odd_answer(what, key)

@@ -17,7 +17,6 @@ from contribbot.git.patch_format import changes
 from contribbot.git.source import Silent
 from contribbot.lifecycle.status import needs_of
 from contribbot.model.base import Model, Name, Tag
-from contribbot.model.history import RetiredEvent
 from contribbot.model.lifecycle import (
     Behaviour,
     Decision,
@@ -30,6 +29,7 @@ from contribbot.model.lifecycle import (
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue import history, toml_edit, worktree
+from contribbot.queue.arrange import take_out
 from contribbot.queue.load import Queue, load_queue
 from contribbot.queue.stack import Landed, carry, land, pin_at, series_of, upstream_meant
 from contribbot.queue.transaction import Transaction, transaction
@@ -333,28 +333,6 @@ def _write_patch(
     change.write(f"{folder}/patch.toml", stated)
 
 
-def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
-    """Delete what contribbot knows of a patch's folder, and keep it in the history.
-
-    What else lies in it stays, and the folder then with it; `queue.toml` and the
-    patches that depend on it are the caller's matter.
-    """
-    folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
-    history.record(
-        change, patch.name, patch.files, patch.pin, why="as it was in the end",
-        below=history.digests(history.below_of(queue, patch.name)),
-    )  # fmt: skip
-    change.write(f"{kept}/patch.toml", (patch.folder / "patch.toml").read_bytes())
-    change.delete(f"{folder}/patch.toml")
-    change.replace_files(folder, patch.files, ())
-    change.replace_files(f"{folder}/checks", patch.support, ())
-    change.replace_files(f"{kept}/checks", (), patch.support)
-    # `contribbot new` puts it there, so that git keeps the folder.
-    change.delete(f"{folder}/checks/.gitkeep")
-    event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
-    history.note(change, patch.name, event)
-
-
 def _folder(queue: Queue) -> Path:
     return queue.local / "rebase"
 
@@ -439,7 +417,7 @@ def _take_resolution(queue: Queue, state: Underway) -> None:
         )
     files = worktree.taken(queue, state.open)
     digest = queue.patch(state.open).digest
-    if tree.state.opened != digest:
+    if tree.state.known != (digest,):
         raise UsageError(
             f"{state.open} was changed since its conflict was opened",
             hint="contribbot rebase --abort, and begin again; how it was resolved is remembered",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -17,6 +17,12 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+T = TypeVar("T")
+#: What JSON and TOML have as text: times, enums.
+Loose = Annotated[T, Field(strict=False)]
+#: They have lists only; models hold tuples, which cannot change.
+Many = Annotated[tuple[T, ...], Field(strict=False)]
+Some = Annotated[tuple[T, ...], Field(strict=False, min_length=1)]
 #: A line of text with something on it.
 Line = Annotated[
     str,
@@ -24,8 +30,7 @@ Line = Annotated[
         min_length=1, pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"
     ),
 ]
-#: A time, which JSON has as text.
-Time = Annotated[datetime, Field(strict=False)]
+Time = Loose[datetime]
 #: Prose with something in it.
 Prose = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 #: A name that is safe as a folder, a ref and an argument.
@@ -71,7 +76,6 @@ def _compiles(pattern: str) -> str:
 
 #: A regular expression of Python's `re`; may be empty.
 Pattern = Annotated[str, AfterValidator(_compiles)]
-#: TOML and JSON have lists only; models hold tuples, which cannot change.
-Lines = Annotated[tuple[Line, ...], Field(strict=False)]
-Names = Annotated[tuple[Name, ...], Field(strict=False)]
-TreePaths = Annotated[tuple[TreePath, ...], Field(strict=False)]
+Lines = Many[Line]
+Names = Many[Name]
+TreePaths = Many[TreePath]

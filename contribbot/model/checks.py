@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import Annotated, Final, Literal
 
@@ -9,13 +10,22 @@ from pydantic import (
     AfterValidator,
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     StringConstraints,
-    model_serializer,
     model_validator,
 )
 
-from contribbot.model.base import Line, Lines, Model, Name, Pattern, Prose, TreePath, TreePaths
+from contribbot.model.base import (
+    Line,
+    Lines,
+    Many,
+    Model,
+    Name,
+    Pattern,
+    Prose,
+    Some,
+    TreePath,
+    TreePaths,
+)
 
 _ORDERS: Final = ("PYTHON", "PYTEST", "COVERAGE", "CONTRIBBOT", "LD_")
 
@@ -73,7 +83,7 @@ class Stated(Model):
 class Needy(Model):
     """Something that runs only where what it needs is there."""
 
-    requires: Annotated[tuple[Requirement, ...], Field(strict=False, min_length=1)] = ("cpu",)
+    requires: Some[Requirement] = ("cpu",)
 
     @model_validator(mode="after")
     def _one_target(self) -> Needy:
@@ -105,7 +115,9 @@ class Check(Stated, Needy):
     build: Name | Literal[""] = ""
     timeout: Seconds = 120.0
     env: CheckEnvironment = Field(default_factory=dict)
-    kernels: Annotated[tuple[Pattern, ...], Field(strict=False)] = ()
+    #: Not there where none are stated: the digest of checks is over the text, and a key that was
+    #: not there when a record was made would make it stale though nothing was changed.
+    kernels: Many[Pattern] = Field(default=(), exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _kernels_are_a_gpus(self) -> Check:
@@ -115,35 +127,17 @@ class Check(Stated, Needy):
             raise ValueError("kernels: one is found in every name, so it states nothing")
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_stated(
-        self, dump: SerializerFunctionWrapHandler
-    ) -> dict[str, JsonValue]:
-        """Leave `kernels` out where none are stated.
-
-        The digest of checks is over this text: a key that was not there when a record was
-        made would make the record stale though nothing was changed.
-        """
-        fields: dict[str, JsonValue] = dump(self)
-        if not self.kernels:
-            fields.pop("kernels", None)
-        return fields
-
 
 #: What a `[[compile]]` compiles for when it names no targets: CDNA 2 to 4, RDNA 2 to 4.
 DEFAULT_TARGETS: Final = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
-GfxTargets = Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
 #: A mnemonic of the AMDGPU instruction set.
 Mnemonic = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-Mnemonics = Annotated[tuple[Mnemonic, ...], Field(strict=False)]
 #: What a host's C++ compiler takes, and what nvcc or hipcc take (torch's cpp_extension).
 _CPP: Final = (".cpp", ".cc", ".cxx")
 _KERNELS: Final = (".cu", ".hip")
 #: A bench file directly inside `checks/`.
 BenchFile = Annotated[str, StringConstraints(pattern=r"^bench_[A-Za-z0-9_]+\.py$")]
-#: A path inside `checks/`.
-SupportPath = TreePath
 Positive = Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)]
 #: The name of a dtype of torch, such as `bfloat16`.
 DtypeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -166,10 +160,10 @@ class Compile(Stated):
     name: Name
     kind: Literal["hip", "triton"] = "hip"
     source: TreePath
-    targets: GfxTargets = DEFAULT_TARGETS
+    targets: Some[GfxTarget] = DEFAULT_TARGETS
     kernels: Pattern = ""
-    instructions: dict[GfxTarget, Mnemonics] = Field(default_factory=dict)
-    fewer_instructions: Annotated[tuple[GfxTarget, ...], Field(strict=False)] = ()
+    instructions: dict[GfxTarget, Many[Mnemonic]] = Field(default_factory=dict)
+    fewer_instructions: Many[GfxTarget] = ()
     no_spills: bool = False
     include: TreePaths = ()
     defines: Lines = ()
@@ -224,11 +218,11 @@ class Build(Stated):
     way: Literal["extension", "full"]
     expect: Literal["fail-to-pass", "pass-to-pass"] = "pass-to-pass"
     sources: TreePaths = ()
-    binding: SupportPath | Literal[""] = ""
+    binding: TreePath | Literal[""] = ""
     include: TreePaths = ()
     defines: Lines = ()
     flags: Lines = ()
-    targets: Annotated[tuple[Target, ...], Field(strict=False, min_length=1)]
+    targets: Some[Target]
     timeout: Seconds | None = None
 
     @model_validator(mode="after")

@@ -10,24 +10,16 @@ import enum
 import hashlib
 import json
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from contribbot.model.base import Model, ObjectId, Sha256
+from contribbot.model.base import Loose, Many, Model, ObjectId, Sha256, Time
 from contribbot.model.pin import Pin, Upstream
 
 
 class Gpu(Model):
-    """One GPU.
-
-    Attributes:
-        vendor: `amd` or `nvidia`.
-        target: The compile target: `gfx942`, or `sm_90`.
-        name: What the driver calls it.
-        driver: The driver's version, or empty where it does not say.
-    """
+    """One GPU."""
 
     vendor: str
     target: str
@@ -36,18 +28,7 @@ class Gpu(Model):
 
 
 class Machine(Model):
-    """What an outcome may depend on, beside its inputs.
-
-    Attributes:
-        system: Kernel's name and the processor's architecture, such as `Linux x86_64`.
-        cpu: The processor's model.
-        cores: Cores that this process may use.
-        python: Implementation and version.
-        git: git's version.
-        packages: Versions of the libraries that matter, of those that are installed.
-        rocm: ROCm's version, or empty.
-        gpus: The GPUs, in the driver's order.
-    """
+    """What an outcome may depend on, beside its inputs."""
 
     system: str
     cpu: str
@@ -56,7 +37,7 @@ class Machine(Model):
     git: str
     packages: dict[str, str]
     rocm: str
-    gpus: Annotated[tuple[Gpu, ...], Field(strict=False)]
+    gpus: Many[Gpu]
 
     @property
     def targets(self) -> frozenset[str]:
@@ -103,21 +84,11 @@ class Verdict(enum.StrEnum):
 
 
 class StageResult(Model):
-    """One proof by one stage on one target.
-
-    Attributes:
-        stage: The stage.
-        target: The hardware: `cpu`, `cuda`, a gfx target; or `any` where it does not matter.
-        outcome: How it ended.
-        reason: One line that says why; for a pass, what was seen.
-        seconds: How long the work took when it was done.
-        cached: Whether it was done in an earlier run with the same inputs.
-        details: What the stage saw, for the record.
-    """
+    """One proof by one stage on one target."""
 
     stage: str
     target: str
-    outcome: Annotated[Outcome, Field(strict=False)]
+    outcome: Loose[Outcome]
     reason: str
     seconds: float = Field(ge=0)
     cached: bool = False
@@ -210,13 +181,7 @@ _Words = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_le
 
 
 class DigestSet(Model):
-    """Digests of one thing, by in-toto's names of the algorithms.
-
-    Attributes:
-        sha256: SHA-256.
-        gitCommit: git's id of a commit.
-        gitTree: git's id of a tree.
-    """
+    """Digests of one thing, by in-toto's names of the algorithms."""
 
     sha256: Sha256 | None = None
     gitCommit: ObjectId | None = None  # noqa: N815  in-toto's spelling
@@ -224,12 +189,7 @@ class DigestSet(Model):
 
 
 class Resource(Model):
-    """A thing that took part (in-toto ResourceDescriptor).
-
-    Attributes:
-        name: What people call it.
-        digest: What it is.
-    """
+    """A thing that took part (in-toto ResourceDescriptor)."""
 
     name: str
     digest: DigestSet
@@ -239,10 +199,6 @@ class RunnerFault(Model):
     """Why an outcome says nothing of the patch: the machine that it ran on was at fault.
 
     Kept as `runner_fault` in the details of an outcome that is unavailable.
-
-    Attributes:
-        kind: What kind of thing went wrong.
-        said: What was seen, in one line.
     """
 
     kind: FaultKind
@@ -250,15 +206,7 @@ class RunnerFault(Model):
 
 
 class RunOf(Model):
-    """The run of GitHub Actions that a record comes from, as the runner was told.
-
-    Attributes:
-        run_id: GitHub's number of the run.
-        attempt: Which attempt of it, from 1.
-        job: The job's id in the plan; without a plan the workflow's name of the job.
-        repository: The queue's repository, `owner/name`.
-        commit: The queue's commit that was checked out.
-    """
+    """The run of GitHub Actions that a record comes from, as the runner was told."""
 
     run_id: Annotated[int, Field(ge=1)]
     attempt: Annotated[int, Field(ge=1)]
@@ -271,12 +219,7 @@ class RunOf(Model):
 
 
 class Container(Model):
-    """The container that something ran in, as the job that started it says.
-
-    Attributes:
-        image: The image by its digest, `registry/name@sha256:…`.
-        flags: The container's options, one word each.
-    """
+    """The container that something ran in, as the job that started it says."""
 
     image: Annotated[
         str,
@@ -288,38 +231,14 @@ class Container(Model):
 
 
 class Details(Model):
-    """What the test-result predicate has no field for.
-
-    Attributes:
-        type: What these details are.
-        tool: contribbot's version.
-        tool_sha256: Digest of contribbot's own source.
-        command: The command that shows it again.
-        started: When the oldest of its outcomes was seen (UTC). An outcome that was
-            remembered keeps the time at which the work was done.
-        finished: When the newest of them was seen (UTC).
-        patch: The patch.
-        patch_sha256: Digest of its patch files.
-        checks_sha256: Digest of its checks.
-        below: Digests of the patches that it stands on, by name.
-        upstream: The upstream.
-        pin: The pin's tag.
-        pin_sha256: Digest of the pin and of what was known of the upstream.
-        base_commit: What the patch was applied on, in the store.
-        machine: The machine.
-        verdict: What the outcomes amount to.
-        open: Targets that were asked for and could not run there. Not passes.
-        stages: The outcomes, with everything that was seen.
-        run: The run of GitHub Actions that it comes from; None: not from there.
-        container: The container that it ran in; None: none was named.
-    """
+    """What the test-result predicate has no field for."""
 
     type: Literal["contribbot/evidence/v1"] = DETAILS
     tool: str
     tool_sha256: Sha256
     command: str
-    started: Annotated[datetime, Field(strict=False)]
-    finished: Annotated[datetime, Field(strict=False)]
+    started: Time
+    finished: Time
     patch: str
     patch_sha256: Sha256
     checks_sha256: Sha256
@@ -329,46 +248,28 @@ class Details(Model):
     pin_sha256: Sha256
     base_commit: ObjectId
     machine: Machine
-    verdict: Annotated[Verdict, Field(strict=False)]
-    open: Annotated[tuple[str, ...], Field(strict=False)]
-    stages: Annotated[tuple[StageResult, ...], Field(strict=False)]
+    verdict: Loose[Verdict]
+    open: Many[str]
+    stages: Many[StageResult]
     run: RunOf | None = None
     container: Container | None = None
 
 
 class TestResult(Model):
-    """in-toto's test-result predicate v0.1, with our details beside it.
-
-    Attributes:
-        result: Over all tests that ran.
-        configuration: What the tests were run with.
-        passedTests: Names of those that passed, as `stage/check@target`.
-        warnedTests: Always empty: contribbot has no half passes.
-        failedTests: Names of those that failed.
-        contribbot: Our details.
-    """
+    """in-toto's test-result predicate v0.1, with our details beside it."""
 
     __test__ = False  # not a pytest class, whatever its name says
 
     result: Result
-    configuration: Annotated[tuple[Resource, ...], Field(strict=False)]
-    passedTests: Annotated[tuple[str, ...], Field(strict=False)]  # noqa: N815  in-toto's spelling
-    warnedTests: Annotated[tuple[str, ...], Field(strict=False)]  # noqa: N815  in-toto's spelling
-    failedTests: Annotated[tuple[str, ...], Field(strict=False)]  # noqa: N815  in-toto's spelling
+    configuration: Many[Resource]
+    passedTests: Many[str]  # noqa: N815  in-toto's spelling
+    warnedTests: Many[str]  # noqa: N815  in-toto's spelling
+    failedTests: Many[str]  # noqa: N815  in-toto's spelling
     contribbot: Details
 
 
 class Statement(Model):
-    """An in-toto Statement v1 about one patch on one machine.
-
-    Attributes:
-        type: Always in-toto's Statement v1.
-        subject: The patch (SHA-256) and the patched tree (git's id).
-        predicateType: Always in-toto's test-result v0.1.
-        predicate: The outcome.
-        seal: SHA-256 over all the rest, as canonical JSON. It shows an edit, not a
-            forger: whoever can write the file can write a new seal.
-    """
+    """An in-toto Statement v1 about one patch on one machine."""
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
     subject: Annotated[tuple[Resource, ...], Field(strict=False, min_length=2, max_length=2)]
@@ -412,37 +313,22 @@ def _name(result: StageResult) -> str:
 
 
 class PatchReport(Model):
-    """The outcomes of one patch on this machine.
-
-    Attributes:
-        patch: Its name.
-        upstream: The upstream.
-        pin: The pin's tag.
-        base_commit: What it was applied on; None when that could not be had.
-        patched_tree: git's id of the patched tree; None when it does not apply.
-        verdict: What the outcomes amount to.
-        stages: The outcomes.
-        open: Targets on which something was asked for and could not run here.
-    """
+    """The outcomes of one patch on this machine."""
 
     patch: str
     upstream: str
     pin: str
     base_commit: str | None
     patched_tree: str | None
-    verdict: Annotated[Verdict, Field(strict=False)]
-    stages: Annotated[tuple[StageResult, ...], Field(strict=False)]
-    open: Annotated[tuple[str, ...], Field(strict=False)]
+    verdict: Loose[Verdict]
+    stages: Many[StageResult]
+    open: Many[str]
 
 
 class VerifyReport(Model):
-    """The outcomes of all patches that were verified.
+    """The outcomes of all patches that were verified."""
 
-    Attributes:
-        patches: One report each, in the queue's order.
-    """
-
-    patches: Annotated[tuple[PatchReport, ...], Field(strict=False)]
+    patches: Many[PatchReport]
 
 
 def unmet(report: PatchReport, required: Sequence[str]) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, TypeAdapter
 
-from contribbot.model.base import Line, Model, Name, ObjectId, Sha256
+from contribbot.model.base import Line, Loose, Many, Model, Name, ObjectId, Sha256, Time
 from contribbot.model.base import Tag as TagName
 from contribbot.model.evidence import Outcome, Verdict
 from contribbot.model.patch import Reference
@@ -23,7 +22,7 @@ class _Noted(Model):
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
-    time: Annotated[datetime, Field(strict=False)]
+    time: Time
     summary: Line
 
 
@@ -43,7 +42,7 @@ class VersionEvent(_Noted):
     upstream: Name
     pin: TagName
     why: Line
-    files: Annotated[tuple[VersionFile, ...], Field(strict=False)]
+    files: Many[VersionFile]
     base: Pin
     below: dict[str, Sha256] = Field(default_factory=dict)
 
@@ -55,8 +54,8 @@ class VerifiedEvent(_Noted):
     digest: Sha256
     pin: TagName
     machine: Line
-    verdict: Annotated[Verdict, Field(strict=False)]
-    targets: dict[str, Annotated[Outcome, Field(strict=False)]]
+    verdict: Loose[Verdict]
+    targets: dict[str, Loose[Outcome]]
 
 
 class _Published(_Noted):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import ConfigDict, Field, computed_field
 
-from contribbot.model.base import Model
+from contribbot.model.base import Loose, Many, Model
 
 
 class Says(enum.StrEnum):
@@ -41,7 +41,7 @@ class Entry(Model):
 
     label: str
     target: str
-    says: Annotated[Says, Field(strict=False)]
+    says: Loose[Says]
     reason: str
     cached: bool = False
 
@@ -54,8 +54,8 @@ class Behaviour(Model):
     patch: str
     pin: str
     commit: str = ""
-    below: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    entries: Annotated[tuple[Entry, ...], Field(strict=False)] = ()
+    below: Many[str] = ()
+    entries: Many[Entry] = ()
     moved: dict[str, str] = Field(default_factory=dict)
     trouble: str = ""
 
@@ -104,7 +104,7 @@ class Share(Model):
     top: str
     without: str
     applies: bool
-    losses: Annotated[tuple[Loss, ...], Field(strict=False)]
+    losses: Many[Loss]
     kept: int
     open: int
 
@@ -112,9 +112,9 @@ class Share(Model):
 class StackReport(Model):
     """What `verify --leave-one-out --json` prints."""
 
-    shares: Annotated[tuple[Share, ...], Field(strict=False)]
+    shares: Many[Share]
     untold: dict[str, str] = Field(default_factory=dict)
-    refuted: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    refuted: Many[str] = ()
 
 
 #: `breaks`: the first point at which a patch's text does not apply; `unneeded`: the first
@@ -142,8 +142,8 @@ class Bisection(Model):
     end: str
     first: str
     taken: bool = False
-    suspects: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    steps: Annotated[tuple[Step, ...], Field(strict=False)]
+    suspects: Many[str] = ()
+    steps: Many[Step]
     left: int
 
 
@@ -168,7 +168,7 @@ class Text(enum.StrEnum):
 class TextState(Model):
     """What can be said of a patch's text, and why."""
 
-    text: Annotated[Text, Field(strict=False)]
+    text: Loose[Text]
     why: str
 
 
@@ -179,7 +179,7 @@ class TargetState(Model):
     evidence: str
 
 
-TargetStates = Annotated[tuple[TargetState, ...], Field(strict=False)]
+TargetStates = Many[TargetState]
 
 
 class Due(Model):
@@ -197,19 +197,19 @@ class PatchStatus(Model):
     upstream: str
     pin: str
     against: str
-    text: Annotated[Text, Field(strict=False)]
+    text: Loose[Text]
     text_why: str
     behaviour: Behaviour | None
     evidence: TargetStates
     contribution: str
-    due: Annotated[tuple[Due, ...], Field(strict=False)]
+    due: Many[Due]
     versions: int
 
 
 class StatusReport(Model):
     """What `status --json` prints."""
 
-    patches: Annotated[tuple[PatchStatus, ...], Field(strict=False)]
+    patches: Many[PatchStatus]
 
 
 #: What to do with patches that the new release does without.
@@ -247,10 +247,10 @@ class PatchPlan(Model):
     """What moving the pin does to one patch."""
 
     patch: str
-    decision: Annotated[Decision, Field(strict=False)]
-    text: Annotated[Text, Field(strict=False)]
+    decision: Loose[Decision]
+    text: Loose[Text]
     why: str
-    conflicts: Annotated[tuple[ConflictSide, ...], Field(strict=False)] = ()
+    conflicts: Many[ConflictSide] = ()
     behaviour: Behaviour | None = None
 
 
@@ -260,9 +260,9 @@ class RebasePlan(Model):
     upstream: str
     old: str
     new: str
-    patches: Annotated[tuple[PatchPlan, ...], Field(strict=False)]
+    patches: Many[PatchPlan]
     done: bool = False
     resolve: str = ""
-    conflicted: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    remembered: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    conflicted: Many[str] = ()
+    remembered: Many[str] = ()
     superseded: Superseded = "stop"

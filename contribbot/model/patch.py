@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,11 @@ from typing import Annotated, Final, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    JsonValue,
-    SerializerFunctionWrapHandler,
     StringConstraints,
-    model_serializer,
     model_validator,
 )
 
-from contribbot.model.base import Line, Lines, Model, Name, Names, Prose, Tag, TreePaths
+from contribbot.model.base import Line, Lines, Many, Model, Name, Names, Prose, Tag, TreePaths
 from contribbot.model.checks import Bench, Build, Check, Compile, Hipify, Numerics
 from contribbot.model.pin import Pin, Upstream
 
@@ -78,19 +76,11 @@ class Contribution(Model):
     words: Prose | Literal[""] = ""
     breaking: Prose | Literal[""] = ""
     different: dict[Reference, Prose] = Field(default_factory=dict)
-    records: Address | Literal[""] = ""
-    model_evaluation: Prose | Literal[""] = ""
-    summary: Prose | Literal[""] = ""
-    claims: Annotated[tuple[Prose, ...], Field(strict=False)] = ()
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_said(
-        self, dump: SerializerFunctionWrapHandler
-    ) -> dict[str, JsonValue]:
-        """Leave later keys out where they say nothing: attestations are bound to the digest."""
-        fields: dict[str, JsonValue] = dump(self)
-        later = ("records", "model_evaluation", "summary", "claims")
-        return {key: value for key, value in fields.items() if value or key not in later}
+    # Later keys are not there where they say nothing: attestations are bound to the digest.
+    records: Address | Literal[""] = Field(default="", exclude_if=operator.not_)
+    model_evaluation: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
+    summary: Prose | Literal[""] = Field(default="", exclude_if=operator.not_)
+    claims: Many[Prose] = Field(default=(), exclude_if=operator.not_)
 
 
 class PatchSpec(Model):
@@ -106,17 +96,17 @@ class PatchSpec(Model):
     pin: Tag
     depends_on: Names = ()
     files: TreePaths
-    related: Annotated[tuple[Reference, ...], Field(strict=False)] = ()
+    related: Many[Reference] = ()
     problem: Prose
     root_cause: Prose
     solution: Prose
-    expires_when: Annotated[tuple[Expiry, ...], Field(strict=False)] = ()
-    checks: Annotated[tuple[Check, ...], Field(strict=False)] = ()
+    expires_when: Many[Expiry] = ()
+    checks: Many[Check] = ()
     hipify: Hipify | None = None
-    compile: Annotated[tuple[Compile, ...], Field(strict=False)] = ()
-    build: Annotated[tuple[Build, ...], Field(strict=False)] = ()
-    numerics: Annotated[tuple[Numerics, ...], Field(strict=False)] = ()
-    bench: Annotated[tuple[Bench, ...], Field(strict=False)] = ()
+    compile: Many[Compile] = ()
+    build: Many[Build] = ()
+    numerics: Many[Numerics] = ()
+    bench: Many[Bench] = ()
     contribution: Contribution = Contribution()
 
     @model_validator(mode="after")
@@ -176,7 +166,7 @@ class QueueSpec(Model):
     """The content of `queue.toml`."""
 
     order: Names
-    pins: Annotated[tuple[Pin, ...], Field(strict=False)]
+    pins: Many[Pin] = ()
 
     @model_validator(mode="after")
     def _unique(self) -> QueueSpec:

@@ -10,11 +10,14 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from contribbot.model.base import (
     Line,
     Lines,
+    Loose,
+    Many,
     Model,
     Name,
     ObjectId,
     Pattern,
     Sha256,
+    Some,
     Tag,
     TreePath,
     TreePaths,
@@ -38,12 +41,10 @@ class HipifyRecipe(Model):
     build_file: TreePath | Literal[""] = ""
     in_tree: Pattern = ""
     project: TreePath
-    suffixes: Annotated[tuple[Line, ...], Field(strict=False)] = (".cu",)
-    cuda_sources: Annotated[tuple[Pattern, ...], Field(strict=False)] = ()
-    renames: Annotated[
-        tuple[Annotated[tuple[Pattern, str], Field(strict=False)], ...], Field(strict=False)
-    ] = ()
-    cuda_only: Annotated[tuple[Pattern, ...], Field(strict=False)] = ()
+    suffixes: Many[Line] = (".cu",)
+    cuda_sources: Many[Pattern] = ()
+    renames: Many[Loose[tuple[Pattern, str]]] = ()
+    cuda_only: Many[Pattern] = ()
     defined: Lines = ()
     undefined: Lines = ()
     module: Line = "torch.utils.hipify.hipify_python"
@@ -66,15 +67,13 @@ class BuildRecipe(Model):
     and `{version}` (the pin's tag without its `v`) are filled in.
     """
 
-    targets: Annotated[tuple[Target, ...], Field(strict=False, min_length=1)]
+    targets: Some[Target]
     folder: TreePath | Literal["."] = "."
-    commands: Annotated[
-        tuple[Annotated[Lines, Field(min_length=1)], ...], Field(strict=False, min_length=1)
-    ]
+    commands: Some[Some[Line]]
     env: Environment = Field(default_factory=dict)
     requires: Lines = ()
     needs: TreePaths = ()
-    python: Annotated[tuple[TreePath | Literal["."], ...], Field(strict=False)] = (".",)
+    python: Many[TreePath | Literal["."]] = (".",)
     extension: TreePath | Literal[""] = ""
     discard: TreePaths = ()
     takes: Line | Literal[""] = ""
@@ -161,7 +160,7 @@ class Pin(Model):
     upstream: Name
     tag: Tag
     commit: ObjectId | None = None
-    sources: Annotated[tuple[SourceSpec, ...], Field(strict=False, min_length=1)]
+    sources: Some[SourceSpec]
 
     @model_validator(mode="after")
     def _of_one_release(self) -> Pin:
@@ -222,7 +221,7 @@ class Upstream(Model):
 
     name: Name
     repository: Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
-    python_roots: Annotated[tuple[TreePath | Literal["."], ...], Field(strict=False)] = (".",)
+    python_roots: Many[TreePath | Literal["."]] = (".",)
     tests: TreePaths = ()
     commits: CommitRules = CommitRules()
     overlay: TreePaths = ()

@@ -12,13 +12,12 @@ from typing import Final
 from pydantic import ValidationError
 
 from contribbot.errors import QueueError, UsageError
-from contribbot.files import write_atomically
 from contribbot.model.evidence import ON_HARDWARE, Machine, Outcome, PatchReport, StageResult
 from contribbot.model.history import EVENT, Event, VerifiedEvent, VersionEvent, VersionFile
 from contribbot.model.patch import Patch, PatchFile, digest_of
 from contribbot.model.pin import Pin
 from contribbot.queue.load import Queue, no_such_patch, patch_name
-from contribbot.queue.transaction import Transaction, hold_queue
+from contribbot.queue.transaction import Transaction, hold_queue, transaction
 
 #: From what decides to what does not.
 _WORST_FIRST: Final = (Outcome.FAILED, Outcome.UNAVAILABLE, Outcome.PASSED, Outcome.SKIPPED)
@@ -48,8 +47,8 @@ def now() -> datetime:
 
 def append(queue_folder: Path, name: str, event: Event) -> None:
     """Add an event to the journal of a patch, down to the disk."""
-    with held(queue_folder):
-        append_held(queue_folder, name, event)
+    with transaction(queue_folder) as change:
+        note(change, name, event)
 
 
 def held(queue_folder: Path) -> AbstractContextManager[None]:
@@ -59,22 +58,19 @@ def held(queue_folder: Path) -> AbstractContextManager[None]:
 
 def append_held(queue_folder: Path, name: str, event: Event) -> None:
     """Do what `append` does, inside `held`."""
-    path = journal_file(queue_folder, name)
-    content = path.read_bytes() if path.is_file() else b""
-    write_atomically(path, _with_line(content, event))
+    change = Transaction(queue_folder)
+    note(change, name, event)
+    change.commit()
 
 
 def note(change: Transaction, name: str, event: Event) -> None:
     """Add an event to the journal of a patch, together with what else changes."""
     path = _journal(name)
-    change.write(path, _with_line(change.read(path) or b"", event))
-
-
-def _with_line(content: bytes, event: Event) -> bytes:
-    """Add an event to a journal; a last line that a kill cut short goes."""
-    whole, newline, last = content.rpartition(b"\n")
+    # A last line that was cut short goes.
+    whole, newline, last = (change.read(path) or b"").rpartition(b"\n")
     end = last + b"\n" if last and _parse(last) else b""
-    return whole + newline + end + EVENT.dump_json(event, exclude_none=True) + b"\n"
+    line = EVENT.dump_json(event, exclude_none=True)
+    change.write(path, whole + newline + end + line + b"\n")
 
 
 def _parse(line: bytes) -> Event | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contribbot import process
 from contribbot.errors import CommandError, QueueError, UsageError
@@ -23,10 +23,13 @@ from contribbot.model.patch import PatchFile
 from contribbot.model.pin import Pin
 from contribbot.queue import history
 from contribbot.queue.load import Queue, load_queue
-from contribbot.queue.new import Wish, add, settle
+from contribbot.queue.new import Wish, add, begun_check, settle
 from contribbot.queue.refresh import declared_paths
-from contribbot.queue.stack import PatchStack, land
+from contribbot.queue.stack import PatchStack, land, mailable
 from contribbot.queue.transaction import transaction
+
+if TYPE_CHECKING:
+    from unidiff.patch import Hunk
 
 #: Length of the object ids that stores have.
 _SHA1: Final = 40
@@ -43,7 +46,7 @@ def read_range(
     store = _borrowing(clone, scratch)
     base, tip = _ends(store, clone, wanted, pin)
     try:
-        files = format_commits(store, base, tip)
+        files = mailable(store, base, tip)
         _check_round_trip(store, base, tip, files, scratch)
     except CommandError as error:
         raise UsageError(
@@ -89,14 +92,12 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
     if "..." in wanted or wanted.startswith("-"):
         raise UsageError(f"{wanted}: not a range", hint="write A..B, or the name of a branch")
     lower, dots, upper = wanted.partition("..")
+    tip = _commit(clone, (upper or "HEAD") if dots else wanted)
     if dots:
-        tip, below = _commit(clone, upper or "HEAD"), _commit(clone, lower or "HEAD")
+        below = _commit(clone, lower or "HEAD")
     else:
-        tip = _commit(clone, wanted)
         names = [pin.commit, f"refs/tags/{pin.tag}"] if pin is not None else []
-        known = (
-            _rev_parse(clone, "--verify", "-q", f"{name}^{{commit}}") for name in names if name
-        )
+        known = (_find_commit(clone, name) for name in names if name)
         below = next(filter(None, known), "")
     if not below:
         raise UsageError(
@@ -104,15 +105,18 @@ def _ends(store: Store, clone: Path, wanted: str, pin: Pin | None) -> tuple[str,
             hint=f"write the range: A..{wanted}",
         )
     bases = store.git("merge-base", below, tip, accept=(0, 1, 128)).stdout.decode().split()
-    if not bases:
-        raise UsageError(f"{clone}: {wanted}: the two ends have no history in common")
-    if bases[0] == tip:
-        raise UsageError(f"{clone}: {wanted}: no commits in it", hint="is it the right way round?")
+    if not bases or bases[0] == tip:
+        why = "no commits in it" if bases else "the two ends have no history in common"
+        raise UsageError(f"{clone}: {wanted}: {why}", hint="is it the right way round?")
     return bases[0], tip
 
 
+def _find_commit(clone: Path, name: str) -> str:
+    return _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
+
+
 def _commit(clone: Path, name: str) -> str:
-    commit = _rev_parse(clone, "--verify", "--quiet", f"{name}^{{commit}}")
+    commit = _find_commit(clone, name)
     if not commit:
         raise UsageError(f"{clone}: no commit {name}", hint=f"see git -C {clone} log --oneline")
     if len(commit) != _SHA1:
@@ -127,19 +131,16 @@ def _check_round_trip(
     series = apply_series(store, base, files, pin="where the range starts", scratch=scratch)
     log = store.git("log", "-z", "--reverse", "--format=%T %B", f"{base}..{tip}").stdout
     commits = [row.partition(b" ") for row in log.rstrip(b"\0").split(b"\0")]
-    if series.conflicts or len(series.applied) != len(commits):
-        why = series.conflicts[0].headline if series.conflicts else "commits are missing"
+    trees = [tree.decode() for tree, _, _ in commits]
+    if [applied.tree for applied in series.applied] != trees:
+        why = series.conflicts[0].headline if series.conflicts else "another tree"
         raise QueueError(f"its patch files do not give the commits again: {why}")
-    for applied, (tree, _, message) in zip(series.applied, commits, strict=True):
-        if tree.decode() != applied.tree:
-            raise QueueError(f"{applied.file}: does not give the tree of its commit again")
-        if applied.message.split() == _text(message).split():
+    for applied, (_, _, message) in zip(series.applied, commits, strict=True):
+        text = _text(message)
+        if applied.message.split() == text.split():
             continue
-        subject = _text(message).partition("\n")[0]
-        why = (
-            "its message cannot stand in a patch file: git takes a line such as `---`, `diff ` or "
-            "`From:` for the end of it, or for a header"
-        )
+        subject = text.partition("\n")[0]
+        why = "its message cannot stand in a patch file: git takes its first lines for headers"
         if applied.subject != subject and subject.endswith(applied.subject):
             why = (
                 f"of its first line a patch file keeps {applied.subject!r} only: git takes the "
@@ -156,33 +157,46 @@ def _text(message: bytes) -> str:
         return message.decode("latin-1")
 
 
-#: A file's first line as git writes it by default, and as `diff.noprefix` makes it.
-_PREFIXED: Final = re.compile(rb'diff --git "?a/[^\n]+ "?b/')
-
-
-def _check_paths(name: str, diff: bytes) -> None:
-    """Refuse paths without the folders `a/` and `b/`, and paths that no tree has."""
-    rows = re.findall(rb"^diff --git [^\n]*", diff, re.MULTILINE)
-    if any(not _PREFIXED.match(row) for row in rows):
+def _check_diff(name: str, diff: bytes) -> None:
+    """Refuse a diff that git would take for another, or could not place."""
+    if re.search(rb"^Binary files [^\n]+ differ$", diff, re.MULTILINE):
         raise QueueError(
-            f"{name}: a diff without a/ and b/ before its paths",
-            hint="write it again: git -c diff.noprefix=false format-patch, or quilt refresh -p ab",
+            f"{name}: a binary file without its content", hint="write it with `--binary`"
         )
-    for path in [
-        path for file in parse(name, diff) for path in (file.source_file, file.target_file)
-    ]:
-        if path not in {None, "", "/dev/null"} and {"", ".", "..", ".git"} & {
-            *path.lower().split("/")
-        }:
+    # A file's first line as git writes it by default, and as `diff.noprefix` makes it.
+    for row in re.findall(rb"^diff --git [^\n]*", diff, re.MULTILINE):
+        if not re.match(rb'diff --git "?a/[^\n]+ "?b/', row):
             raise QueueError(
-                f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
-                "has a `.` or nothing between its slashes"
+                f"{name}: a diff without a/ and b/ before its paths",
+                hint="write it again: git -c diff.noprefix=false format-patch, or quilt refresh "
+                "-p ab",
             )
+    for part in parse(name, diff):
+        for path in (part.source_file, part.target_file):
+            if path not in {None, "", "/dev/null"} and {"", ".", "..", ".git"} & {
+                *path.lower().split("/")
+            }:
+                raise QueueError(
+                    f"{name}: no tree has the path {path!a}: it leaves the tree, is git's own, or "
+                    "has a `.` or nothing between its slashes"
+                )
+        if any(_without_context(hunk) for hunk in part):
+            raise QueueError(
+                f"{name}: a diff without lines of context (-U0), so git cannot tell where its "
+                "lines belong",
+                hint="write it again with `-U3`",
+            )
+
+
+def _without_context(hunk: Hunk) -> bool:
+    """Say whether a hunk names nothing that stands around it, though there is something."""
+    inside = hunk.source_start > 1 or (hunk.source_length == 0 and hunk.source_start == 1)
+    return inside and not any(line.is_context for line in hunk)
 
 
 #: What `git format-patch` puts before each mail; the date never changes.
 _GIT_LINE: Final = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\n")
-_FROM_LINE: Final = re.compile(rb"\AFrom [^\n]*\n")
+_FROM_LINE: Final = re.compile(rb"\A(?:From [^\n]*\n)?")
 #: Where a diff starts.
 _DIFF: Final = re.compile(rb"^(?:diff -|Index: |--- [^\n]+\n\+\+\+ )", re.MULTILINE)
 #: Ways to send a mail that hide its lines until they are decoded.
@@ -269,6 +283,8 @@ def _split(content: bytes, scratch: Path) -> list[bytes]:
 
 def _as_mail(name: str, content: bytes, given: Given) -> bytes:
     """Return a patch as a mail that git reads."""
+    from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
+
     # A whole file's CRLF is undone; where only some lines have it, it is the content's own.
     if content.partition(b"\n")[0].endswith(b"\r"):
         content = content.replace(b"\r\n", b"\n")
@@ -276,9 +292,13 @@ def _as_mail(name: str, content: bytes, given: Given) -> bytes:
         raise QueueError(
             f"{name}: no newline at the end, so it may be cut off", hint="write it again"
         )
-    is_mail = {"from", "subject"} <= _headers(content)
+    headers = {key.lower() for key in BytesHeaderParser().parsebytes(content)}
+    is_mail = {"from", "subject"} <= headers
+    if is_mail and "date" not in headers:
+        # That of now, as `git am` does.
+        content = _FROM_LINE.sub(rb"\g<0>Date: " + _now().encode() + b"\n", content, count=1)
     if is_mail and _ENCODED.search(content.partition(b"\n\n")[0]):
-        return _dated(content)
+        return content
     start = _DIFF.search(content)
     if start is None:
         raise QueueError(
@@ -286,28 +306,8 @@ def _as_mail(name: str, content: bytes, given: Given) -> bytes:
             hint="leave out what changes nothing",
         )
     above, diff = content[: start.start()], content[start.start() :]
-    if re.search(rb"^Binary files [^\n]+ differ$", diff, re.MULTILINE):
-        raise QueueError(
-            f"{name}: a binary file without its content", hint="write it with `--binary`"
-        )
-    _check_paths(name, diff)
-    return (_dated(above) if is_mail else _compose(name, above, given)) + diff
-
-
-def _headers(mail: bytes) -> set[str]:
-    """Return which headers a mail has; what is none may have some by chance."""
-    from email.parser import BytesHeaderParser  # noqa: PLC0415  only imports pay for it
-
-    return {key.lower() for key in BytesHeaderParser().parsebytes(mail)}
-
-
-def _dated(mail: bytes) -> bytes:
-    """Give a mail that has no date that of now, as `git am` does."""
-    if "date" in _headers(mail):
-        return mail
-    start = _FROM_LINE.match(mail)
-    at = start.end() if start else 0
-    return mail[:at] + f"Date: {_now()}\n".encode() + mail[at:]
+    _check_diff(name, diff)
+    return content if is_mail else _compose(name, above, given) + diff
 
 
 def _now() -> str:
@@ -323,10 +323,8 @@ def _compose(name: str, above: bytes, given: Given) -> bytes:
             f"{name}: it does not say who wrote it",
             hint="name the author: --author 'Name <address>'",
         )
-    subject, _, body = message.partition("\n")
-    if "subject" in fields:
-        subject, body = fields["subject"], message
-    subject = subject.strip() or given.subject.strip()
+    subject, _, body = ("", "", message) if "subject" in fields else message.partition("\n")
+    subject = fields.get("subject", subject).strip() or given.subject.strip()
     if not subject:
         raise QueueError(f"{name}: it has no message", hint="give its first line with --title")
     person = author["name"]
@@ -353,9 +351,8 @@ def _header(text: str) -> tuple[dict[str, str], str]:
     fields: dict[str, str] = {}
     rest: list[str] = []
     long = False
-    for row in text.split("\n"):
-        if row.rstrip() == "---":
-            break  # a diffstat follows
+    # Below `---` there is a diffstat.
+    for row in re.split(r"^---[^\S\n]*$", text, maxsplit=1, flags=re.MULTILINE)[0].split("\n"):
         match = re.match(r"([A-Za-z-]+):\s*(.*)", row)
         key = _KNOWN.get(match[1].lower(), "") if match else ""
         if match and key and key not in fields:
@@ -437,12 +434,10 @@ def read_sources(
         return read_mbox(stdin(), "standard input", scratch, given)
     if "-" in sources:
         raise UsageError("- stands alone", hint="name files, or standard input")
-    first = Path(sources[0])
-    if len(sources) == 2 and _is_repository(first) and not Path(sources[1]).exists():  # noqa: PLR2004  a clone and a range
+    first, *rest = map(Path, sources)
+    if len(rest) == 1 and not rest[0].exists() and (_is_repository(first) or ".." in sources[1]):
         return read_range(first, sources[1], pin=pin, scratch=scratch)
-    if len(sources) == 2 and ".." in sources[1] and not Path(sources[1]).exists():  # noqa: PLR2004  see above
-        raise UsageError(f"{first}: not a git repository", hint="name a clone, then the range")
-    return read_series([Path(source) for source in sources], scratch, given)
+    return read_series([first, *rest], scratch, given)
 
 
 class Imported(Model):
@@ -485,11 +480,8 @@ def import_sources(
             queue = load_queue(queue.folder)
             draft = settle(queue, wish)
             landed = land(queue, draft.pin, progress=progress)
-            below = list(
-                dict.fromkeys(
-                    name for lower in draft.depends_on for name in (*queue.below(lower), lower)
-                )
-            )
+            lower = [name for low in draft.depends_on for name in (*queue.below(low), low)]
+            below = list(dict.fromkeys(lower))
             with landed.store.exclusive():
                 stack = PatchStack(queue, landed, scratch)
                 chain = stack.chain(landed.commit, below)
@@ -500,33 +492,37 @@ def import_sources(
                     sides = tuple(conflict.side for conflict in series.conflicts)
                     return Imported(patch=draft.name, pin=pin.title, written=False, conflicts=sides)
                 written = format_commits(landed.store, series.base, series.commit)
-                paths = {
-                    touched.path for touched in changes(landed.store, series.base, series.commit)
-                }
-            touched = declared_paths(draft.name, paths)
-            rewritten = tuple(
-                new.name for old, new in zip(files, written, strict=True) if not is_plain(old)
-            )
+                changed = changes(landed.store, series.base, series.commit)
+            touched = declared_paths(draft.name, {path.path for path in changed})
+            pairs = [(old, new, is_plain(old)) for old, new in zip(files, written, strict=True)]
             kept = tuple(
-                new if new.name in rewritten else PatchFile(new.name, old.content)
-                for old, new in zip(files, written, strict=True)
+                PatchFile(new.name, old.content) if plain else new for old, new, plain in pairs
             )
             for file in kept:
                 check_form(file.name, file.content)
             draft = replace(draft, title=draft.title or _title_of(series.applied[0].subject))
+            if wish.begin:
+                upstream = queue.upstreams[draft.pin.upstream]
+                code = [path for path in touched if not upstream.is_test(path)]
+                draft = replace(
+                    draft,
+                    problem=_problem_in(series.applied[0].message),
+                    check=begun_check(draft.name, kept, code),
+                )
             add(change, draft, patches=kept, touched=touched)
             digests = {name: queue.patch(name).digest for name in below}
             version = history.record(
                 change, draft.name, kept, draft.pin, why="import", below=digests
             )
-    adjustments = [item for applied in series.applied for item in applied.adjustments]
     return Imported(
         patch=draft.name,
         pin=draft.pin.title,
         patch_files=tuple(file.name for file in kept),
         files=touched,
-        rewritten=rewritten,
-        adjustments=tuple(item.phrase for item in adjustments),
+        rewritten=tuple(new.name for _, new, plain in pairs if not plain),
+        adjustments=tuple(
+            item.phrase for applied in series.applied for item in applied.adjustments
+        ),
         version=version,
     )
 
@@ -538,3 +534,10 @@ def _title_of(subject: str) -> str:
     if not title:
         raise QueueError(f"the subject {subject!a} is no title", hint="give one with --title")
     return title
+
+
+def _problem_in(message: str) -> str:
+    """Return what a commit's message says below its subject, without its trailers."""
+    body = message.partition("\n")[2].strip()
+    kept = re.sub(r"(?:\n|\A)(?:[A-Z][A-Za-z-]+: [^\n]*(?:\n|\Z))+\Z", "", body + "\n").strip()
+    return "".join(char for char in kept if char.isprintable() or char == "\n")

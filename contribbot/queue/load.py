@@ -172,7 +172,8 @@ def find_queue(start: Path) -> Path:
         if (folder / "patches" / "queue.toml").is_file():
             return folder
     raise UsageError(
-        f"{start}: no patches/queue.toml here or above", hint="name the queue with --queue DIR"
+        f"{start}: no patches/queue.toml here or above",
+        hint="name the queue with --queue DIR, or begin one: contribbot init",
     )
 
 
@@ -305,7 +306,10 @@ def _check_files(folder: Path) -> tuple[PatchFile, ...]:
 def select(queue: Queue, wanted: Sequence[str], *, everything: bool = False) -> list[str]:
     """Return the names of the patches that a user means, in the queue's order."""
     if not queue.specs:
-        raise UsageError(f"{queue.folder}: the queue has no patches", hint="add one to its order")
+        raise UsageError(
+            f"{queue.folder}: the queue has no patches",
+            hint="begin one: contribbot new NAME --title T",
+        )
     if not wanted and not everything:
         raise UsageError(
             "no patch named", hint=f"name one of {', '.join(queue.specs)}, or use --all"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,14 +30,26 @@ _HINTS: Final = {
 _PROOF: Final = """\
 # What proves it: docs/queue.md has every key. A fail-to-pass check fails on the pin for the
 # stated reason and passes with the patch; until one is stated, `verify` says no.
-#
-# [[checks]]
-# name = "red"
-# file = "test_red.py"
-# expect = "fail-to-pass"
-# reason = '^AssertionError: '
-# requires = ["cpu"]
 """
+_CHECK: Final = """\
+[[checks]]
+name = "red"
+file = "test_red.py"
+expect = "fail-to-pass"
+reason = '^AssertionError: '
+requires = ["cpu"]
+"""
+_TEST: Final = """\
+\"""What {name} mends: red on the pin for the stated reason, green with the patch.\"""
+
+from contribbot.testing import {imports}
+
+
+def test_what_the_patch_mends() -> None:
+{body}
+"""
+#: What git says of where a hunk is.
+_HUNK: Final = re.compile(rb"^@@ [^@\n]+ @@ ([^\n]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,8 @@ class Wish:
     pin: str | None = None
     depends_on: tuple[str, ...] = ()
     after: str | None = None
+    #: Whether to begin a check, and to take the problem from the first commit's message.
+    begin: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,8 @@ class Draft:
     title: str
     depends_on: tuple[str, ...]
     after: str | None
+    problem: str = ""
+    check: str = ""  # the file of the check that is begun
 
 
 def create(queue: Queue, wish: Wish) -> Draft:
@@ -70,17 +88,22 @@ def create(queue: Queue, wish: Wish) -> Draft:
     return draft
 
 
-def settle(queue: Queue, wish: Wish) -> Draft:
-    """Check a wish against the queue, and find the pin."""
-    _checked(_NAME, wish.name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
-    title = _titled(wish.title) if wish.title else ""
-    folder = queue.folder / "patches" / wish.name
+def check_new_name(queue: Queue, name: str) -> None:
+    """Refuse a name that no patch can have, or that is taken."""
+    _checked(_NAME, name, "a patch's name has a-z, 0-9 and . _ - only, no more than 80")
+    folder = queue.folder / "patches" / name
     filled = folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
-    if wish.name in queue.specs or filled:
+    if name in queue.specs or filled:
         raise UsageError(
-            f"{folder}: there is a patch {wish.name} already",
+            f"{folder}: there is a patch {name} already",
             hint="take another name, or move the folder away",
         )
+
+
+def settle(queue: Queue, wish: Wish) -> Draft:
+    """Check a wish against the queue, and find the pin."""
+    check_new_name(queue, wish.name)
+    title = _titled(wish.title) if wish.title else ""
     for other in (*wish.depends_on, *([wish.after] if wish.after else [])):
         if other not in queue.specs:
             raise no_such_patch(other, queue.specs)
@@ -128,7 +151,7 @@ def _pin(queue: Queue, wish: Wish) -> Pin:
     on = f" below {', '.join(wish.depends_on)}" if wish.depends_on else ""
     raise UsageError(
         f"no pin {asked}{on} in {queue.folder / 'patches' / 'queue.toml'}",
-        hint=f"the queue pins {titles or 'nothing'}",
+        hint=f"the queue pins {titles}" if titles else "pin one: contribbot pin add sglang VERSION",
     )
 
 
@@ -145,8 +168,31 @@ def add(
     change.write("patches/queue.toml", add_to_order(order, draft.name, after=draft.after))
     change.write(f"{folder}/patch.toml", patch_toml(draft, touched).encode())
     change.replace_files(folder, (), patches)
-    # A folder alone would be lost in git. No dot file is part of the checks.
-    change.write(f"{folder}/checks/.gitkeep", b"")
+    if draft.check:
+        change.write(f"{folder}/checks/test_red.py", draft.check.encode())
+    else:
+        # A folder alone would be lost in git. No dot file is part of the checks.
+        change.write(f"{folder}/checks/.gitkeep", b"")
+
+
+def begun_check(name: str, patches: Sequence[PatchFile], code: Sequence[str]) -> str:
+    """Return a check that runs, and says that it is to be written; `code` has what is changed."""
+    python = next((path for path in code if path.endswith(".py")), "")
+    near = dict.fromkeys(
+        where.decode("utf-8", "replace").strip()
+        for file in patches
+        for where in _HUNK.findall(file.content)
+    )
+    rows = [f"# The patch changes: {' | '.join(near)}"[:100]] if near else []
+    if python:
+        rows.append(f"module = import_file({_quoted(python)})")
+    where = " in module" if python else ""
+    rows.append(f'unwritten("call what goes wrong{where}, and assert what is right")')
+    return _TEST.format(
+        name=name,
+        imports="import_file, unwritten" if python else "unwritten",
+        body="\n".join(f"    {row}" for row in rows),
+    )
 
 
 def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
@@ -161,8 +207,10 @@ def patch_toml(draft: Draft, touched: Sequence[str]) -> str:
         "related = []",
     ]
     for key, hint in _HINTS.items():
-        lines += ["", f'{key} = """', f"{TODO}{hint}", '"""']
-    return "\n".join(lines) + "\n\n" + _PROOF
+        text = draft.problem if key == "problem" and draft.problem else f"{TODO}{hint}"
+        lines += ["", f'{key} = """', text.replace("\\", "\\\\").replace('"""', '""\\"'), '"""']
+    check = _CHECK if draft.check else "#\n" + textwrap.indent(_CHECK, "# ")
+    return "\n".join(lines) + "\n\n" + _PROOF + ("\n" if draft.check else "") + check
 
 
 def _quoted(text: str) -> str:

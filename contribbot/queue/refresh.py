@@ -1,4 +1,4 @@
-"""`contribbot refresh`: the commits of a work tree become the patch's files again.
+"""`contribbot refresh`: the commits of a work tree become patch files again.
 
 A commit that is not changed keeps its file byte for byte. Patches above that would no longer apply
 are carried along by a three-way merge; where that conflicts, a work tree with the conflict is
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,13 +26,16 @@ from contribbot.queue import history, worktree
 from contribbot.queue.load import Queue, load_queue, no_such_patch
 from contribbot.queue.stack import PatchStack, carry, land, own_pin, with_dependencies
 from contribbot.queue.toml_edit import set_patch
-from contribbot.queue.transaction import transaction
+from contribbot.queue.transaction import Transaction, transaction
 from contribbot.queue.worktree import TakenCommits, WorkTree, find_tree, held
 
 _TREE_PATH: Final = TypeAdapter[str](TreePath)
 #: Between the message and the diff of a patch file: what is for readers of the mail alone.
 _NOTES: Final = re.compile(rb"\n---\n(?P<notes>(?:(?!diff --git )[^\n]*\n)*)(?=diff --git )")
 _DIFFSTAT: Final = re.compile(rb" [^\n]+ \|[^\n]*| \d+ files? changed[^\n]*| \w+ mode \d+ [^\n]*")
+
+#: The files of patches, by name.
+Files = Mapping[str, tuple[PatchFile, ...]]
 
 
 class BrokenPatch(Model):
@@ -57,114 +59,88 @@ class Refreshed(Model):
     refused: tuple[str, ...] = ()
     #: Paths in the tree that git does not follow.
     left_out: tuple[str, ...] = ()
-    #: Patches above whose files were merged onto the new state.
+    #: Patches above whose files were merged onto the new state; of a whole pin: what changed.
     carried: tuple[str, ...] = ()
     #: The tree with the conflict of a patch above, or empty.
     resolve: str = ""
 
 
 def refresh(
-    queue: Queue,
-    name: str,
-    *,
-    force: bool = False,
-    why: str = "refresh",
-    progress: Progress | None = None,
+    queue: Queue, key: str, *, force: bool = False, progress: Progress | None = None
 ) -> Refreshed:
-    """Take the commits of a patch's work tree back into the queue."""
-    if name not in queue.specs:
-        raise no_such_patch(name, queue.specs)
-    tree = find_tree(queue, name)
+    """Take the commits of a work tree back into the queue."""
+    if key not in queue.specs and not key.startswith("+"):
+        raise no_such_patch(key, queue.specs)
+    tree = find_tree(queue, key)
     if tree is not None and tree.state.lower:
         # It holds the conflict that the refresh of a patch below came upon.
-        return refresh(queue, tree.state.lower, force=force, why=why, progress=progress)
-    with held(queue, name), run_folder() as scratch:
+        return refresh(queue, tree.state.lower, force=force, progress=progress)
+    with held(queue, key), run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
-        tree = find_tree(queue, name)
+        tree = find_tree(queue, key)
         if tree is None:
-            raise worktree.not_open(queue, name)
+            raise worktree.not_open(queue, key)
         if tree.state.kind == "replay":
             raise worktree.being_carried(tree)
-        patch = queue.patch(name)
+        for name in tree.state.names:
+            if name not in queue.specs:
+                raise no_such_patch(name, queue.specs)
         # Also brings back the objects below the tree where the cache was emptied.
-        landed = land(queue, own_pin(queue, name), progress=progress or Silent())
-        stack = PatchStack(queue, landed, scratch)
-        taken, files, paths, wrong = _judge(stack, tree, patch)
-        commits = tuple(new.commit for new in taken.commits)
-        result = Refreshed(
-            patch=name,
-            changed=False,
-            patch_files=tuple(file.name for file in files),
-            left_out=tuple(map(worktree.printable, taken.untracked)),
-        )
-        if files == patch.files:
-            _remember(tree, patch.digest, commits)
-            return result
-        above = _carry_above(stack, patch, files, scratch)
-        refused = [
-            *wrong,
-            *(f"{other} depends on it, and conflicts with it now" for other in above.conflicts),
-        ]
-        result = result.model_copy(
-            update={
-                "files_added": tuple(path for path in paths if path not in patch.spec.files),
-                "files_removed": tuple(path for path in patch.spec.files if path not in paths),
-                "broken": tuple(_broken(moved) for moved in above.conflicts.values()),
-                "carried": tuple(above.files),
-            }
-        )
-        if refused and not force:
-            resolve = "" if wrong else _open_conflict(stack, name, above.conflicts)
-            return result.model_copy(update={"refused": tuple(refused), "resolve": resolve})
+        pin = own_pin(queue, tree.state.names[-1])
+        stack = PatchStack(queue, land(queue, pin, progress=progress or Silent()), scratch)
+        files, refused = _judge(stack, tree)
+        left_out = tuple(map(worktree.printable, tree.pending().untracked))
         # Before the queue's files: killed in between, the tree knows what the queue has.
-        _remember(tree, digest_of(files), commits)
-        version = _write(stack, patch, {name: files, **above.files}, why=why)
-        for other in above.resolved:
-            worktree.close_replay(queue, other)
-        return result.model_copy(update={"changed": True, "version": version})
+        tree.remember(worktree.state_of({name: digest_of(new) for name, new in files.items()}))
+        changed = {name: new for name, new in files.items() if new != queue.patch(name).files}
+        if not changed:
+            own = tuple(file.name for new in files.values() for file in new)
+            done = Refreshed(patch=key, changed=False, patch_files=own)
+        else:
+            done = write_patches(stack, key, changed, refused=refused, force=force)
+        if not done.refused:
+            tree.mark_taken()
+        return done.model_copy(update={"left_out": left_out})
 
 
-def _remember(tree: WorkTree, digest: str, commits: tuple[str, ...]) -> None:
-    """Remember which commits of the tree stand for the patch as it is in the queue."""
-    if tree.state.known.get(digest) != commits:
-        known = {**tree.state.known, digest: commits}
-        tree.save(tree.state.model_copy(update={"known": known}))
-
-
-def _judge(
-    stack: PatchStack, tree: WorkTree, patch: Patch
-) -> tuple[TakenCommits, tuple[PatchFile, ...], tuple[str, ...], list[str]]:
-    """Return the patch's new files, the paths that they change, and what speaks against them."""
-    store = stack.landed.store
+def _judge(stack: PatchStack, tree: WorkTree) -> tuple[dict[str, tuple[PatchFile, ...]], list[str]]:
+    """Return the new files of the patches in a tree, and what speaks against them."""
+    queue, store, names = stack.queue, stack.landed.store, tree.state.names
     with store.exclusive():
         # First what the tree stands on: the store holds it again where the cache was emptied.
-        before = stack.apply(patch.name)
+        before = stack.pile(names)
         tree.commit_all()
-        taken = worktree.take(tree, store, patch.files)
-        old = tree.state.known.get(patch.digest, before.commits)
-        files = _keep(store, patch, old, taken)
-        after = stack.with_files({patch.name: files})
-        applied = after.apply(patch.name)
-        moved_on = worktree.moved_on(tree.state, before, patch.digest)
-        if applied.why:
-            raise QueueError(
-                f"{tree.path}: its commits do not fit the queue as it is now: {applied.why}",
-                hint="save them (`git format-patch refs/contribbot/base`), remove the tree, open "
-                "it anew, and `git am -3` them there",
-            )
-        if not moved_on and store.tree_of(applied.tip) != store.tree_of(taken.commits[-1].commit):
+        taken = worktree.take(tree, store, queue)
+        files = {
+            name: _keep(store, queue.patch(name), before[name].commits, taken[name])
+            for name in names
+        }
+        after = stack.with_files(files)
+        for name in names:
+            if why := after.apply(name).why:
+                hint = "save them (`git format-patch refs/contribbot/base`), remove the tree, "
+                hint += "open it anew, and `git am -3` them there"
+                if len(names) > 1:
+                    hint = "what it needs below it belongs into depends_on of its patch.toml"
+                raise QueueError(
+                    f"{tree.path}: its commits do not fit the queue as it is now: {why}", hint=hint
+                )
+        moved_on = worktree.moved_on(tree.state, queue, before[names[0]])
+        tip = after.pile(names)[names[-1]].tip
+        if not moved_on and store.tree_of(tip) != tree.tree():
             raise MachineError(
                 f"{tree.path}: as patch files, its commits would give another tree",
                 hint="this is a fault of contribbot; please report it, with the patch",
             )
-        paths = _touched(after, patch)
-    refused = [moved_on] if moved_on and files != patch.files else []
+    changed = any(files[name] != queue.patch(name).files for name in names)
+    refused = [moved_on] if moved_on and changed else []
     refused += [
         f"the commit {commit} adds the marks of a conflict, as git leaves them (<<<<<<<)"
-        for commit in taken.marked
+        for done in taken.values()
+        for commit in done.marked
     ]
-    return taken, files, paths, refused
+    return files, refused
 
 
 def _keep(
@@ -172,8 +148,7 @@ def _keep(
 ) -> tuple[PatchFile, ...]:
     """Keep the bytes of each file whose commit is as it was, and the notes of the others.
 
-    That a commit below it got another message or date gives it another id, and leaves
-    it as it was all the same.
+    What becomes of a commit below it gives it another id, and may leave it as it was all the same.
     """
     new = [commit.commit for commit in taken.commits]
     for at, (before, after) in enumerate(zip(old, new, strict=False)):
@@ -198,16 +173,12 @@ def _with_notes(file: PatchFile, before: bytes) -> PatchFile:
 
 
 def _facts(store: Store, commit: str) -> bytes:
-    """Return what a patch file says of a commit: author, message, and the trees around it."""
-    show = ("show", "-s", "--date=raw", "--encoding=UTF-8", "--format=%T%n%an%n%ae%n%ad%n%B")
-    return store.tree_of(f"{commit}^").encode() + store.git(*show, commit).stdout
-
-
-def _touched(stack: PatchStack, patch: Patch) -> tuple[str, ...]:
-    """Return the paths that the patch changes: in the order of its patch.toml, new ones last."""
-    applied = stack.apply(patch.name)
-    changed = changes(stack.landed.store, applied.base, applied.tip)
-    return declared_paths(patch.name, {change.path for change in changed}, patch.spec.files)
+    """Return what a patch file says of a commit: author, message, and the lines that it changes."""
+    show = store.git(
+        "show", "--date=raw", "--encoding=UTF-8", "--format=%an%n%ae%n%ad%n%B", "-p", "--binary",
+        "--no-color", "--no-ext-diff", "--no-renames", commit,
+    )  # fmt: skip
+    return re.sub(rb"^index .*\n", b"", show.stdout, flags=re.MULTILINE)
 
 
 def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tuple[str, ...]:
@@ -229,6 +200,98 @@ def declared_paths(name: str, paths: set[str], before: Sequence[str] = ()) -> tu
     return (*known, *sorted(paths.difference(known)))
 
 
+def write_patches(
+    stack: PatchStack,
+    key: str,
+    changed: Files,
+    *,
+    why: str = "refresh",
+    refused: Sequence[str] = (),
+    force: bool = False,
+    resolve: bool = True,
+) -> Refreshed:
+    """Give patches other files, and carry along those above; `key` is the tree they come from."""
+    queue = stack.queue
+    above = _carry_above(stack, key, changed)
+    new = {**changed, **above.files}
+    after = stack.with_files(new)
+    with stack.landed.store.exclusive():
+        paths = {name: _touched(after, name) for name in new}
+    stated = {name: queue.specs[name].files for name in changed}
+    done = Refreshed(
+        patch=key,
+        changed=False,
+        patch_files=tuple(
+            file.name if name == key else f"{name}/{file.name}"
+            for name, files in changed.items()
+            for file in files
+        ),
+        files_added=tuple(
+            path for name in changed for path in paths[name] if path not in stated[name]
+        ),
+        files_removed=tuple(
+            path for name in changed for path in stated[name] if path not in paths[name]
+        ),
+        broken=tuple(_broken(moved) for moved in above.conflicts.values()),
+        carried=tuple(above.files),
+        refused=(
+            *refused,
+            *(f"{other} depends on it, and conflicts with it now" for other in above.conflicts),
+        ),
+    )
+    if done.refused and not force:
+        if resolve and not refused:
+            place = _open_conflict(stack, key, above.conflicts)
+            return done.model_copy(update={"resolve": place})
+        return done
+    version = None
+    with transaction(queue.folder) as change:
+        now = load_queue(queue.folder)
+        for name, files in new.items():
+            known = queue.patch(name)
+            if now.patch(name).digest != known.digest or now.specs[name] != known.spec:
+                raise MachineError(
+                    f"{known.folder}: changed by somebody else just now; nothing was written",
+                    hint="run it again",
+                )
+            reason = why if name in changed else f"{why} of {key}"
+            write_patch(change, known, files, paths[name])
+            number = record_change(change, after, known, files, why=reason)
+            version = number if name == key else version
+    for other in above.resolved:
+        worktree.close_replay(queue, other)
+    return done.model_copy(update={"changed": True, "version": version, "refused": ()})
+
+
+def write_patch(
+    change: Transaction, patch: Patch, files: Sequence[PatchFile], paths: Sequence[str]
+) -> None:
+    """Write new files of a patch, and what its patch.toml says of them."""
+    folder = f"patches/{patch.name}"
+    change.replace_files(folder, patch.files, files)
+    if set(paths) != set(patch.spec.files):
+        stated = change.read(f"{folder}/patch.toml") or b""
+        change.write(f"{folder}/patch.toml", set_patch(stated, files=paths))
+
+
+def record_change(
+    change: Transaction, after: PatchStack, patch: Patch, files: Sequence[PatchFile], *, why: str
+) -> int | None:
+    """Record what a patch was and what it is now; return the number of the new version."""
+    was = history.digests(history.below_of(after.queue, patch.name))
+    then = {low: digest_of(after.files_of(low)) for low in was}
+    if patch.files:
+        history.record(change, patch.name, patch.files, patch.pin, why=f"before {why}", below=was)
+    return history.record(change, patch.name, files, patch.pin, why=why, below=then)
+
+
+def _touched(stack: PatchStack, name: str) -> tuple[str, ...]:
+    """Return the paths that a patch changes: in the order of its patch.toml, new ones last."""
+    applied = stack.apply(name)
+    changed = changes(stack.landed.store, applied.base, applied.tip)
+    return declared_paths(name, {change.path for change in changed}, stack.queue.specs[name].files)
+
+
 @dataclass
 class _Above:
     """What becomes of the patches above: new files, by a merge or by a person; or a conflict."""
@@ -243,19 +306,19 @@ def _broken(moved: Moved) -> BrokenPatch:
     return BrokenPatch(patch=moved.name, why=why)
 
 
-def _carry_above(
-    stack: PatchStack, patch: Patch, files: tuple[PatchFile, ...], scratch: Path
-) -> _Above:
+def _carry_above(stack: PatchStack, key: str, changed: Files) -> _Above:
     """Carry along the patches that apply on top of the old state and not of the new one."""
     queue, landed, above = stack.queue, stack.landed, _Above()
-    new = {patch.name: files}
-    for other in [name for name in queue.specs if patch.name in queue.below(name)]:
+    new = dict(changed)
+    for other in queue.specs:
+        if other in changed or not changed.keys() & set(queue.below(other)):
+            continue
         with landed.store.exclusive():
             if stack.apply(other).why or not stack.with_files(new).apply(other).why:
                 continue
         tree = find_tree(queue, other)
         mine: tuple[PatchFile, ...] = ()
-        if tree is not None and tree.state.lower == patch.name:
+        if tree is not None and tree.state.lower == key:
             mine = worktree.taken(queue, other)
         with landed.store.exclusive():
             fits = mine and not stack.with_files({**new, other: mine}).apply(other).why
@@ -264,7 +327,7 @@ def _carry_above(
             new[other] = above.files[other] = mine
             continue
         names = with_dependencies(queue, [other])
-        moved = carry(queue, names, landed, landed, scratch=scratch, resolved=new)[-1]
+        moved = carry(queue, names, landed, landed, scratch=stack.scratch, resolved=new)[-1]
         if moved.files:
             new[other] = above.files[other] = moved.files
         else:
@@ -287,36 +350,3 @@ def _open_conflict(stack: PatchStack, lower: str, conflicts: Mapping[str, Moved]
             )
             return worktree.printable(opened.path)
     return ""
-
-
-def _write(
-    stack: PatchStack, patch: Patch, new: Mapping[str, tuple[PatchFile, ...]], *, why: str
-) -> int | None:
-    """Write new files and what patch.toml says of them, and record the versions."""
-    queue, version = stack.queue, None
-    after = stack.with_files(new)
-    before = {name: queue.patch(name) if name != patch.name else patch for name in new}
-    with stack.landed.store.exclusive():
-        paths = {name: _touched(after, known) for name, known in before.items()}
-    with transaction(queue.folder) as change:
-        now = load_queue(queue.folder)
-        for name, known in before.items():
-            if now.patch(name).digest != known.digest or now.specs[name] != known.spec:
-                raise MachineError(
-                    f"{known.folder}: changed by somebody else just now; nothing was written",
-                    hint="run it again",
-                )
-            change.replace_files(f"patches/{name}", known.files, new[name])
-            if set(paths[name]) != set(known.spec.files):
-                stated = (known.folder / "patch.toml").read_bytes()
-                change.write(f"patches/{name}/patch.toml", set_patch(stated, files=paths[name]))
-            reason = why if name == patch.name else f"{why} of {patch.name}"
-            was = history.digests(history.below_of(queue, name))
-            then = {low: digest_of(after.files_of(low)) for low in was}
-            if known.files:
-                history.record(
-                    change, name, known.files, known.pin, why=f"before {reason}", below=was
-                )
-            number = history.record(change, name, new[name], known.pin, why=reason, below=then)
-            version = number if name == patch.name else version
-    return version

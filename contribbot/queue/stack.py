@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from contribbot.errors import QueueError, UsageError
 from contribbot.files import run_folder, stores_folder
 from contribbot.git.apply import Series, apply_series
 from contribbot.git.merge import Moved, Moving, move
+from contribbot.git.patch_format import format_commits
 from contribbot.git.releases import pin_from_git, release_tags, releases, resolve
-from contribbot.git.repository import Store, open_store
+from contribbot.git.repository import (
+    Store,
+    content_of,
+    open_store,
+    read_commit,
+    write_commits,
+)
 from contribbot.git.source import Progress
 from contribbot.git.sources import provide
 from contribbot.model.patch import PatchFile, digest_of
@@ -87,19 +96,27 @@ class PatchStack:
     ) -> None:
         self.queue = queue
         self.landed = landed
-        self._scratch = scratch
+        self.scratch = scratch
         self._files = files or {}
         self._done = {} if done is None else done
 
     def with_files(self, files: Mapping[str, Sequence[PatchFile]]) -> PatchStack:
         """Return the same stack with other files for some patches than those on the disk."""
         both = {**self._files, **files}
-        return PatchStack(self.queue, self.landed, self._scratch, files=both, done=self._done)
+        return PatchStack(self.queue, self.landed, self.scratch, files=both, done=self._done)
 
     def apply(self, name: str) -> AppliedPatch:
         """Put a patch on what it stands on."""
         below = self.chain(self.landed.commit, self.queue.below(name))
         return below if below.why else self._on(below.tip, name)
+
+    def pile(self, names: Sequence[str]) -> dict[str, AppliedPatch]:
+        """Put patches on each other, the first on what it stands on."""
+        piled: dict[str, AppliedPatch] = {}
+        for name in names:
+            tip = next(reversed(piled.values())).tip if piled else ""
+            piled[name] = self._on(tip, name) if tip else self.apply(name)
+        return piled
 
     def chain(self, base: str, names: Sequence[str]) -> AppliedPatch:
         """Put patches on each other, as `verify` stacks dependencies; return the top."""
@@ -125,12 +142,38 @@ class PatchStack:
         """Apply files to a commit, once."""
         key = (base, digest_of(tuple(files)))
         if key not in self._done:
-            scratch = self._scratch / uuid.uuid4().hex
+            scratch = self.scratch / uuid.uuid4().hex
             scratch.mkdir()
             self._done[key] = apply_series(
                 self.landed.store, base, files, pin=self.landed.pin.title, scratch=scratch
             )
         return self._done[key]
+
+
+#: A line of a message that git takes for the end of it, where it stands in a mail.
+_ENDS_MESSAGE: Final = re.compile(rb"(?<=\n)(?=diff -|Index: |--- \S|---[ \t\r]*$)", re.MULTILINE)
+
+
+def mailable(store: Store, base: str, tip: str) -> tuple[PatchFile, ...]:
+    """Write each commit of a range as a patch file that holds its whole message.
+
+    A line that would end the message gets a space before it. Call it inside `store.exclusive()`.
+    """
+    files = format_commits(store, base, tip)
+    ids = store.git("rev-list", "--reverse", f"{base}..{tip}", "--").stdout.decode().split()
+    with store.open() as repo:
+        commits = [
+            replace(read_commit(content_of(repo, commit)), tree=repo.commit(commit).tree.hexsha)
+            for commit in ids
+        ]
+    messages = [_ENDS_MESSAGE.sub(b" ", commit.message) for commit in commits]
+    if messages == [commit.message for commit in commits]:
+        return files
+    plain = [
+        replace(commit, message=message, parent="" if number else base, after=number - 1)
+        for number, (commit, message) in enumerate(zip(commits, messages, strict=True))
+    ]
+    return format_commits(store, base, write_commits(store, plain, dates="raw-permissive")[-1][0])
 
 
 def series_of(

@@ -176,6 +176,11 @@ def add_to_order(queue_toml: bytes, name: str, *, after: str | None = None) -> b
     return _edited("queue.toml", queue_toml, {"order": [*order[:place], name, *order[place:]]})
 
 
+def set_order(queue_toml: bytes, order: Sequence[str]) -> bytes:
+    """Give the queue another order."""
+    return _edited("queue.toml", queue_toml, {"order": list(order)})
+
+
 def remove_from_order(queue_toml: bytes, name: str) -> bytes:
     """Take a patch out of the queue's order."""
     left = [other for other in _list(queue_toml, "order") if other != name]

@@ -1,11 +1,11 @@
-"""`contribbot edit`: a disposable work tree that holds a patch as commits.
+"""`contribbot edit`: a disposable work tree that holds patches as commits.
 
-The tree is a git repository of its own. `git log` shows the patch's commits on top, those
-of the patches that it depends on below them, the pin at the bottom; `refs/contribbot/base`
-names the last commit that is not the patch's own. It is changed there with plain git, and
-taken back by `contribbot refresh`, as often as one likes, until `contribbot edit --abort`
-removes it. A tree of the kind `replay` holds the conflict of a patch that is carried to
-another base.
+The tree is a git repository of its own, which borrows the objects of the store: emptying the cache
+loses no work. `git log` shows the commits of the patches on top, each patch's last one as a branch
+`contribbot/NAME`, and what they stand on below them; `refs/contribbot/base` names the last commit
+that is nobody's own. It is changed there with plain git, and taken back by `contribbot refresh`, as
+often as one likes, until `contribbot edit --abort` removes it. A tree of the kind `replay` holds a
+patch on its way to another base, as git's own cherry-pick.
 """
 
 from __future__ import annotations
@@ -19,21 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from contribbot import process
 from contribbot.errors import CommandError, MachineError, QueueError, UsageError
 from contribbot.files import cache_folder, lock, run_folder, stores_folder, write_atomically
-from contribbot.git.patch_format import check_form, format_commits
+from contribbot.git.patch_format import check_form, parse
 from contribbot.git.repository import Store, git_environment, open_store
 from contribbot.git.source import Progress, Silent
 from contribbot.model.base import Model, ObjectId
-from contribbot.model.patch import PatchFile
+from contribbot.model.patch import PatchFile, digest_of
 from contribbot.queue.load import Queue, load_queue, no_such_patch
-from contribbot.queue.stack import AppliedPatch, PatchStack, land, own_pin
+from contribbot.queue.stack import AppliedPatch, PatchStack, land, mailable, own_pin
 
 _STATE: Final = "contribbot.json"
 BASE_REF: Final = "refs/contribbot/base"
+#: The last commit of the tree that the queue has as well.
+_TAKEN_REF: Final = "refs/contribbot/taken"
 #: What git keeps while something waits for the person, and what it is called.
 _UNFINISHED: Final = {
     "rebase-merge": "rebase", "rebase-apply/applying": "am", "rebase-apply": "rebase",
@@ -46,39 +48,55 @@ _AS_CONTRIBBOT: Final = {
     "GIT_EDITOR": "true",
 }  # fmt: skip
 #: The tree's own configuration, which goes before the person's. The conflict style decides by
-#: which text `rerere` knows a conflict again: it must not change.
-_CONFIG: Final = {
-    "core": "autocrlf=false eol=lf safecrlf=false symlinks=true ignoreCase=false "
-    "hooksPath=/dev/null fsmonitor=false sparseCheckout=false",
-    "i18n": "commitEncoding=UTF-8",
-    "commit": "gpgSign=false",
-    "tag": "gpgSign=false",
-    "submodule": "recurse=false",
-    "apply": "whitespace=nowarn ignoreWhitespace=no",
-    "merge": "conflictStyle=diff3 renames=true directoryRenames=conflict renormalize=false",
-    "rerere": "enabled=true autoUpdate=true",
-    "gc": "auto=0",
-    "maintenance": "auto=false",
-}
+#: which text `rerere` knows a conflict again: it must not change. A rebase takes the branches of
+#: all patches along.
+_CONFIG: Final = """
+[core]
+    autocrlf = false
+    eol = lf
+    safecrlf = false
+    symlinks = true
+    ignoreCase = false
+    hooksPath = /dev/null
+    fsmonitor = false
+    sparseCheckout = false
+[i18n] commitEncoding = UTF-8
+[commit] gpgSign = false
+[tag] gpgSign = false
+[submodule] recurse = false
+[apply] whitespace = nowarn
+    ignoreWhitespace = no
+[merge] conflictStyle = diff3
+    renames = true
+    directoryRenames = conflict
+    renormalize = false
+[rebase] updateRefs = true
+[rerere] enabled = true
+    autoUpdate = true
+[gc] auto = 0
+[maintenance] auto = false
+"""
 #: What running a tree's Python files leaves; a release's archive may lack a `.gitignore`.
 _EXCLUDE: Final = "__pycache__/\n*.py[cod]\n"
+_SHOWN: Final = 5
 
 
 class TreeState(Model):
     """What a tree is for, kept in its `.git`."""
 
-    patch: str
+    #: Where it is open: the name of its patch; of the patches of a whole pin see `whole_pin`.
+    key: str
     kind: Literal["edit", "replay"]
+    #: The patches in it, lowest first.
+    names: tuple[str, ...]
     base: ObjectId
-    opened: str
-    #: The commits of the tree that stand for a state of the patch, by its digest.
-    known: dict[str, tuple[ObjectId, ...]] = Field(default_factory=dict)
+    #: States of its patches that it stands for, as `state_of` tells them; the first it was made of.
+    known: tuple[str, ...]
+    #: The folder of the queue.
+    queue: str
     replayed: tuple[ObjectId, ...] = ()
-    skipped: tuple[ObjectId, ...] = ()
-    #: Of a replay that a refresh opened: the patch below that was refreshed.
+    #: Of a replay that a refresh opened: the key of the tree that was refreshed.
     lower: str = ""
-    #: The folder of the queue; trees of older contribbots do not say it.
-    queue: str = ""
 
 
 class TreeCommit(Model):
@@ -93,12 +111,29 @@ class TreeCommit(Model):
 
 @dataclass(frozen=True)
 class Pending:
-    """The paths of a tree that are in no commit."""
+    """The paths of a tree that are in no commit; of those that changed, what is not staged."""
 
     changed: tuple[str, ...]
-    unmerged: tuple[str, ...]
     unstaged: tuple[str, ...]
     untracked: tuple[str, ...]
+
+
+def whole_pin(queue: Queue, name: str) -> tuple[str, list[str]]:
+    """Return the key of the tree that holds all patches of a patch's pin, and their names."""
+    pin = own_pin(queue, name)
+    key = f"+{pin.upstream}-{pin.tag.replace('/', '-')}"
+    return key, [other for other in queue.specs if own_pin(queue, other) == pin]
+
+
+def state_of(digests: Mapping[str, str]) -> str:
+    """Return the digest of what some patches are, from those of each."""
+    if len(digests) == 1:
+        return next(iter(digests.values()))
+    return digest_of(tuple(PatchFile(name, text.encode()) for name, text in digests.items()))
+
+
+def _branch(name: str) -> str:
+    return "contribbot/" + name.replace("..", "-").removesuffix(".lock").rstrip(".")
 
 
 @dataclass
@@ -120,11 +155,16 @@ class WorkTree:
             ) from error
         return cls(path, state)
 
-    def save(self, state: TreeState) -> None:
-        """Write what the tree is for."""
-        content = state.model_dump_json(indent=2).encode() + b"\n"
+    def remember(self, *states: str) -> None:
+        """Note states of the patches that the tree stands for from now on."""
+        known = tuple(dict.fromkeys((*self.state.known, *states)))
+        self.state = self.state.model_copy(update={"known": known})
+        content = self.state.model_dump_json(indent=2).encode() + b"\n"
         write_atomically(self.path / ".git" / _STATE, content)
-        self.state = state
+
+    def mark_taken(self) -> None:
+        """Note that the queue has what is checked out."""
+        self.git("update-ref", _TAKEN_REF, "HEAD")
 
     def git(
         self,
@@ -148,6 +188,10 @@ class WorkTree:
         done = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", accept=(0, 1))
         return done.stdout.decode().strip()
 
+    def tree(self) -> str:
+        """Return the id of the tree that is checked out."""
+        return self.git("rev-parse", "HEAD^{tree}").stdout.decode().strip()
+
     def unfinished(self) -> str:
         """Return the git operation that waits for the person, such as `rebase`; or nothing."""
         marks = (name for mark, name in _UNFINISHED.items() if (self.path / ".git" / mark).exists())
@@ -163,7 +207,7 @@ class WorkTree:
         changed = [row for row in rows if row[0] != "??"]
         return Pending(
             changed=tuple(path for _, path in changed),
-            unmerged=tuple(path for mark, path in changed if "U" in mark or mark in {"AA", "DD"}),
+            # What is not merged yet is among it.
             unstaged=tuple(path for mark, path in changed if mark[1] != " "),
             untracked=tuple(path for mark, path in rows if mark == "??"),
         )
@@ -177,48 +221,59 @@ class WorkTree:
         rows = [row.partition(" ") for row in log.split("\0") if row]
         return [TreeCommit(commit=commit, subject=subject) for commit, _, subject in rows]
 
-    def own(self) -> list[TreeCommit]:
-        """Return the commits between the base and what is checked out, oldest first."""
-        base = self.state.base
-        if self.git("merge-base", "--is-ancestor", base, "HEAD", accept=(0, 1, 128)).returncode:
-            raise UsageError(
-                f"{self.path}: what is checked out does not stand on {base[:12]} any more",
-                hint=f"`git switch` to a branch that does, or `git rebase {BASE_REF}`",
-            )
-        return self.commits(f"{base}..HEAD")
+    def own(self) -> dict[str, list[TreeCommit]]:
+        """Return the commits of each patch, oldest first: those up to its branch.
+
+        Those of the last patch are what is checked out, on whatever branch.
+        """
+        low, own = self.state.base, {}
+        tips = [*(_branch(name) for name in self.state.names[:-1]), "HEAD"]
+        for name, tip in zip(self.state.names, tips, strict=True):
+            if self.git("merge-base", "--is-ancestor", low, tip, accept=(0, 1, 128)).returncode:
+                what = "what is checked out" if tip == "HEAD" else tip
+                base = BASE_REF if low == self.state.base else low
+                raise UsageError(
+                    f"{self.path}: {what} does not stand on {low[:20]} any more",
+                    hint=f"`git switch` to a branch that does, or `git rebase {base}`",
+                )
+            own[name] = self.commits(f"{low}..{tip}")
+            low = tip
+        return own
 
     def commit_all(self) -> None:
-        """Put what is not committed into the last commit, where the patch has one."""
-        pending = self.pending()
-        if pending.changed and not pending.unmerged and not self.unfinished() and self.own():
+        """Put what is not committed into the last commit, where one patch is open and has one."""
+        single = len(self.state.names) == 1
+        if single and self.pending().changed and not self.unfinished() and any(self.own().values()):
             self.git(
                 "commit", "-q", "-a", "--amend", "--no-edit", "--no-verify", "--cleanup=verbatim",
                 "--allow-empty", env=_AS_CONTRIBBOT,
             )  # fmt: skip
 
-    def lend(self, store: Store, tip: str) -> None:
+    def lend(self, store: Store) -> None:
         """Copy the commits above the base into the store; call it inside `store.exclusive()`."""
-        objects = ("rev-list", "--objects", "--no-object-names", tip, f"^{self.state.base}")
+        objects = ("rev-list", "--objects", "--no-object-names", "HEAD", f"^{self.state.base}")
         pack = self.git("pack-objects", "--stdout", "-q", stdin=self.git(*objects).stdout).stdout
         store.git("unpack-objects", "-q", stdin=pack)
 
 
-def _make_tree(place: Path, at: Path, store: Store, *, tip: str, state: TreeState) -> WorkTree:
-    """Make a work tree in one step: it is there as a whole or not at all."""
+def _make_tree(
+    place: Path, at: Path | None, store: Store, tips: Mapping[str, str], state: TreeState
+) -> WorkTree:
+    """Make a work tree with a branch for each tip; it is there as a whole or not at all."""
+    at = place if at is None else at.absolute()
     if at.is_symlink() or (at.exists() and (not at.is_dir() or any(at.iterdir()))):
         raise UsageError(f"{at}: there is something already", hint="name a new or an empty folder")
-    building = at.with_name(f".{at.name}.partial")
+    building = place.with_name(f".{place.name}.partial")
     process.remove_tree(building)
     building.mkdir(parents=True)
-    branch = "contribbot/" + state.patch.replace("..", "-").removesuffix(".lock").rstrip(".")
     process.run(
-        ["git", "init", "-q", "--template=", f"--initial-branch={branch}", building],
+        ["git", "init", "-q", "--template=", f"--initial-branch={_branch(state.names[-1])}",
+         building],
         env=git_environment(),
-    )
+    )  # fmt: skip
     folder = building / ".git"
     with (folder / "config").open("a", encoding="utf-8") as config:
-        for section, settings in _CONFIG.items():
-            config.write(f"[{section}]\n\t" + "\n\t".join(settings.split()) + "\n")
+        config.write(_CONFIG)
     (folder / "info").mkdir(exist_ok=True)
     (folder / "info" / "exclude").write_text(_EXCLUDE, encoding="utf-8")
     # Bytes go in and out as they are, and the history is cut off where it is, as in the store.
@@ -233,30 +288,32 @@ def _make_tree(place: Path, at: Path, store: Store, *, tip: str, state: TreeStat
     memory.mkdir(parents=True, exist_ok=True)
     (folder / "rr-cache").symlink_to(memory, target_is_directory=True)
     tree = WorkTree(building, state)
-    tree.save(state)
+    tree.remember()
     tree.git("update-ref", BASE_REF, state.base)
-    tree.git("update-ref", f"refs/heads/{branch}", tip)
+    for name, tip in tips.items():
+        tree.git("update-ref", f"refs/heads/{_branch(name)}", tip)
     tree.git("-c", "checkout.workers=0", "reset", "--quiet", "--hard")
+    tree.mark_taken()
     if at != place:
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if at.is_dir():
+            at.rmdir()
         place.symlink_to(at, target_is_directory=True)
-    building.rename(at)
-    return WorkTree(at, state)
+    shutil.move(building, at)
+    return WorkTree(at, tree.state)
 
 
 def _discard(place: Path) -> None:
     """Remove a work tree and the link to it; what is killed on the way is gone all the same."""
-    folder = place.resolve()
-    aside = folder.with_name(f".{folder.name}.partial")
+    aside = place.with_name(f".{place.name}.partial")
     process.remove_tree(aside)
-    folder.rename(aside)
     if place.is_symlink():
+        folder = place.resolve()
         place.unlink()
-    process.remove_tree(aside)
-
-
-def _place_of(queue: Queue, name: str) -> Path:
-    """Return where contribbot looks for a patch's tree: the tree, or a link to it."""
-    return queue.local / "edit" / name
+        process.remove_tree(folder)
+    else:
+        place.rename(aside)
+        process.remove_tree(aside)
 
 
 def printable(path: Path | str) -> str:
@@ -264,9 +321,9 @@ def printable(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def find_tree(queue: Queue, name: str) -> WorkTree | None:
-    """Return the open tree of a patch, of either kind, or None."""
-    place = _place_of(queue, name)
+def find_tree(queue: Queue, key: str) -> WorkTree | None:
+    """Return an open tree, of either kind, or None."""
+    place = queue.local / "edit" / key
     return WorkTree.read(place.resolve()) if place.exists() else None
 
 
@@ -277,10 +334,10 @@ def find_replay(queue: Queue, name: str) -> WorkTree | None:
 
 
 @contextlib.contextmanager
-def held(queue: Queue, name: str) -> Iterator[Path]:
-    """Hold the place of a patch's tree: nobody else opens, takes or removes it."""
-    place = _place_of(queue, name)
-    with lock(place.with_name(f".{name}.lock"), f"the work tree of {name}"):
+def held(queue: Queue, key: str) -> Iterator[Path]:
+    """Hold the place of a tree: nobody else opens, takes or removes it."""
+    place = queue.local / "edit" / key
+    with lock(place.with_name(f".{key}.lock"), f"the work tree of {key}"):
         # The tree was somewhere else, and is gone.
         if place.is_symlink() and not place.exists():
             place.unlink()
@@ -295,16 +352,16 @@ def enclosing_tree(place: Path) -> WorkTree | None:
     return None
 
 
-def not_open(queue: Queue, name: str) -> UsageError:
-    """Return the error for a patch that has no open work tree."""
-    if name not in queue.specs:
-        return no_such_patch(name, queue.specs)
-    return UsageError(f"{name} is not open", hint=f"open it with `contribbot edit {name}`")
+def not_open(queue: Queue, key: str) -> UsageError:
+    """Return the error for what has no open work tree."""
+    if key not in queue.specs and not key.startswith("+"):
+        return no_such_patch(key, queue.specs)
+    return UsageError(f"{key} is not open", hint=f"open it with `contribbot edit {key}`")
 
 
 def being_carried(tree: WorkTree) -> UsageError:
     """Return the error for a tree that holds a patch on its way to another base."""
-    name, lower = tree.state.patch, tree.state.lower
+    name, lower = tree.state.key, tree.state.lower
     what, then, give_up = "is being carried to another base", "rebase --continue", "rebase --abort"
     if lower:
         what, then, give_up = f"conflicts with what {lower} is now", "refresh", ""
@@ -316,62 +373,81 @@ def being_carried(tree: WorkTree) -> UsageError:
     )
 
 
-#: A conflict as git leaves it, in lines that a patch adds to one file. Its first and last line
-#: tell it from others.
-_CONFLICT: Final = re.compile(
-    rb"^(\+<<<<<<< [^\n]*)\n(?:(?!diff --git )[^\n]*\n)*?\+=======[^\n]*\n"
-    rb"(?:(?!diff --git )[^\n]*\n)*?(\+>>>>>>> [^\n]*)$",
-    re.MULTILINE,
-)
-_SHOWN: Final = 5
-
-
 @dataclass(frozen=True)
 class TakenCommits:
-    """The finished commits of a tree, as patch files."""
+    """The finished commits of a patch in a tree, as patch files."""
 
     commits: tuple[TreeCommit, ...]
     files: tuple[PatchFile, ...]
-    untracked: tuple[str, ...]
     #: Those that add the marks of a conflict.
     marked: tuple[TreeCommit, ...]
 
 
-def take(tree: WorkTree, store: Store, before: Sequence[PatchFile]) -> TakenCommits:
-    """Read the commits of a tree; call it inside `store.exclusive()`."""
-    carried = tree.state.kind == "replay"
+def take(tree: WorkTree, store: Store, queue: Queue) -> dict[str, TakenCommits]:
+    """Read the commits of each patch of a tree; call it inside `store.exclusive()`."""
+    _check_finished(tree)
+    own = tree.own()
+    for name in own:
+        if not own[name] and (len(own) == 1 or queue.patch(name).files):
+            again = "`git reflog` shows where they were"
+            if tree.state.kind == "replay":
+                again = "carry it again: contribbot rebase --to TAG --resolve"
+            raise UsageError(
+                f"{tree.path}: no commit is left of the patch"
+                + (f" {name}" if len(own) > 1 else ""),
+                hint=f"{again}; a patch that is no longer wanted is taken out of `order` in "
+                "queue.toml",
+            )
+    tree.lend(store)
+    taken, low = {}, tree.state.base
+    for name, commits in own.items():
+        tip = commits[-1].commit if commits else low
+        files = mailable(store, low, tip) if commits else ()
+        before = {marks for file in queue.patch(name).files for marks in _conflict_marks(file)}
+        for file in files:
+            check_form(file.name, file.content)
+        pairs = zip(files, commits, strict=True)
+        marked = tuple(commit for file, commit in pairs if _conflict_marks(file) - before)
+        taken[name] = TakenCommits(tuple(commits), files, marked)
+        low = tip
+    return taken
+
+
+def _check_finished(tree: WorkTree) -> None:
+    """Refuse a tree in which something waits for the person."""
     if waiting := tree.unfinished():
         drop = f", or drop it with `git {waiting} --abort`"
-        if carried and waiting == "cherry-pick":
+        if tree.state.kind == "replay" and waiting == "cherry-pick":
             drop = ", or, where nothing is left of the commit, with `git cherry-pick --skip`"
         end = f"`git {waiting} --continue`{drop}"
         raise UsageError(
             f"{tree.path}: a git {waiting} is not finished",
             hint=f"finish it with {'`git bisect reset`' if waiting == 'bisect' else end}",
         )
-    pending = tree.pending()
-    if changed := pending.changed:
+    if changed := tree.pending().changed:
         more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
         raise UsageError(
             f"{tree.path}: not committed: {', '.join(changed[:_SHOWN])}{more}",
             hint="`git commit -a` puts it into a commit, `git stash` aside",
         )
-    commits = tree.own()
-    if not commits:
-        again = "carry it again: contribbot rebase --to TAG --resolve"
-        raise UsageError(
-            f"{tree.path}: no commit is left of the patch",
-            hint=f"{again if carried else '`git reflog` shows where they were'}; a patch that is "
-            "no longer wanted is taken out of `order` in queue.toml",
-        )
-    tree.lend(store, commits[-1].commit)
-    files = format_commits(store, tree.state.base, commits[-1].commit)
-    own = {marks for file in before for marks in _CONFLICT.findall(file.content)}
-    for file in files:
-        check_form(file.name, file.content)
-    pairs = zip(files, commits, strict=True)
-    marked = tuple(commit for file, commit in pairs if {*_CONFLICT.findall(file.content)} - own)
-    return TakenCommits(tuple(commits), files, pending.untracked, marked)
+
+
+def _conflict_marks(file: PatchFile) -> set[tuple[str, str]]:
+    """Return the conflicts, as git leaves them, that a patch file adds: first and last line."""
+    marks: set[tuple[str, str]] = set()
+    # Some paths are too odd for the reader of diffs.
+    with contextlib.suppress(QueueError):
+        for part in parse(file.name, file.content):
+            first = middle = ""
+            for line in (line for hunk in part for line in hunk if line.is_added):
+                text = line.value
+                if text.startswith("<<<<<<< "):
+                    first, middle = text, ""
+                elif text.startswith("======="):
+                    middle = text
+                elif text.startswith(">>>>>>> ") and first and middle:
+                    marks.add((first, text))
+    return marks
 
 
 _REMEMBERED: Final = re.compile(
@@ -408,12 +484,11 @@ def open_replay(
         if tree is None:
             patch = queue.patch(name)
             state = TreeState(
-                patch=name, kind="replay", base=base, opened=patch.digest,
-                replayed=tuple(commits), lower=lower, queue=str(queue.folder),
+                key=name, kind="replay", names=(name,), base=base, known=(patch.digest,),
+                queue=str(queue.folder), replayed=tuple(commits), lower=lower,
             )  # fmt: skip
             store = open_store(stores_folder(), patch.upstream.name)
-            where = place if at is None else at.absolute()
-            tree = _make_tree(place, where, store, tip=base, state=state)
+            tree = _make_tree(place, at, store, {name: base}, state)
         elif tree.state.kind != "replay":
             raise UsageError(
                 f"{name} is open in {tree.path}",
@@ -429,29 +504,23 @@ def open_replay(
 
 
 def _carry(tree: WorkTree) -> Replay:
-    """Carry commits until a person is needed, or all are there."""
+    """Let git pick commits until a person is needed, or all are there."""
     output = ""
-    started = tree.unfinished() or tree.own()
-    if not started and len(tree.state.skipped) < len(tree.state.replayed):
+    if not tree.unfinished() and tree.resolve("HEAD") == tree.state.base:
         output = _pick(tree, *tree.state.replayed)
     pending, before = tree.pending(), ("", "")
-    while tree.unfinished() and not (pending.unmerged or pending.unstaged):
-        head, picked = tree.resolve("HEAD"), tree.resolve("CHERRY_PICK_HEAD")
-        if (head, picked) == before:
+    while tree.unfinished() and not pending.unstaged:
+        now = tree.resolve("HEAD"), tree.resolve("CHERRY_PICK_HEAD")
+        if now == before:
             raise MachineError(
                 f"{tree.path}: git cherry-pick does not go on: {output.strip().splitlines()[-1]}",
                 hint="go on there by hand, with `git cherry-pick --continue`",
             )
-        before = (head, picked)
-        if pending.changed or not picked:
-            output += _pick(tree, "--continue")
-        else:
-            # Nothing is left of it: the base has all of it.
-            skipped = (*tree.state.skipped, picked)
-            tree.save(tree.state.model_copy(update={"skipped": skipped}))
-            output += _pick(tree, "--skip")
+        before = now
+        # Where nothing is staged, nothing is left of the commit: the base has all of it.
+        output += _pick(tree, "--continue" if pending.changed or not now[1] else "--skip")
         pending = tree.pending()
-    conflicted = (pending.unmerged or pending.unstaged) if tree.unfinished() else ()
+    conflicted = pending.unstaged if tree.unfinished() else ()
     return Replay(tree.path, conflicted, tuple(dict.fromkeys(_REMEMBERED.findall(output))))
 
 
@@ -473,17 +542,17 @@ def taken(queue: Queue, name: str) -> tuple[PatchFile, ...]:
             raise UsageError(
                 f"{name} is not being carried to another base", hint="see `contribbot rebase`"
             )
-        patch = queue.patch(name)
-        store = open_store(stores_folder(), patch.upstream.name)
+        store = open_store(stores_folder(), queue.patch(name).upstream.name)
         with store.exclusive():
-            done = take(tree, store, patch.files)
+            done = take(tree, store, queue)[name]
         if done.marked:
             raise QueueError(
                 f"{tree.path}: the commit {done.marked[0]} adds the marks of a conflict (<<<<<<<)",
                 hint="resolve it, and amend the commit",
             )
         # The tree goes when it is taken.
-        left = [*done.untracked, *(["what is stashed"] if tree.resolve("refs/stash") else [])]
+        untracked = tree.pending().untracked
+        left = [*untracked, *(["what is stashed"] if tree.resolve("refs/stash") else [])]
         if left:
             raise UsageError(
                 f"{tree.path}: in no commit: {', '.join(left)}",
@@ -503,7 +572,7 @@ def close_replay(queue: Queue, name: str) -> bool:
             return False
         # Not where the cache was emptied, and with it what the tree stands on.
         with contextlib.suppress(CommandError):
-            if tree.unfinished() and not tree.pending().unmerged:
+            if tree.unfinished() and not tree.pending().unstaged:
                 tree.git("rerere")
         _discard(place)
         return True
@@ -526,45 +595,52 @@ class EditedTree(Model):
 
 
 def open_tree(
-    queue: Queue, name: str, *, at: Path | None = None, progress: Progress | None = None
+    queue: Queue,
+    name: str,
+    *,
+    whole: bool = False,
+    at: Path | None = None,
+    progress: Progress | None = None,
 ) -> EditedTree:
-    """Open the work tree of a patch, or find it open."""
-    with held(queue, name) as place, run_folder() as scratch:
+    """Open the work tree of a patch, or of all patches of its pin; or find it open."""
+    if name not in queue.specs:
+        raise no_such_patch(name, queue.specs)
+    key, names = whole_pin(queue, name) if whole else (name, [name])
+    with held(queue, key) as place, run_folder() as scratch:
         # Whoever held the tree before may have changed the patch.
         queue = load_queue(queue.folder)
-        patch = queue.patch(name)
         landed = land(queue, own_pin(queue, name), progress=progress or Silent())
         with landed.store.exclusive():
-            applied = PatchStack(queue, landed, scratch).apply(name)
-        tree, why, fresh = find_tree(queue, name), "", False
+            applied = PatchStack(queue, landed, scratch).pile(names)
+        tree, why, fresh = find_tree(queue, key), "", False
         if tree is None:
-            if applied.why:
-                raise QueueError(
-                    f"{name} cannot be opened: {applied.why}",
-                    hint=f"`contribbot verify {name}` shows the three sides",
-                )
+            for patch, done in applied.items():
+                if done.why:
+                    raise QueueError(
+                        f"{patch} cannot be opened: {done.why}",
+                        hint=f"`contribbot verify {patch}` shows the three sides",
+                    )
             state = TreeState(
-                patch=name, kind="edit", base=applied.base, opened=patch.digest,
-                known={patch.digest: applied.commits}, queue=str(queue.folder),
+                key=key, kind="edit", names=tuple(names), base=applied[names[0]].base,
+                known=(_now(queue, names),), queue=str(queue.folder),
             )  # fmt: skip
-            where = place if at is None else at.absolute()
-            tree = _make_tree(place, where, landed.store, tip=applied.tip, state=state)
-            fresh = True
+            tips = {patch: done.tip for patch, done in applied.items()}
+            tree, fresh = _make_tree(place, at, landed.store, tips, state), True
         elif tree.state.kind == "replay":
             raise being_carried(tree)
         elif at is not None and at.resolve() != tree.path:
             raise UsageError(
-                f"{name} is open in {tree.path} already",
+                f"{key} is open in {tree.path} already",
                 hint=f"work there, or remove it: contribbot edit --abort {name}",
             )
         else:
-            why = moved_on(tree.state, applied, patch.digest)
+            why = moved_on(tree.state, queue, applied[names[0]])
         commits: list[TreeCommit] = []
         # What is wrong with the commits of an open tree is for refresh to say.
         with contextlib.suppress(UsageError):
-            commits = tree.own()
+            commits = [commit for own in tree.own().values() for commit in own]
         return EditedTree(
-            patch=name,
+            patch=key,
             state="opened" if fresh else "changed" if why else "open",
             path=printable(tree.path),
             base_commit=tree.state.base,
@@ -573,37 +649,36 @@ def open_tree(
         )
 
 
-def moved_on(state: TreeState, applied: AppliedPatch, digest: str) -> str:
+def _now(queue: Queue, names: Sequence[str]) -> str:
+    return state_of({name: queue.patch(name).digest for name in names})
+
+
+def moved_on(state: TreeState, queue: Queue, lowest: AppliedPatch) -> str:
     """Say what changed in the queue since a tree was opened or taken, or nothing."""
-    if applied.base != state.base:
-        return f"what {state.patch} stands on (its pin, or a patch below it) has changed since"
-    if digest not in state.known:
-        return f"the files of {state.patch} were changed since, by something else than refresh"
+    if lowest.base != state.base:
+        return f"what {state.key} stands on (its pin, or a patch below it) has changed since"
+    if _now(queue, state.names) not in state.known:
+        return f"the files of {state.key} were changed since, by something else than refresh"
     return ""
 
 
-def abort(queue: Queue, name: str, *, force: bool = False) -> EditedTree:
-    """Remove the work tree of a patch, unless something would be lost."""
-    with held(queue, name) as place:
+def abort(queue: Queue, key: str, *, force: bool = False) -> EditedTree:
+    """Remove a work tree, unless something would be lost."""
+    with held(queue, key) as place:
         if not place.exists():
-            raise not_open(queue, name)
+            raise not_open(queue, key)
         if not force or place.is_symlink():
             # Where it is elsewhere, something else may be there by now.
             tree = WorkTree.read(place.resolve())
-            if not force and (lost := _losses(queue, tree)):
-                path = printable(tree.path)
-                return EditedTree(patch=name, state="kept", path=path, lost=lost)
+            if not force and (lost := _losses(tree)):
+                return EditedTree(patch=key, state="kept", path=printable(tree.path), lost=lost)
         _discard(place)
-        return EditedTree(patch=name, state="removed")
+        return EditedTree(patch=key, state="removed")
 
 
-def _losses(queue: Queue, tree: WorkTree) -> tuple[str, ...]:
+def _losses(tree: WorkTree) -> tuple[str, ...]:
     """Return what of a tree is nowhere else, a line each."""
-    state, losses = tree.state, []
-    digests = {state.opened}
-    with contextlib.suppress(QueueError, UsageError):
-        digests.add(queue.patch(state.patch).digest)
-    kept = [commit for digest in digests for commit in state.known.get(digest, ())[-1:]]
+    losses = []
     try:
         if waiting := tree.unfinished():
             losses.append(f"an unfinished git {waiting}")
@@ -611,7 +686,8 @@ def _losses(queue: Queue, tree: WorkTree) -> tuple[str, ...]:
         for what, paths in (("not committed", pending.changed), ("not in git", pending.untracked)):
             losses += [f"{printable(path)} ({what})" for path in paths]
         # Also what is on other branches, or stashed.
-        commits = tree.commits("HEAD", "--all", "--not", state.base, *state.replayed, *kept)
+        known = (tree.state.base, *tree.state.replayed, _TAKEN_REF)
+        commits = tree.commits("HEAD", "--all", "--not", *known)
     except CommandError as error:
         # The cache was emptied, and with it what the tree stands on; or somebody took it apart.
         return (f"what git cannot tell: {error.message}",)

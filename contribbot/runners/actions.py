@@ -8,26 +8,25 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
-
-from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, ValidationError
+from typing import TYPE_CHECKING, Final
 
 from contribbot import process
-from contribbot.errors import CommandError, GitHubError, NotFoundError, RefusedError, UsageError
+from contribbot.errors import CommandError, NotFoundError, RefusedError, UsageError
 from contribbot.git.repository import git_environment
 from contribbot.github.auth import Server, find_server
 from contribbot.github.fields import whole
-from contribbot.model.base import Model, ObjectId, Time
 from contribbot.queue.load import Queue
 
 if TYPE_CHECKING:
-    from github.GithubObject import GithubObject
+    from github.Artifact import Artifact
+    from github.WorkflowJob import WorkflowJob
+    from github.WorkflowRun import WorkflowRun
 
     from contribbot.github.client import GitHub
 
-M = TypeVar("M", bound=Model)
 log: Final = logging.getLogger(__name__)
 
 #: The workflow that proves the queue.
@@ -110,128 +109,65 @@ def _git(folder: Path, *args: str) -> str:
 
 # What GitHub says of runs.
 
-_Number = Annotated[int, Field(ge=1)]
+
+def is_over(thing: WorkflowRun | WorkflowJob) -> bool:
+    """Return whether a run or a job has ended."""
+    return thing.status == "completed"
 
 
-class Said(Model):
-    """What GitHub said: keys that are not named are passed over."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, populate_by_name=True)
-
-
-class ActionsRun(Said):
-    """A run of a workflow; `path` is the workflow's file, where GitHub may add `@REF`."""
-
-    id: _Number
-    run_attempt: _Number = 1
-    head_branch: str | None = None
-    head_sha: ObjectId
-    path: str
-    event: str
-    status: str | None
-    conclusion: str | None
-    html_url: str
-    #: Its `run-name`.
-    display_title: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
-    actor: Annotated[str | None, Field(validation_alias=AliasPath("actor", "login"))] = None
-    repository: Annotated[
-        str | None, Field(validation_alias=AliasPath("repository", "full_name"))
-    ] = None
-    #: Where its commit is from; None where that is gone.
-    head_repository: Annotated[
-        str | None, Field(validation_alias=AliasPath("head_repository", "full_name"))
-    ] = None
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.status == "completed"
-
-    def check_workflow(self) -> None:
-        """Refuse a run of another workflow than the one that proves the queue."""
-        path = self.path.partition("@")[0]
-        if path != f".github/workflows/{WORKFLOW}":
-            raise UsageError(
-                f"run {self.id} is one of {path!a}, not of {WORKFLOW}",
-                hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
-            )
+def seconds_of(job: WorkflowJob) -> float:
+    """Return how long a job ran; 0 where GitHub does not say."""
+    times = (job.started_at, job.completed_at)
+    return (times[1] - times[0]).total_seconds() if all(times) else 0.0
 
 
-class RunStep(Said):
-    """A step of a job."""
-
-    name: str
-    status: str
-    conclusion: str | None = None
-
-
-class RunJob(Said):
-    """A job of a run, which a matrix names; its steps are as its runner told GitHub."""
-
-    id: _Number
-    name: str
-    run_attempt: _Number = 1
-    status: str
-    conclusion: str | None
-    #: When it started, or was queued.
-    started_at: Time | None = None
-    completed_at: Time | None = None
-    runner_name: str | None = None
-    labels: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    steps: Annotated[tuple[RunStep, ...], Field(strict=False)] = ()
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.status == "completed"
-
-    @property
-    def seconds(self) -> float:
-        """How long it ran; 0 where GitHub does not say."""
-        if self.started_at is None or self.completed_at is None:
-            return 0.0
-        return (self.completed_at - self.started_at).total_seconds()
+def steps_of(job: WorkflowJob, *, failed: bool) -> list[str]:
+    """Return the names of the steps that failed, or else of those that never ended."""
+    words = [(step.name, step.status, step.conclusion) for step in job.steps or ()]
+    if failed:
+        return [name for name, _, conclusion in words if conclusion == "failure"]
+    return [name for name, status, _ in words if status == "in_progress"]
 
 
-class Artifact(Said):
-    """What a job uploaded."""
-
-    id: _Number
-    name: str
-    #: Bytes of the zip.
-    size_in_bytes: Annotated[int, Field(ge=0)]
-    #: Whether GitHub has let it go.
-    expired: bool
-    #: `sha256:…` of the zip, as GitHub saw it come; None where it does not say.
-    digest: str | None = None
-    created_at: Time | None = None
+def came_at(artifact: Artifact) -> datetime | None:
+    """Return when an artifact came; None where GitHub does not say."""
+    return artifact.created_at
 
 
-def read_runs(github: GitHub, repository: str, branch: str) -> tuple[ActionsRun, ...]:
+def check_workflow(run: WorkflowRun) -> None:
+    """Refuse a run of another workflow than the one that proves the queue."""
+    path = run.path.partition("@")[0]
+    if path != f".github/workflows/{WORKFLOW}":
+        raise UsageError(
+            f"run {run.id} is one of {path!a}, not of {WORKFLOW}",
+            hint=f"name a run of {WORKFLOW}: its number is in the address of its page",
+        )
+
+
+def read_runs(github: GitHub, repository: str, branch: str) -> tuple[WorkflowRun, ...]:
     """Return the newest runs that somebody dispatched on a branch or tag."""
     listed = github.workflow(repository, WORKFLOW).get_runs(
         branch=branch, event="workflow_dispatch"
     )
-    return tuple(_answer(ActionsRun, run) for run in whole(itertools.islice(listed, 300)))
+    return whole(itertools.islice(listed, 300))
 
 
-def read_run(github: GitHub, repository: str, run_id: int) -> ActionsRun:
+def read_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
     """Return a run."""
-    return _answer(ActionsRun, github.run(repository, run_id))
+    return github.run(repository, run_id).complete()
 
 
-def read_jobs(github: GitHub, repository: str, run_id: int) -> tuple[RunJob, ...]:
+def read_jobs(github: GitHub, repository: str, run_id: int) -> tuple[WorkflowJob, ...]:
     """Return the jobs of a run, each as it ran last."""
     # Whether `latest` also lists what a later attempt did not run again is not documented.
-    jobs = [_answer(RunJob, job) for job in whole(github.run(repository, run_id).jobs("all"))]
+    jobs = whole(github.run(repository, run_id).jobs("all"))
     last = {job.name: job.run_attempt for job in sorted(jobs, key=lambda job: job.run_attempt)}
     return tuple(job for job in jobs if job.run_attempt == last[job.name])
 
 
 def read_artifacts(github: GitHub, repository: str, run_id: int) -> tuple[Artifact, ...]:
     """Return the artifacts of a run, of all its attempts."""
-    listed = github.run(repository, run_id).get_artifacts()
-    return tuple(_answer(Artifact, artifact) for artifact in listed)
+    return tuple(github.run(repository, run_id).get_artifacts())
 
 
 def download(github: GitHub, repository: str, artifact: Artifact) -> bytes:
@@ -257,13 +193,3 @@ def no_run(repository: str, run_id: int) -> NotFoundError:
         f"run {run_id} of {repository}: there is none (any more)",
         hint="it was deleted, or the token may not see it (it needs to read actions)",
     )
-
-
-def _answer(kind: type[M], handle: GithubObject) -> M:
-    """Return an answer as what it should be."""
-    try:
-        return kind.model_validate(handle.raw_data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    raise GitHubError(f"{kind.__name__} of GitHub Actions: an answer of another shape at {key}")

@@ -6,7 +6,6 @@ within limits, and nothing of it is written anywhere by its own name.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -15,7 +14,7 @@ import shutil
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,6 +32,7 @@ from contribbot.errors import (
     UsageError,
 )
 from contribbot.github.auth import Server
+from contribbot.github.fields import name_of
 from contribbot.github.refusals import clean_line
 from contribbot.model.evidence import RunOf
 from contribbot.runners import actions
@@ -40,14 +40,18 @@ from contribbot.runners.actions import (
     COLLECTOR,
     PACKED,
     WORKFLOW,
-    ActionsRun,
-    Artifact,
-    RunJob,
+    came_at,
+    check_workflow,
+    is_over,
     no_run,
 )
 from contribbot.runners.model import AGAIN, PLAN_ARTIFACT, PREFIX, ArtifactEnd, JobDone
 
 if TYPE_CHECKING:
+    from github.Artifact import Artifact
+    from github.WorkflowJob import WorkflowJob
+    from github.WorkflowRun import WorkflowRun
+
     from contribbot.github.client import GitHub
 
 MIB: Final = 1024 * 1024
@@ -88,8 +92,6 @@ def open_zip(content: bytes, *, plan: bool = False) -> dict[str, bytes]:
 
 def _check_names(files: Sequence[tuple[str, int]], *, plan: bool) -> None:
     """Hold names and sizes of files against the limits: all of them, before any is read."""
-    if len(files) > _FILES:
-        raise RefusedArtifactError(f"{len(files)} files; at most {_FILES}")
     needed, others = (PLAN_FILE, set[str]()) if plan else (JOB_FILE, {_LOGS})
     names = Counter(name.casefold() for name, _ in files)
     for name, size in files:
@@ -196,13 +198,21 @@ _RUNNERS_SLACK: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class ArtifactSource:
-    """The run that artifacts are to be from; `commit` is the queue's."""
+class RunDownload:
+    """What a run left; `commit` is the queue's."""
 
     repository: str
     run_id: int
     attempts: int
     commit: str
+    artifacts: tuple[ArtifactEnd, ...]
+    #: Its jobs by name, as GitHub has them.
+    jobs: Mapping[str, WorkflowJob]
+    #: Whether only a part of the queue may have been meant.
+    selected: bool
+    #: Whether some job of it is not over.
+    running: bool
+    notes: tuple[str, ...]
 
     def problem(self, run: RunOf | None, job: str) -> str:
         """Return what is wrong with where something says that it is from; or nothing."""
@@ -219,42 +229,24 @@ class ArtifactSource:
         return next((f"it is of {problem}" for holds, problem in claims if not holds), "")
 
 
-@dataclass(frozen=True)
-class RunDownload:
-    """What a run left."""
-
-    #: The run; None where nothing says which.
-    source: ArtifactSource | None
-    artifacts: tuple[ArtifactEnd, ...]
-    #: Its jobs by name, as GitHub has them; None: GitHub was not asked.
-    jobs: Mapping[str, RunJob] | None = None
-    #: Whether only a part of the queue may have been meant.
-    selected: bool = True
-    #: Whether some job of it is not over.
-    running: bool = False
-    notes: tuple[str, ...] = ()
-
-
 def from_github(
     github: GitHub,
     repository: str,
     run_id: int,
-    scratch: Path,
     *,
     folder: Path | None = None,
-    attest: bool = False,
+    attest_in: Path | None = None,
 ) -> RunDownload:
-    """Fetch what a run left, or take it from a folder; GitHub tells the digest of each zip."""
+    """Fetch what a run left, or take it from a folder; GitHub tells the digest of each zip.
+
+    Where a folder to do it in is given, each is asked about at GitHub's attestations.
+    """
     run = _own_run(github, repository, run_id)
-    jobs, listed = _listed(github, repository, run)
-    others = sorted({each.name for each in listed if not each.name.startswith(PREFIX)})
-    notes = [f"left alone, as no job of contribbot names one so: {name!a}" for name in others]
-
-    def fetch(artifact: Artifact) -> bytes:
-        if folder is not None:
-            return _read_packed(folder / f"{artifact.name}.zip")
-        return actions.download(github, repository, artifact)
-
+    jobs = {job.name: job for job in actions.read_jobs(github, repository, run.id)}
+    listed = _listed(github, repository, run)
+    notes = [f"left alone, as no job of contribbot names one so: {name!a}"
+             for name in sorted({each.name for each in listed})
+             if not name.startswith(PREFIX)]  # fmt: skip
     # The attest job has signed what it could list; who is left out came later.
     signed = "attest" in jobs and jobs["attest"].conclusion == "success"
     received: list[ArtifactEnd] = []
@@ -267,39 +259,79 @@ def from_github(
             notes.append(f"left alone, as it is of an earlier attempt: {artifact.name}")
             received.append(ArtifactEnd(name=artifact.name, early=True))
             continue
-        this, content = _received(artifact, jobs, fetch)
-        size = sum(map(len, this.files.values()))
-        if size > room:
-            refused = f"with it, the run's artifacts have more than {_MOST_BYTES // MIB:,} MiB"
-            this = this.model_copy(update={"files": {}, "refused": refused})
-        elif attest and not this.refused:
-            path = scratch / "artifact.zip"
-            path.write_bytes(content)
-            words, denied = attested(
-                path, run.head_sha, repository=repository, server=github.server
-            )
-            refused = "this run attested its artifacts, and not this one"
-            wrong = {"files": {}, "refused": refused} if signed and denied else {}
-            this = this.model_copy(update={"attested": words, **wrong})
-        room -= sum(map(len, this.files.values()))
-        received.append(this)
+        end, content = ArtifactEnd(name=artifact.name), b""
+        try:
+            _check_listed(artifact, jobs.get(artifact.name.removeprefix(PREFIX)))
+            if folder is not None:
+                content = _read_packed(folder / f"{artifact.name}.zip")
+            else:
+                content = actions.download(github, repository, artifact)
+            end = end.model_copy(update={"sha256": hashlib.sha256(content).hexdigest()})
+            files = _opened(artifact, content, end.sha256, room)
+            if attest_in is not None:
+                path = attest_in / "artifact.zip"
+                path.write_bytes(content)
+                words, denied = attested(
+                    path, run.head_sha, repository=repository, server=github.server
+                )
+                refused = "this run attested its artifacts, and not this one"
+                refused, files = (refused, {}) if signed and denied else ("", files)
+                end = end.model_copy(update={"attested": words, "refused": refused})
+            end = end.model_copy(update={"files": files})
+        except (RefusedArtifactError, RefusedError, NotFoundError) as error:
+            end = end.model_copy(update={"refused": getattr(error, "message", str(error))})
+        room -= sum(map(len, end.files.values()))
+        received.append(end)
     return RunDownload(
-        source=ArtifactSource(repository, run_id, run.run_attempt, run.head_sha),
+        repository=repository,
+        run_id=run_id,
+        attempts=run.run_attempt,
+        commit=run.head_sha,
         artifacts=tuple(received),
         jobs=jobs,
         selected=run.event == "workflow_dispatch",
         # The job that collects waits for all others.
-        running=not run.over
-        and any(not job.over for job in jobs.values() if job.name != COLLECTOR),
+        running=not is_over(run)
+        and any(not is_over(job) for job in jobs.values() if job.name != COLLECTOR),
         notes=tuple(notes),
     )
 
 
-def _listed(
-    github: GitHub, repository: str, run: ActionsRun
-) -> tuple[dict[str, RunJob], list[Artifact]]:
-    """Return the jobs of a run by name, and its artifacts, as they were at one moment."""
-    jobs = {job.name: job for job in actions.read_jobs(github, repository, run.id)}
+def _opened(artifact: Artifact, content: bytes, sha256: str, room: int) -> dict[str, bytes]:
+    """Open what came, if it is what was sent."""
+    sent = (artifact.digest or "").removeprefix("sha256:")
+    if sha256 != sent:
+        raise RefusedArtifactError(
+            f"what came is not what was sent: GitHub saw {sent[:12]}…, this is {sha256[:12]}…"
+        )
+    files = open_zip(content, plan=artifact.name == PLAN_ARTIFACT)
+    if sum(map(len, files.values())) > room:
+        raise RefusedArtifactError(
+            f"with it, the run's artifacts have more than {_MOST_BYTES // MIB:,} MiB"
+        )
+    return files
+
+
+def _own_run(github: GitHub, repository: str, run_id: int) -> WorkflowRun:
+    """Return a run that the queue itself started."""
+    try:
+        run = actions.read_run(github, repository, run_id)
+    except NotFoundError as error:
+        raise no_run(repository, run_id) from error
+    check_workflow(run)
+    origin = name_of(run.head_repository)
+    own = {(name or "").casefold() for name in (name_of(run.repository), origin)}
+    if run.event not in _EVENTS or own != {repository.casefold()}:
+        raise UsageError(
+            f"run {run.id} was started by {run.event!a} from "
+            f"{origin or 'a repository that is gone'}, not by this queue",
+            hint="only dispatches, pushes and the schedule of the queue's own repository count",
+        )
+    return run
+
+
+def _listed(github: GitHub, repository: str, run: WorkflowRun) -> list[Artifact]:
+    """Return the artifacts of a run, as they were with the jobs that were read just before."""
     listed = sorted(actions.read_artifacts(github, repository, run.id), key=lambda each: each.id)
     if len(listed) > _MOST:
         raise GitHubError(f"run {run.id}: {len(listed)} artifacts; at most {_MOST}")
@@ -311,61 +343,21 @@ def _listed(
     if run.run_attempt > 1:
         # What an earlier attempt left under the same name does not count.
         listed = list({artifact.name: artifact for artifact in listed}.values())
-    return jobs, listed
-
-
-def _own_run(github: GitHub, repository: str, run_id: int) -> ActionsRun:
-    """Return a run that the queue itself started."""
-    try:
-        run = actions.read_run(github, repository, run_id)
-    except NotFoundError as error:
-        raise no_run(repository, run_id) from error
-    run.check_workflow()
-    own = {(name or "").casefold() for name in (run.repository, run.head_repository)}
-    if run.event not in _EVENTS or own != {repository.casefold()}:
-        raise UsageError(
-            f"run {run.id} was started by {run.event!a} from "
-            f"{run.head_repository or 'a repository that is gone'}, not by this queue",
-            hint="only dispatches, pushes and the schedule of the queue's own repository count",
-        )
-    return run
-
-
-def _received(
-    artifact: Artifact, jobs: Mapping[str, RunJob], fetch: Callable[[Artifact], bytes]
-) -> tuple[ArtifactEnd, bytes]:
-    """Fetch an artifact that may be what it is called, and open it."""
-    this, content = ArtifactEnd(name=artifact.name), b""
-    try:
-        _check_listed(artifact, jobs.get(artifact.name.removeprefix(PREFIX)))
-        content = fetch(artifact)
-        this = this.model_copy(update={"sha256": hashlib.sha256(content).hexdigest()})
-        _check_digest(artifact, this.sha256)
-        files = open_zip(content, plan=artifact.name == PLAN_ARTIFACT)
-    except (RefusedArtifactError, RefusedError, NotFoundError) as error:
-        return this.model_copy(update={"refused": getattr(error, "message", str(error))}), b""
-    return this.model_copy(update={"files": files}), content
-
-
-def _check_digest(artifact: Artifact, sha256: str) -> None:
-    sent = (artifact.digest or "").removeprefix("sha256:")
-    if sha256 != sent:
-        raise RefusedArtifactError(
-            f"what came is not what was sent: GitHub saw {sent[:12]}…, this is {sha256[:12]}…"
-        )
+    return listed
 
 
 def _came_before(artifact: Artifact, time: datetime | None) -> bool:
-    return bool(artifact.created_at and time and artifact.created_at < time)
+    came = came_at(artifact)
+    return bool(came and time and came < time)
 
 
-def _check_listed(artifact: Artifact, job: RunJob | None) -> None:
+def _check_listed(artifact: Artifact, job: WorkflowJob | None) -> None:
     """Refuse what is not even fetched: any job can add, and replace, any artifact."""
     name, size = artifact.name.removeprefix(PREFIX), artifact.size_in_bytes
     slack = _SLACK if artifact.name == PLAN_ARTIFACT else _RUNNERS_SLACK
-    ended = job.completed_at if job and job.over else None
-    began = job.started_at if job and job.over and job.run_attempt == 1 else None
-    came = artifact.created_at
+    ended = job.completed_at if job and is_over(job) else None
+    began = job.started_at if job and is_over(job) and job.run_attempt == 1 else None
+    came = came_at(artifact)
     problems = (
         (not _NAME.fullmatch(artifact.name), "no job of contribbot is called so"),
         (artifact.expired, "GitHub has let it go: it expired"),
@@ -380,49 +372,6 @@ def _check_listed(artifact: Artifact, job: RunJob | None) -> None:
             raise RefusedArtifactError(problem)
 
 
-def from_folder(folder: Path) -> RunDownload:
-    """Open what somebody fetched: `NAME.zip`, or `NAME/` as `gh run download` unpacks it.
-
-    GitHub is not asked, so that nobody can tell whether it is what the jobs sent.
-    """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder", hint="name the folder with the artifacts")
-    received = []
-    for path in sorted(folder.glob(f"{PREFIX}*")):
-        name, sha256 = path.name.removesuffix(".zip"), ""
-        plan = name == PLAN_ARTIFACT
-        try:
-            if path.is_dir() and not path.is_symlink():
-                files = _read_unpacked(path, plan=plan)
-            else:
-                content = _read_packed(path)
-                sha256 = hashlib.sha256(content).hexdigest()
-                files = open_zip(content, plan=plan)
-            received.append(ArtifactEnd(name=name, sha256=sha256, files=files))
-        except RefusedArtifactError as error:
-            received.append(ArtifactEnd(name=name, sha256=sha256, refused=str(error)))
-    if not received:
-        raise UsageError(
-            f"{folder}: no artifact of contribbot in it",
-            hint=f"it holds {PREFIX}….zip, or folders of such names",
-        )
-    notes = ["GitHub was not asked: whether this is what the jobs sent, nobody here can tell"]
-    # The run that most of the artifacts say they are from.
-    runs: list[RunOf | None] = []
-    for each in received:
-        with contextlib.suppress(RefusedArtifactError):
-            runs.append(read_done(each.files).run)
-    claims = Counter((run.repository, run.run_id, run.commit) for run in runs if run)
-    if not claims:
-        return RunDownload(None, tuple(received), notes=tuple(notes))
-    (repository, run_id, commit), _ = claims.most_common(1)[0]
-    if len(claims) > 1:
-        notes.append(f"the artifacts are of {len(claims)} runs: {run_id} counts")
-    attempts = max(run.attempt for run in runs if run)
-    source = ArtifactSource(repository, run_id, attempts, commit)
-    return RunDownload(source, tuple(received), notes=tuple(notes))
-
-
 def _read_packed(path: Path) -> bytes:
     """Read a zip that somebody fetched."""
     if path.is_symlink() or not path.is_file():
@@ -431,13 +380,3 @@ def _read_packed(path: Path) -> bytes:
     if (size := path.stat().st_size) > PACKED:
         raise RefusedArtifactError(f"{size / MIB:,.0f} MiB; at most {PACKED // MIB}")
     return path.read_bytes()
-
-
-def _read_unpacked(folder: Path, *, plan: bool) -> dict[str, bytes]:
-    """Read a folder that was an artifact."""
-    paths = sorted(folder.rglob("*"))
-    if any(path.is_symlink() or not (path.is_file() or path.is_dir()) for path in paths):
-        raise RefusedArtifactError("there is a link or a device in it")
-    files = {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
-    _check_names([(name, path.stat().st_size) for name, path in files.items()], plan=plan)
-    return {name: path.read_bytes() for name, path in files.items() if name != _LOGS}

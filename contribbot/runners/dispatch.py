@@ -9,8 +9,9 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
@@ -24,6 +25,7 @@ from contribbot.errors import (
     UncertainError,
     UsageError,
 )
+from contribbot.github.fields import login_of, text_of
 from contribbot.github.git_data import head_of
 from contribbot.github.waits import sleep
 from contribbot.model.base import Model
@@ -33,11 +35,12 @@ from contribbot.runners.actions import (
     COLLECTOR,
     RUNNERS_STEP,
     WORKFLOW,
-    ActionsRun,
-    RunJob,
+    check_workflow,
     commit_of,
     connected,
+    is_over,
     no_run,
+    steps_of,
     uncommitted,
 )
 from contribbot.runners.artifacts import PLAN_FILE, RefusedArtifactError, open_zip
@@ -45,9 +48,14 @@ from contribbot.runners.model import PLAN_ARTIFACT, RUNNERS_FILE, Plan, load_fle
 from contribbot.runners.plan import demands
 
 if TYPE_CHECKING:
+    from github.WorkflowJob import WorkflowJob
+    from github.WorkflowRun import WorkflowRun
+
     from contribbot.github.client import GitHub
 
-_UNPROCESSABLE: Final = 422
+#: The names of cells by job; empty where the plan is not known.
+CellsByJob = Mapping[str, tuple[str, ...]]
+_NOT_ASKED: Final[CellsByJob] = {}
 #: Seconds between looks for a run that was just started.
 _PAUSES: Final = (1.0, 1.0, 2.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 30.0)
 #: How a request stands in the name of a run: `run-name` of the workflow.
@@ -72,15 +80,19 @@ class Selection:
         """Return what a queue can be asked for; else the run would do nothing."""
         names = select(queue, patches, everything=not patches)
         asked = {target for name in names for _, target in demands(queue.specs[name])}
-        sets = load_fleet(queue.folder).runners.runners if asked.issuperset(targets) else ()
-        for known, who, lacking in (
-            (asked, "no patch that is meant asks for it", "they ask for"),
-            ({each.target for each in sets}, f"no set of {RUNNERS_FILE} has it", "it has"),
-        ):
-            for target in targets:
-                if target not in known:
-                    hint = f"{lacking} {', '.join(sorted(known)) or 'none'}"
-                    raise UsageError(f"--target {target}: {who}", hint=hint)
+        for target in targets:
+            who, known = "no patch that is meant asks for it; they ask for", asked
+            if target in asked:
+                sets = load_fleet(queue.folder).runners.runners
+                who, known = (
+                    f"no set of {RUNNERS_FILE} has it; it has",
+                    {each.target for each in sets},
+                )
+            if target not in known:
+                have = ", ".join(sorted(known)) or "none"
+                raise UsageError(
+                    f"--target {target}: {who} {have}", hint="see what `contribbot matrix` plans"
+                )
         return cls(ref.removeprefix("refs/heads/"), tuple(names) if patches else (), tuple(targets))
 
     @property
@@ -115,6 +127,16 @@ class DispatchedJob(Model):
     cells: Annotated[tuple[str, ...], Field(strict=False)]
     failed: tuple[str, ...] = Field(default=(), exclude=True)
 
+    @classmethod
+    def of(cls, job: WorkflowJob, plan: CellsByJob) -> DispatchedJob:
+        """Return a job as GitHub has it, with its cells."""
+        return cls(
+            name=job.name, state=(job.conclusion or job.status).replace("_", " "),
+            runner=job.runner_name or "", started=job.started_at, ended=job.completed_at,
+            cells=plan.get(job.name, ()),
+            failed=tuple(steps_of(job, failed=True)),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class View:
@@ -145,7 +167,7 @@ class Dispatched(Model):
     jobs: Annotated[tuple[DispatchedJob, ...], Field(strict=False)]
 
     @classmethod
-    def of(cls, repository: str, run: ActionsRun, jobs: tuple[DispatchedJob, ...]) -> Dispatched:
+    def of(cls, repository: str, run: WorkflowRun, jobs: tuple[DispatchedJob, ...]) -> Dispatched:
         """Return how a run ended."""
         own = [job for job in jobs if job.name == COLLECTOR]
         judged = len(own) == 1 and own[0].state in {"success", "failure"}
@@ -188,7 +210,7 @@ class Sender:
     def on_branch(self, selection: Selection) -> Selection:
         """Return a selection with the branch that it is of."""
         ref = selection.ref or self.github.repository(self.repository).complete().default_branch
-        return Selection(ref, selection.patches, selection.targets)
+        return replace(selection, ref=ref)
 
     def state(self, selection: Selection) -> QueueState:
         """Return how the queue here stands to what a run will prove."""
@@ -196,7 +218,7 @@ class Sender:
         there = head_of(self.github.repository(self.repository), ref) or ""
         return QueueState(ref, there, commit_of(folder), uncommitted(folder))
 
-    def start(self, selection: Selection) -> ActionsRun:
+    def start(self, selection: Selection) -> WorkflowRun:
         """Start a run, and find it."""
         # No other request has this name, and it tells the selection.
         self.request = f"{selection.digest}-{secrets.token_hex(6)}"
@@ -217,11 +239,15 @@ class Sender:
             # A run may show up a little later than its number.
             with contextlib.suppress(NotFoundError):
                 return actions.read_run(self.github, self.repository, run_id)
-        run = self._find(selection.ref)
-        if run is None:
-            raise lost
-        self.run_id = run.id
-        return run
+        for pause in (0.0, *_PAUSES):
+            if pause:
+                self.sleep(pause)
+            for run in self._listed(selection.ref):
+                # Nothing else has its name.
+                if self.request in text_of(run.display_title):
+                    self.run_id = run.id
+                    return run
+        raise lost
 
     def _ask(self, selection: Selection) -> int:
         """Ask for a run, and return its number; 0: this GitHub does not say it."""
@@ -240,7 +266,7 @@ class Sender:
                 "and the token must be allowed to write actions",
             ) from error
         except RefusedError as error:
-            if error.status != _UNPROCESSABLE:
+            if error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise
             raise UsageError(
                 f"{self.repository} {selection.ref}: {error.message}",
@@ -251,97 +277,69 @@ class Sender:
         # PyGithub gives True for an answer without a body, of which its types know nothing.
         return int(getattr(run, "id", 0))
 
-    def _find(self, ref: str) -> ActionsRun | None:
-        """Return the run that the request started: nothing else has its name. None: not seen."""
-        for pause in (*_PAUSES, 0.0):
-            for run in self._listed(ref):
-                if self.request in run.display_title:
-                    return run
-            if pause:
-                self.sleep(pause)
-        return None
-
-    def _listed(self, ref: str) -> tuple[ActionsRun, ...]:
+    def _listed(self, ref: str) -> tuple[WorkflowRun, ...]:
         try:
             return actions.read_runs(self.github, self.repository, ref)
         except NotFoundError:
             return ()  # GitHub knows a workflow only when it has seen a run of it
 
-    def supersede(self, selection: Selection, run: ActionsRun) -> tuple[ActionsRun, ...]:
+    def supersede(self, selection: Selection, run: WorkflowRun) -> tuple[WorkflowRun, ...]:
         """End older runs of the same selection that the same account started with this tool."""
         return tuple(
             each
             for each in self._listed(selection.ref)
-            if (named := _REQUEST.search(each.display_title))
-            and (named[1], each.actor) == (selection.digest, run.actor)
+            if (named := _REQUEST.search(text_of(each.display_title)))
+            and (named[1], login_of(each.actor)) == (selection.digest, login_of(run.actor))
             and each.id < run.id
-            and not each.over
+            and not is_over(each)
             and actions.cancel_run(self.github, self.repository, each.id)
         )
 
     def watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
         """Look on until a run is over. What has not changed costs GitHub nothing."""
-        self.run_id = run_id
-        try:
-            return self._watch(run_id, every=every, watcher=watcher)
-        except (NotFoundError, UsageError) as error:
-            self.run_id, self.request = None, ""  # there is nothing that goes on
-            gone = isinstance(error, NotFoundError)
-            raise (no_run(self.repository, run_id) if gone else error) from error
-
-    def _watch(self, run_id: int, *, every: float, watcher: Callable[[View], None]) -> Dispatched:
-        known: tuple[DispatchedJob, ...] = ()
-        plan: Plan | None = None
-        asked, pause = False, every
+        self.run_id, pause = run_id, every
+        before, plan = set[tuple[str, ...]](), _NOT_ASKED
         while True:
             # The run first: a job that ends after this look is seen at the next.
-            run = actions.read_run(self.github, self.repository, run_id)
-            run.check_workflow()
-            listed = actions.read_jobs(self.github, self.repository, run_id)
-            if not asked and any(job.name == "plan" and job.over for job in listed):
-                plan, asked = self._plan(run_id), True
-            jobs = _jobs(listed, plan)
-            before = {(job.name, job.state, job.runner) for job in known}
+            try:
+                run = actions.read_run(self.github, self.repository, run_id)
+                check_workflow(run)
+                listed = actions.read_jobs(self.github, self.repository, run_id)
+            except (NotFoundError, UsageError) as error:
+                self.run_id, self.request = None, ""  # there is nothing that goes on
+                gone = isinstance(error, NotFoundError)
+                raise (no_run(self.repository, run_id) if gone else error) from error
+            if plan is _NOT_ASKED and any(job.name == "plan" and is_over(job) for job in listed):
+                plan = self._plan(run_id)
+            jobs = tuple(DispatchedJob.of(job, plan) for job in listed)
             changed = tuple(job for job in jobs if (job.name, job.state, job.runner) not in before)
-            known = jobs
+            before = {(job.name, job.state, job.runner) for job in jobs}
             if changed:
                 watcher(View(changed, jobs, _counted(jobs, plan)))
-            if run.over:
+            if is_over(run):
                 return Dispatched.of(self.repository, run, jobs)
             pause = every if changed else min(pause * _GROWTH, every * _SLOWEST)
             self.sleep(pause)
 
-    def _plan(self, run_id: int) -> Plan | None:
-        """Return the plan, to name cells with; it is judged when the run is collected."""
+    def _plan(self, run_id: int) -> CellsByJob:
+        """Return the plan's cells, to name them; it is judged when the run is collected."""
         for artifact in actions.read_artifacts(self.github, self.repository, run_id):
             if artifact.name != PLAN_ARTIFACT or artifact.expired:
                 continue
             # Without it, only names are lacking.
             with contextlib.suppress(RefusedArtifactError, ValidationError, GitHubError):
                 content = actions.download(self.github, self.repository, artifact)
-                return Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
-        return None
+                plan = Plan.model_validate_json(open_zip(content, plan=True)[PLAN_FILE])
+                return {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs}
+        return {}
 
 
-def _jobs(listed: Sequence[RunJob], plan: Plan | None) -> tuple[DispatchedJob, ...]:
-    cells = {job.id: tuple(cell.key for cell in job.cells) for job in plan.jobs} if plan else {}
-    return tuple(
-        DispatchedJob(
-            name=job.name, state=(job.conclusion or job.status).replace("_", " "),
-            runner=job.runner_name or "", started=job.started_at, ended=job.completed_at,
-            cells=cells.get(job.name, ()),
-            failed=tuple(step.name for step in job.steps if step.conclusion == "failure"),
-        )
-        for job in listed
-    )  # fmt: skip
-
-
-def _counted(jobs: Sequence[DispatchedJob], plan: Plan | None) -> dict[str, int]:
+def _counted(jobs: Sequence[DispatchedJob], plan: CellsByJob) -> dict[str, int]:
     """Return how many cells are in jobs in each state."""
     states = {job.name: job.state for job in jobs}
     counted: Counter[str] = Counter()
-    for job in plan.jobs if plan else ():
-        counted[states.get(job.id, "not begun")] += len(job.cells)
+    for job, cells in plan.items():
+        counted[states.get(job, "not begun")] += len(cells)
     return dict(counted)
 
 
@@ -349,5 +347,4 @@ def _counted(jobs: Sequence[DispatchedJob], plan: Plan | None) -> dict[str, int]
 def sending(queue: Queue, repository: str) -> Iterator[Sender]:
     """Give what starts and watches runs of a queue."""
     with connected(queue, repository) as (github, name):
-        named = f" --repo {name}" if repository else ""
-        yield Sender(queue, github, name, sleep, named)
+        yield Sender(queue, github, name, sleep, f" --repo {name}" if repository else "")

@@ -64,21 +64,17 @@ _OPTIONS: Final[Mapping[str, tuple[str, str] | None]] = {
     "--user": (r"root|[0-9]{1,10}(?::[0-9]{1,10})?", "root, or numbers as in 1000:1000"),
 }  # fmt: skip
 
-#: Linux releases whose runners GitHub keeps: those of even years with long support. 20.04 and
-#: older are retired. Larger runners have names that their organisation gives them.
-_UBUNTU: Final = re.compile(r"ubuntu-(\d{2})\.(\d{2})(?:-arm)?", re.IGNORECASE)
-_OLDEST: Final = 22
+#: Labels of GitHub's that no runner with Linux has: its Ubuntu releases are those of even years
+#: with long support, from 22.04 on. Larger runners have names that their organisation gives them.
+_NO_LINUX: Final = re.compile(
+    r"(?:windows|macos)(?:-.*)?|ubuntu-(?!(?:2[2468]|[3-9][02468])\.04(?:-|$))\d\d\.\d\d(?:-arm)?",
+    re.IGNORECASE,
+)
 
 
 def _has_linux(label: str) -> str:
     """Refuse a label of GitHub's that no runner with Linux has: its jobs would wait for a day."""
-    release = _UBUNTU.fullmatch(label)
-    if release:
-        year, month = int(release[1]), release[2]
-        linux = year >= _OLDEST and year % 2 == 0 and month == "04"
-    else:
-        linux = not re.match(r"(?:windows|macos)(?:-|$)", label, re.IGNORECASE)
-    if not linux:
+    if _NO_LINUX.fullmatch(label):
         raise ValueError(f"{label} is a label that no runner with Linux has")
     return label
 
@@ -148,6 +144,20 @@ class RocmImage(Model):
     flags: Flags = GPU_FLAGS
 
 
+class HostedImage(Model):
+    """A ROCm version that hosted runners compile with."""
+
+    flags: ClassVar[tuple[str, ...]] = ()
+    version: RocmVersion
+    image: Image
+    targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _sound(self) -> HostedImage:
+        differ("targets", self.targets)
+        return self
+
+
 class RunnerSet(Model):
     """Runners with the same labels and the same GPU."""
 
@@ -174,26 +184,11 @@ class RunnerSet(Model):
     def _sound(self) -> RunnerSet:
         if self.name == HOSTED:
             raise ValueError(f"name: {HOSTED} is the set that compiles")
-        for label in self.labels:
-            if _GITHUBS.match(label):
-                raise ValueError(
-                    f"labels: {label} is a label of GitHub's runners, which have no GPU"
-                )
+        if githubs := [label for label in self.labels if _GITHUBS.match(label)]:
+            raise ValueError(
+                f"labels: {githubs[0]} is a label of GitHub's runners, which have no GPU"
+            )
         differ("rocm", [image.version for image in self.rocm])
-        return self
-
-
-class HostedImage(Model):
-    """A ROCm version that hosted runners compile with."""
-
-    flags: ClassVar[tuple[str, ...]] = ()
-    version: RocmVersion
-    image: Image
-    targets: Annotated[tuple[GfxTarget, ...], Field(strict=False, min_length=1)]
-
-    @model_validator(mode="after")
-    def _sound(self) -> HostedImage:
-        differ("targets", self.targets)
         return self
 
 
@@ -238,15 +233,16 @@ class Runners(Model):
     @model_validator(mode="after")
     def _sound(self) -> Runners:
         differ("runners", [each.name for each in self.runners])
-        sets = [(each.name, each.target or "no GPU", _folded(each.labels)) for each in self.sets]
         # A runner takes every job whose labels it has all of.
-        for (small, target, labels), (large, other, more) in permutations(sets, 2):
+        for small, large in permutations(self.sets, 2):
+            labels, more = _folded(small.labels), _folded(large.labels)
             if labels == more:
-                raise ValueError(f"runners: {small} and {large} have the same labels")
-            if labels < more and target != other:
+                raise ValueError(f"runners: {small.name} and {large.name} have the same labels")
+            if labels < more and small.target != large.target:
                 raise ValueError(
-                    f"runners: {large} has all labels of {small}, so that a job for {target} "
-                    f"could land on {other}: give each a label of its own"
+                    f"runners: {large.name} has all labels of {small.name}, so that a job for "
+                    f"{small.target or 'no GPU'} could land on {large.target or 'no GPU'}: give "
+                    "each a label of its own"
                 )
         return self
 
@@ -290,12 +286,13 @@ class Fleet:
 def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
     """Read the runners of a queue; where there is no such file, and none is needed: no runners."""
     path = folder / RUNNERS_FILE
-    if not needed and not (path.exists() or path.is_symlink()):
+    there = path.exists() or path.is_symlink()
+    if not needed and not there:
         return Fleet(path, Runners(), hashlib.sha256(b"").hexdigest())
     if not path.is_file():
-        what = "not a file" if path.exists() or path.is_symlink() else "no such file"
         raise QueueError(
-            f"{path}: {what}, and nothing else says which runners there are",
+            f"{path}: {'not a' if there else 'no such'} file, and nothing else says which runners "
+            "there are",
             hint="describe them as docs/runners.md shows",
         )
     try:
@@ -303,7 +300,7 @@ def load_fleet(folder: Path, *, needed: bool = True) -> Fleet:
     except QueueError as error:
         hint = "correct the file; docs/runners.md lists every key"
         raise QueueError(error.message, hint=hint) from error
-    if not runners.sets:
+    if needed and not runners.sets:
         raise QueueError(
             f"{path}: it names no runners", hint="add a [[runners]] or a [hosted] table"
         )
@@ -424,7 +421,7 @@ class CiJob(Model):
 
     @property
     def patches(self) -> tuple[str, ...]:
-        """Its patches, each once, in the order in which they run."""
+        """Its patches, each once, in that order."""
         return tuple(self.asks)
 
     @property

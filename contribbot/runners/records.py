@@ -1,4 +1,4 @@
-"""Whether the records that a job sent answer what it was asked.
+"""Records that a job sent: whether they answer what it was asked, and their way into the queue.
 
 Nothing in them is believed that cannot be held against the queue, the plan, or what GitHub says
 of the run. What a record says was seen on the runner is believed: nobody else was there.
@@ -8,37 +8,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
 from contribbot.errors import ContribbotError
-from contribbot.files import run_folder, stores_folder, write_atomically
-from contribbot.git.apply import apply_series
+from contribbot.files import lock, run_folder, stores_folder, write_atomically
 from contribbot.git.repository import Store
 from contribbot.git.source import ref_for
-from contribbot.model.evidence import HOST_TARGETS, ON_HARDWARE, SEEN, Details, Statement
-from contribbot.model.patch import Patch
-from contribbot.queue.load import Queue
-from contribbot.runners.artifacts import (
-    FILE,
-    JOB_FILE,
-    ArtifactSource,
-    RefusedArtifactError,
-    first_problem,
-    read_done,
+from contribbot.model.evidence import (
+    HOST_TARGETS,
+    ON_HARDWARE,
+    SEEN,
+    Details,
+    Outcome,
+    PatchReport,
+    StageResult,
+    Statement,
 )
-from contribbot.runners.model import CiJob, JobDone, is_version
+from contribbot.queue import history
+from contribbot.queue.load import Queue
+from contribbot.queue.stack import Landed, series_of
+from contribbot.runners.artifacts import FILE, RunDownload, first_problem
+from contribbot.runners.model import CiJob, RecordEnd, is_version
 from contribbot.verify.evidence import State, judge_record
 
 
 @dataclass
-class RecordAnswer:
+class SentRecord:
     """A record that came, judged."""
 
     patch: str
@@ -51,66 +53,38 @@ class RecordAnswer:
     content: bytes = b""
     #: What could not be compared.
     note: str = ""
+    #: The git id of its patched tree.
+    tree: str = ""
 
 
-@dataclass(frozen=True)
-class RecordQuestion:
-    """What a job was asked, of a run, and what its answers are held against."""
-
-    job: CiJob
-    source: ArtifactSource
-    bases: Bases
-    scratch: Path
-
-
-def read_sent(
-    files: Mapping[str, bytes], question: RecordQuestion
-) -> tuple[JobDone, dict[str, RecordAnswer]]:
-    """Return what a job says of itself, and its records by patch, judged."""
-    job, done = question.job, read_done(files)
-    asked = {entry.patch: entry.require for entry in done.asked}
-    problem = question.source.problem(done.run, job.id)
-    if not problem and done.job != job.id:
-        problem = f"it is of job {done.job}, not {job.id}"
-    if not problem and (asked != job.asks or len(asked) != len(done.asked)):
-        problem = "it was asked something else than the plan asks"
-    if problem:
-        raise RefusedArtifactError(f"{JOB_FILE}: {problem}")
-    answers: dict[str, RecordAnswer] = {}
-    for name in sorted(files.keys() - {JOB_FILE}):
-        _, patch, file = name.split("/")
-        if patch in answers:
-            raise RefusedArtifactError(f"it has two records of {patch}")
-        answers[patch] = _judge(files[name], patch, file, question)
-    return done, answers
-
-
-def _judge(content: bytes, patch: str, file: str, question: RecordQuestion) -> RecordAnswer:
-    """Judge one record: the first rule that it breaks refuses it."""
-    answer = RecordAnswer(patch, file)
+def judge_sent(
+    name: str, content: bytes, job: CiJob, download: RunDownload, trees: PatchedTrees
+) -> SentRecord:
+    """Judge `records/PATCH/MACHINE.json`: the first rule that it breaks refuses it."""
+    _, patch, file = name.split("/")
+    sent = SentRecord(patch, file)
     try:
         document = from_json(content, allow_inf_nan=False)
         statement = Statement.model_validate(document)
-        answer.content = written(document)
+        sent.content = written(document)
     except (ValidationError, ValueError) as error:
-        answer.refused = f"not a record that contribbot writes: {first_problem(error)}"
-        return answer
-    answer.details = details = statement.predicate.contribbot
-    path = question.scratch / patch / file
-    write_atomically(path, answer.content)
-    tree = statement.subject[1].digest.gitTree or ""
+        sent.refused = f"not a record that contribbot writes: {first_problem(error)}"
+        return sent
+    sent.details = details = statement.predicate.contribbot
+    sent.tree = statement.subject[1].digest.gitTree or ""
+    sent.refused = next(_problems(details, job, download), "")
     try:
-        answer.refused = next(_problems(details, question.job, question.source), "")
-        if not answer.refused:
+        if not sent.refused:
             # Patch, checks, pin, what is below and the seal, as the queue is here.
-            record = judge_record(question.bases.queue, path)
-            if record.state is not State.FRESH:
-                answer.refused = f"{record.state}: {record.why}"
-        if not answer.refused:
-            answer.refused, answer.note = question.bases.compare(patch, details.base_commit, tree)
+            with run_folder() as scratch:
+                write_atomically(scratch / patch / file, sent.content)
+                record = judge_record(trees.queue, scratch / patch / file)
+            sent.refused = "" if record.state is State.FRESH else f"{record.state}: {record.why}"
+        if not sent.refused:
+            sent.refused, sent.note = trees.compare(patch, details.base_commit, sent.tree)
     except ContribbotError as error:
-        answer.refused = error.message
-    return answer
+        sent.refused = error.message
+    return sent
 
 
 def written(document: object) -> bytes:
@@ -135,7 +109,7 @@ _AHEAD: Final = timedelta(hours=1)
 _RAN: Final = ON_HARDWARE | {"witness"}
 
 
-def _problems(details: Details, job: CiJob, source: ArtifactSource) -> Iterator[str]:
+def _problems(details: Details, job: CiJob, download: RunDownload) -> Iterator[str]:
     """Give what a record claims that its job was not asked."""
     machine, container = details.machine, details.container
     if details.started.tzinfo is None or details.finished.tzinfo is None:
@@ -144,15 +118,15 @@ def _problems(details: Details, job: CiJob, source: ArtifactSource) -> Iterator[
         yield f"it was seen in the future: {details.finished.isoformat()}"
     if not (machine.system.split() and _SLUG.fullmatch(machine.slug)):
         yield "its machine has a name that cannot be a file's"
-    if problem := source.problem(details.run, job.id):
+    if problem := download.problem(details.run, job.id):
         yield problem
     if details.patch not in job.asks:
         yield f"job {job.id} was not asked for {details.patch}"
     if container is None or (container.image, container.flags) != (job.image, job.flags):
         yield f"its container is not the plan's: {container.image if container else 'none'}"
-    yield from _hardware_problems(details, job)
     if machine.rocm and not is_version(job.rocm, machine.rocm):
         yield f"it was made with ROCm {machine.rocm}, and {job.rocm} was asked"
+    yield from _hardware_problems(details, job)
 
 
 def _hardware_problems(details: Details, job: CiJob) -> Iterator[str]:
@@ -171,71 +145,142 @@ def _hardware_problems(details: Details, job: CiJob) -> Iterator[str]:
             yield f"it says what ran on {result.target}, and {job.target or 'no GPU'} was asked"
 
 
-class _Trees(NamedTuple):
-    """The patched tree by base commit, None where it was not made here; and whether that is all."""
-
-    by_base: dict[str, str | None]
-    complete: bool
-
-
 @dataclass
-class Bases:
-    """The bases of the patches of a queue and what patches make of them, found out once each."""
+class PatchedTrees:
+    """What the patches of a queue make of the commits of their pins, found out once each."""
 
     queue: Queue
-    _known: dict[str, _Trees] = field(default_factory=dict)
+    #: By patch: the patched tree by base commit, empty where it was not made here; and whether
+    #: no other commit can be a base.
+    _known: dict[str, tuple[dict[str, str], bool]] = field(default_factory=dict)
 
     def compare(self, name: str, base: str, tree: str) -> tuple[str, str]:
         """Return what is wrong with base and patched tree of a record, or what is not known."""
         if name not in self._known:
-            self._known[name] = self._trees(name)
-        by_base, complete = self._known[name]
-        if base not in by_base and complete:
+            self._known[name] = self._make(name)
+        trees, complete = self._known[name]
+        if base not in trees and complete:
             return f"base commit {base[:12]} is none of its pin's", ""
-        known = by_base.get(base)
-        if known is None:
+        if not trees.get(base):
             return "", "its patched tree was not made again here: the store has no such base"
         wrong = f"patched tree {tree[:12]} is not what the patch makes of its base"
-        return ("", "") if tree == known else (wrong, "")
+        return "" if tree == trees[base] else wrong, ""
 
-    def _trees(self, name: str) -> _Trees:
+    def _make(self, name: str) -> tuple[dict[str, str], bool]:
         """Apply a patch here to each commit of its pin: a runner had one kind of its sources."""
         patch = self.queue.patch(name)
-        below = [self.queue.patch(low) for low in self.queue.below(name)]
-        path = stores_folder() / f"{patch.upstream.name}.git"
-        store = Store(path) if (path / "HEAD").is_file() else None
-        commits: set[str | None] = set()
+        store = Store(stores_folder() / f"{patch.upstream.name}.git")
+        here = (store.path / "HEAD").is_file()
+        trees, complete = dict[str, str](), True
         for source in patch.pin.sources:
-            commit = store.resolve(ref_for(patch.pin, source, patch.upstream)) if store else None
-            commits.add(commit or (patch.pin.commit if source.kind == "git" else None))
-            if source.kind == "installed":
-                commits.add(None)  # another machine may have another build of it
-        by_base: dict[str, str | None] = {}
-        known = [commit for commit in commits if commit]
-        for commit in known:
-            if pair := _apply(store, commit, [*below, patch]) if store else None:
-                by_base[pair[0]] = pair[1]
-            elif not below:
-                by_base[commit] = None
-        # What stands on others has a base that only the store can make.
-        return _Trees(by_base, None not in commits and (not below or len(by_base) == len(known)))
+            commit = store.resolve(ref_for(patch.pin, source, patch.upstream)) if here else None
+            commit = commit or (patch.pin.commit if source.kind == "git" else None)
+            made = self._apply(name, Landed(patch.pin, commit, store)) if here and commit else None
+            if made:
+                trees |= made
+            elif commit and not self.queue.below(name):
+                trees[commit] = ""
+            else:
+                # What stands on others has a base that only the store can make.
+                complete = False
+            # Another machine may have another build of it.
+            complete &= source.kind != "installed"
+        return trees, complete
+
+    def _apply(self, name: str, landed: Landed) -> dict[str, str]:
+        """Return the patched tree by its base commit; nothing where it cannot be told."""
+        try:
+            if not landed.store.has(landed.commit):
+                return {}
+            with run_folder() as scratch:
+                series = series_of(self.queue, [name], landed, scratch=scratch)[name]
+        except ContribbotError:
+            return {}
+        made = series.applied and not series.conflicts
+        return {series.base: series.applied[-1].tree} if made else {}
 
 
-def _apply(store: Store, commit: str, stack: list[Patch]) -> tuple[str, str] | None:
-    """Return the base commit and the patched tree of the last of a stack; None: cannot tell."""
-    base = tree = commit
-    try:
-        if not store.has(commit):
-            return None
-        with run_folder() as scratch, store.exclusive():
-            for number, patch in enumerate(stack):
-                place = scratch / str(number)
-                place.mkdir()
-                base = commit
-                series = apply_series(store, base, patch.files, pin=patch.pin.title, scratch=place)
-                if series.conflicts or not series.applied:
-                    return None
-                tree, commit = series.applied[-1].tree, series.commit
-    except ContribbotError:
-        return None
-    return base, tree
+# The way into the queue.
+
+#: So many units are named that a record lacks.
+_MANY: Final = 3
+
+
+def merge(queue: Queue, records: Iterable[tuple[str, SentRecord]]) -> tuple[RecordEnd, ...]:
+    """Take records of jobs into the queue, and note news in patches' histories.
+
+    Where a record has the place, the newer one gets it; but never one that saw less, and the
+    place of a record that no run made only one that saw something fail.
+    """
+    queue.local.mkdir(parents=True, exist_ok=True)
+    with lock(queue.local / "collect.lock", "the merging of records"):
+        return tuple(_merge(queue, job, sent) for job, sent in records)
+
+
+def _merge(queue: Queue, job: str, sent: SentRecord) -> RecordEnd:
+    place = queue.evidence / sent.patch / sent.file
+    inside = place.relative_to(queue.folder).as_posix()
+    details = sent.details
+    refused = sent.refused or _no_place(queue, place)
+    if refused or details is None:
+        return RecordEnd(path=inside, job=job, merged="refused", why=refused)
+    end = RecordEnd(path=inside, job=job, merged="new",
+                    why=f"{details.verdict} on {details.machine.slug}")  # fmt: skip
+    if not place.exists():
+        write_atomically(place, sent.content)
+    elif place.read_bytes() == sent.content:
+        end = end.model_copy(update={"merged": "unchanged"})
+    else:
+        kept = judge_record(queue, place)
+        what = f"the one that was there was {kept.state}: {kept.why}"
+        if kept.state is State.FRESH and kept.statement is not None:
+            old = kept.statement.predicate.contribbot
+            if problem := _worse(old, details):
+                return end.model_copy(update={"merged": "kept", "why": problem})
+            whose = "" if old.run else ", which no run made,"
+            what = f"the one of {old.finished:%Y-%m-%d %H:%M}{whose} said {old.verdict}"
+        write_atomically(place, sent.content)
+        end = end.model_copy(update={"merged": "replaced", "why": f"{end.why}; {what}"})
+    # Also where it is there already: whoever was killed after writing it did not note it.
+    report = PatchReport(
+        patch=details.patch, upstream=details.upstream, pin=details.pin,
+        base_commit=details.base_commit, patched_tree=None, verdict=details.verdict,
+        stages=details.stages, open=details.open,
+    )  # fmt: skip
+    history.note_verified(queue.folder, queue.patch(sent.patch), report, details.machine)
+    return end
+
+
+def _no_place(queue: Queue, place: Path) -> str:
+    """Return why nothing is written to a place: it would be written elsewhere."""
+    for path in (queue.evidence, place.parent, place):
+        if path.is_symlink():
+            return f"{path.relative_to(queue.folder)} is a link"
+    if place.exists() and not place.is_file():
+        return "there is something at its place that is no file"
+    return ""
+
+
+def _worse(old: Details, new: Details) -> str:
+    """Return why the record that is there stays; or nothing."""
+    if old.finished >= new.finished:
+        return f"the one that is there is as new or newer: {old.finished.isoformat()}"
+    if old.run is None and Outcome.FAILED not in {result.outcome for result in new.stages}:
+        # Whoever made it saw it; of one that came, only that it was sent is known.
+        return "the one that is there was made by hand, by no run"
+    before, after = _outcomes(old.stages), _outcomes(new.stages)
+    # What fails now is news; what was not seen now is not.
+    lost = [
+        "/".join(filter(None, key))
+        for key, outcome in before.items()
+        if outcome in SEEN and after.get(key) not in SEEN
+    ]
+    more = f" and {len(lost) - _MANY} more" if len(lost) > _MANY else ""
+    return f"the one that is there saw more: {', '.join(lost[:_MANY])}{more}" if lost else ""
+
+
+def _outcomes(stages: Iterable[StageResult]) -> Mapping[tuple[str, str, str], Outcome]:
+    return {
+        (result.stage, str(result.details.get("check", "")), result.target): result.outcome
+        for result in stages
+    }

@@ -78,8 +78,10 @@ _OURS: Final = "contribbot"
 _BESIDE: Final = re.compile(
     r"\./(\.github/contribbot-[A-Za-z0-9._+-]+\.whl)[\s\\]+--hash=sha256:([0-9a-f]{64})"
 )
-#: A comment, as pip sees it.
+#: A comment, as pip sees it; a requirement, on all its lines.
 _COMMENT: Final = re.compile(r"(?:^|[ \t]+)#.*$", re.MULTILINE)
+_LINES: Final = re.compile(r"(?:.*\\\n)*.+")
+_HASHES: Final = re.compile(r"sha256:[0-9a-f]{64}(?: --hash=sha256:[0-9a-f]{64})*")
 _HINT: Final = "write it with `contribbot workflows pin`"
 
 
@@ -87,21 +89,18 @@ def check_requirements(folder: Path) -> None:
     """Refuse a pinned requirement with which a runner could install something else."""
     path = folder / REQUIREMENTS
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, UnicodeDecodeError) as error:
+        why = "no such file" if isinstance(error, FileNotFoundError) else "not UTF-8"
         raise QueueError(
-            f"{path}: no such file: runners would not know which contribbot to install", hint=_HINT
-        ) from None
-    except UnicodeDecodeError as error:
-        raise QueueError(f"{path}: not UTF-8", hint=_HINT) from error
+            f"{path}: {why}: runners would not know which contribbot to install", hint=_HINT
+        ) from error
     names = set()
-    # Each requirement on one line, at the place of its first.
-    text = _COMMENT.sub("", text)
-    for match in re.finditer(r"(?:.*\\\n)*.+", text):
+    for match in _LINES.finditer(text):
         line = " ".join(match[0].replace("\\\n", " ").split())
         where = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
         if beside := _BESIDE.fullmatch(line):
-            _check_wheel(folder / beside[1], beside[2])
+            _check_beside(folder / beside[1], beside[2])
             names.add(_OURS)
         elif line:
             names.add(_pinned_name(where, line))
@@ -111,7 +110,7 @@ def check_requirements(folder: Path) -> None:
 
 def _pinned_name(where: str, line: str) -> str:
     """Return the name of a requirement of one version, or at one address, with its digests."""
-    head, *hashes = line.split(" --hash=")
+    head, _, hashes = line.partition(" --hash=")
     try:
         requirement = Requirement(head)
         exact = re.fullmatch(r"==[^*,]+", str(requirement.specifier)) or requirement.url
@@ -119,12 +118,12 @@ def _pinned_name(where: str, line: str) -> str:
         exact = None
     if not exact:
         raise QueueError(f"{where}: not one package with its version: {line[:60]}", hint=_HINT)
-    if not hashes or not all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes):
+    if not _HASHES.fullmatch(hashes):
         raise QueueError(f"{where}: no --hash=sha256:…: {line[:60]}", hint=_HINT)
     return canonicalize_name(requirement.name)
 
 
-def _check_wheel(path: Path, sha256: str) -> None:
+def _check_beside(path: Path, sha256: str) -> None:
     """Refuse a wheel beside the workflows that is not there, or not the one that is pinned."""
     if not path.is_file():
         raise QueueError(f"{path}: no such file, and runners install it", hint=_HINT)
@@ -188,23 +187,18 @@ def sealed(text: str) -> str:
     return f"# Written by `contribbot workflows install`; seal {digest}\n{text}"
 
 
-def is_untouched(text: str) -> bool:
-    """Return whether a file is as contribbot wrote it."""
-    return text == sealed(text.partition("\n")[2])
-
-
 def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Workflow:
     path = f"{FOLDER}/{name}"
     # What cannot be read as text is not ours, and a difference can be shown all the same.
     file = folder / path
     current = file.read_bytes().decode("utf-8", "replace") if file.is_file() else None
-    hosted = [_word(label) for label in labels]
     # The branch stays that which an installed workflow names, where it names just one.
     named = [match[2].strip('[]"') for match in _MARKED.finditer(current or "")
              if match[4] == "branch"]  # fmt: skip
     branch = branch or next(filter(_BRANCH.fullmatch, named), "main")
+    hosted = ", ".join(map(_word, labels))
     values = {
-        "hosted": hosted[0] if len(hosted) == 1 else f"[{', '.join(hosted)}]",
+        "hosted": hosted if len(labels) == 1 else f"[{hosted}]",
         "branch": f"[{_word(branch)}]",
     }
     template = (templates_folder() / name).read_text(encoding="utf-8")
@@ -214,16 +208,15 @@ def _compare(folder: Path, name: str, labels: Sequence[str], branch: str) -> Wor
     elif current == wanted:
         standing = Standing.CURRENT
     else:
-        standing = Standing.OUTDATED if is_untouched(current) else Standing.EDITED
+        # Whether it is as contribbot wrote it.
+        untouched = current == sealed(current.partition("\n")[2])
+        standing = Standing.OUTDATED if untouched else Standing.EDITED
     before = "/dev/null" if current is None else f"a/{path}"
-    diff = tuple(
-        difflib.unified_diff(
-            (current or "").splitlines(), wanted.splitlines(), before, f"b/{path}", lineterm=""
-        )
-    )
+    diff = list(difflib.unified_diff((current or "").splitlines(), wanted.splitlines(), before,
+                                     f"b/{path}", lineterm=""))  # fmt: skip
     if not diff and standing is not Standing.CURRENT:
-        diff = (f"{path}: the same words, with other line ends",)
-    return Workflow(path=path, standing=standing, wanted=wanted, diff=diff)
+        diff = [f"{path}: the same words, with other line ends"]
+    return Workflow(path=path, standing=standing, wanted=wanted, diff=tuple(diff))
 
 
 def _word(text: str) -> str:
@@ -244,13 +237,10 @@ def _check_place(folder: Path) -> None:
         )
     folders = [folder / ".github", folder / FOLDER]
     for path in (*folders, *(folder / FOLDER / name for name in _NAMES)):
-        if path.is_symlink():
-            raise QueueError(
-                f"{path}: a link, of which git keeps where it leads and no workflow",
-                hint="put a real one in its place",
-            )
-        if path in folders and path.exists() and not path.is_dir():
-            raise QueueError(f"{path}: a file, where a folder belongs", hint="move it away")
+        file = path in folders and path.exists() and not path.is_dir()
+        if path.is_symlink() or file:
+            what = "a file, where a folder belongs" if file else "a link, and git keeps no more"
+            raise QueueError(f"{path}: {what}", hint="put a real one in its place")
 
 
 #: What a runner's image brings, and keeps: ROCm's own builds. pip comes with Python.
@@ -265,9 +255,9 @@ _HEAD: Final = """\
 
 
 class Pinned(NamedTuple):
-    """What runners install; `wheel` is where contribbot's own lies, if beside the workflows."""
+    """How much runners install; `wheel` is where contribbot's own lies, if beside the workflows."""
 
-    packages: tuple[str, ...]
+    packages: int
     wheel: str = ""
     note: str = ""
 
@@ -278,23 +268,22 @@ def pin(queue: Queue, *, ours: str = "") -> Pinned:
     Where contribbot is installed here from a folder (a checkout) or from a wheel's file, that is
     what runners get: a wheel of it lies beside the workflows. Else it is that of a package index.
     """
-    address = _checked_wheel(ours) if ours else None
-    needed = needs()
-    place = None if address else _installed_from()
+    own = _checked_wheel(ours) if ours else None
+    needed, place = needs(), None if own else _installed_from()
     config = read_pip_config()
     with connect(config) as connection:
         rows = {
             name: _row(f"{name}=={version}", digests(name, version, config, connection))
             for name, version in needed.items()
-            if name != _OURS or not (address or place)
+            if name != _OURS or not (own or place)
         }
     wheel, content = "", b""
-    if address:
-        rows[_OURS] = _row(f"{_OURS} @ {address[0]}", [address[1]])
-    elif place:
+    if place:
         name, content = _wheel_of(place)
         wheel = f".github/{name}"
-        rows[_OURS] = _row(f"./{wheel}", [hashlib.sha256(content).hexdigest()])
+        own = f"./{wheel}", hashlib.sha256(content).hexdigest(), ""
+    if own:
+        rows[_OURS] = _row(own[0], [own[1]])
     with transaction(queue.folder) as changes:
         before = changes.read(REQUIREMENTS) or b""
         for old in _BESIDE.finditer(before.decode("utf-8", "replace")):
@@ -303,8 +292,7 @@ def pin(queue: Queue, *, ours: str = "") -> Pinned:
         if wheel:
             changes.write(wheel, content)
         changes.write(REQUIREMENTS, (_HEAD + "".join(rows[name] for name in needed)).encode())
-    packages = tuple(f"{name} {version}" for name, version in needed.items())
-    return Pinned(packages, wheel, address[2] if address else "")
+    return Pinned(len(needed), wheel, own[2] if own else "")
 
 
 def _installed_from() -> Path | None:
@@ -318,10 +306,6 @@ def _wheel_of(place: Path) -> tuple[str, bytes]:
     """Return the name and the content of a wheel: the file itself, or made of a folder."""
     if place.is_file():
         return place.name, place.read_bytes()
-    failure = SourceError(
-        f"{place}: no wheel can be made of it",
-        hint=f"python -m pip wheel --no-deps {place} must work; or name a wheel with --contribbot",
-    )
     kept = {name: value for name, value in os.environ.items()
             if name.startswith(("PIP_", "XDG_CONFIG")) or name == "HOME"}  # fmt: skip
     with run_folder() as scratch:
@@ -331,16 +315,18 @@ def _wheel_of(place: Path) -> tuple[str, bytes]:
                  "--wheel-dir", scratch, place],
                 env=process.clean_environment(kept), timeout=300.0, tethered=True,
             )  # fmt: skip
-        except CommandError as error:
-            raise failure from error
-        wheels = list(scratch.glob("contribbot-*.whl"))
-        if len(wheels) != 1:
-            raise failure
-        return wheels[0].name, wheels[0].read_bytes()
+            (wheel,) = scratch.glob("contribbot-*.whl")
+        except (CommandError, ValueError) as error:
+            raise SourceError(
+                f"{place}: no wheel can be made of it",
+                hint=f"python -m pip wheel --no-deps {place} must work; or name a wheel with "
+                "--contribbot",
+            ) from error
+        return wheel.name, wheel.read_bytes()
 
 
 def _checked_wheel(ours: str) -> tuple[str, str, str]:
-    """Return address, digest and note of a wheel that runners can install and others may read.
+    """Return requirement, digest and note of a wheel that runners can install and others may read.
 
     All that contribbot needs is pinned as it is installed here: another version of it may need
     something else, which is noted. The wheel itself is not opened.
@@ -358,16 +344,18 @@ def _checked_wheel(ours: str) -> tuple[str, str, str]:
         )
     here = metadata.version(_OURS)
     file = unquote(wheel["path"]).rpartition("/")[2]
-    hint = f"pip takes what is named as {_OURS}-{here}-py3-none-any.whl"
     try:
         name, version, _, _ = parse_wheel_filename(file)
-    except InvalidWheelFilename as error:
-        raise UsageError(f"--contribbot: {file} is no name of a wheel", hint=hint) from error
-    if name != _OURS:
-        raise UsageError(f"--contribbot: its name says that it is {name}, not {_OURS}", hint=hint)
+        why = "" if name == _OURS else f"its name says that it is {name}, not {_OURS}"
+    except InvalidWheelFilename:
+        why = f"{file} is no name of a wheel"
+    if why:
+        hint = f"pip takes what is named as {_OURS}-{here}-py3-none-any.whl"
+        raise UsageError(f"--contribbot: {why}", hint=hint)
     note = (f"--contribbot: its name says {version}, and {here} is what pinned it: what it "
             "needs is pinned as this one needs it")  # fmt: skip
-    return wheel["address"], wheel["sha256"], "" if version == Version(here) else note
+    same = version == Version(here)
+    return f"{_OURS} @ {wheel['address']}", wheel["sha256"], "" if same else note
 
 
 def needs() -> dict[str, str]:

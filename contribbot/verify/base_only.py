@@ -7,6 +7,7 @@ below it, tool and machine: asking again runs nothing and makes no tree.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
 from contribbot import process
 from contribbot.errors import QueueError
 from contribbot.git.repository import Store
 from contribbot.hardware.build_cache import find_launcher
 from contribbot.hardware.compare import unmet
 from contribbot.hardware.hip import hip_toolchain
-from contribbot.model.checks import Build, Check, Stated
+from contribbot.model.checks import Check, Numerics, Stated
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.lifecycle import Behaviour, Entry, Says
 from contribbot.model.patch import Patch, PatchFile, PatchSpec
@@ -32,12 +31,13 @@ from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildPlan, build_side
 from contribbot.verify.builds import missing_for as missing_for_build
 from contribbot.verify.check import Way, absent_modules, missing_here, run_one, versions
-from contribbot.verify.job import Finding, Job, Memo, Unit
+from contribbot.verify.job import Job, Memo
 from contribbot.verify.pipeline import Options, Run, Watcher, open_run, results_of
 from contribbot.verify.placement import OverlayError, overlay_note, release_of, unplaceable
 from contribbot.verify.pytest_run import CheckRun
 from contribbot.verify.runner_fault import RunnerFaultError
 from contribbot.verify.stages.apply import series_on, with_tests
+from contribbot.verify.stages.base import Facts, Finding, Unit, as_table
 from contribbot.verify.stages.compile import compile_side, missing_for, toolchain_details
 from contribbot.verify.stages.hipify import built_for_rocm, free_outputs, hipify_all, sources_of
 from contribbot.verify.stages.hipify import obstacle as hipify_obstacle
@@ -66,27 +66,19 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class EntryAnswer:
-    """What an entry says of a tree."""
-
-    says: Says
-    reason: str  # one line that says why
-    transient: bool = False  # whether it may be this machine's doing, and different the next time
-    log: str = ""  # the digest of the whole output, or empty
-
-
-@dataclass(frozen=True)
 class BareTree:
     """A release without the patch."""
 
     #: A verification whose base and patched tree are this one; its patch states its entries with
     #: the paths of this tree, and what runs finds its tests there.
     job: Job
-    tree: str
     moved: Mapping[str, str]  # files that the patch names and the release has elsewhere, old to new
-    #: Files that entries name, and that this tree neither has nor has elsewhere.
-    gone: frozenset[str]
-    builds: Memo[EntryAnswer] = field(default_factory=Memo)
+    gone: frozenset[str]  # files that entries name, and that this tree has nowhere
+
+    @property
+    def tree(self) -> str:
+        """The tree's id."""
+        return self.job.trees.base
 
 
 class BelowError(Exception):
@@ -121,7 +113,7 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
         commit, own = (provided(job, pin).commit for pin in (job.patch.pin, patch.pin))
     except NoSourceError as error:
         return answer(trouble=str(error))
-    depends: dict[str, JsonValue] = {
+    depends: Facts = {
         "pin": commit,
         "own": own,
         "below": [[lower.name, lower.digest] for lower in job.below],
@@ -132,44 +124,43 @@ def _behaviour(run: Run, job: Job, patch: Patch, stack: Sequence[Patch]) -> Beha
     }
     bare: Memo[BareTree] = Memo()
 
-    def unit(probe: Probe) -> Unit:
-        def work() -> Finding:
-            try:
-                tree = bare.get("", lambda: make_bare(job, commit, own, patch.pin, stack))
-            except BelowError as error:
-                trouble = {"trouble": str(error)}
-                return Finding(Outcome.UNAVAILABLE, str(error), {**trouble}, lasting=False)
-            return _ask(probe, tree)
+    def ask(probe: Probe) -> Finding:
+        try:
+            tree = bare.get("", lambda: _make_bare(job, commit, (*stack, patch), own, patch.pin))
+        except BelowError as error:
+            return _answer(Says.CANNOT, str(error), again=True, trouble=str(error))
+        finding = probe.ask(tree)
+        if not finding.lasting:
+            # It could be this machine's doing: believed when it is seen twice.
+            finding = probe.ask(tree)
+        return replace(finding, details={**finding.details, "moved": {**tree.moved}})
 
-        inputs = {"entry": probe.label, **depends, **probe.inputs}
-        return Unit(probe.target, inputs, work, label=probe.label)
-
-    units = [unit(probe) for probe in _probes(patch.spec)]
-    ask = partial(run.outcome, job, _STAGE, show_cached=False)
-    results = results_of([run.units.submit(ask, unit) for unit in units])
+    units = [
+        Unit(
+            probe.target,
+            {"entry": probe.label, **depends, **probe.inputs},
+            partial(ask, probe),
+            probe.label,
+        )
+        for probe in _probes(patch.spec)
+    ]
+    outcome = partial(run.outcome, job, _STAGE, show_cached=False)
+    results = results_of([run.units.submit(outcome, unit) for unit in units])
     for result in results:
         if trouble := result.details.get("trouble"):
             return answer(commit=commit, trouble=str(trouble))
-    moved: dict[str, str] = {}
-    for result in results:
-        paths = result.details["moved"]
-        moved |= {old: str(new) for old, new in paths.items()} if isinstance(paths, dict) else {}
+    moved = {
+        old: str(new)
+        for result in results
+        for old, new in as_table(result.details["moved"]).items()
+    }
     return answer(commit=commit, entries=tuple(map(_entry, results)), moved=moved)
 
 
-def _ask(probe: Probe, bare: BareTree) -> Finding:
-    answer = probe.look(bare)
-    if answer.transient:
-        # It could be this machine's doing: believed when it is seen twice.
-        answer = probe.look(bare)
-    details: dict[str, JsonValue] = {
-        "says": str(answer.says),
-        "why": answer.reason,
-        "moved": {**bare.moved},
-        "log": answer.log,
-    }
-    outcome = _OUTCOMES[answer.says]
-    return Finding(outcome, answer.reason, details, lasting=not answer.transient)
+def _answer(says: Says, reason: str, *, again: bool = False, **seen: str) -> Finding:
+    """Say what an entry says of a tree, why, and whether it may say otherwise when asked again."""
+    details: Facts = {"says": str(says), "why": reason, **seen}
+    return Finding(_OUTCOMES[says], reason, details, lasting=not again)
 
 
 def _entry(result: StageResult) -> Entry:
@@ -185,42 +176,44 @@ def _entry(result: StageResult) -> Entry:
 # The tree, and what the patch states with its paths.
 
 
-def make_bare(job: Job, commit: str, own: str, pin: Pin, stack: Sequence[Patch]) -> BareTree:
-    """Make the trees, and give the job's patch the paths of the release."""
-    patch, store = job.patch, job.store
+def _make_bare(job: Job, commit: str, stack: Sequence[Patch], own: str, pin: Pin) -> BareTree:
+    """Make the release's tree, and give the job's patch the paths of the release.
+
+    The stack is the patch on what is below it on its own pin, where its tests are taken from.
+    """
+    patch, store, trees = job.patch, job.store, job.trees
     with store.exclusive():
         base = _stacked(job, commit, job.below, patch.pin)
-        try:
-            # The tree that the patch stands on, and the same with it.
-            below = _stacked(job, own, stack, pin)
-            before, after = map(store.tree_of, (below, _stacked(job, below, (patch,), pin)))
-        except BelowError:
-            before, after = store.tree_of(own), ""
-        tree = tested = store.tree_of(base)
-        if after:
-            folder = job.fresh_folder()
-            tested = with_tests(store, patch, tree, before=before, after=after, scratch=folder)
-    stated: JsonValue = patch.spec.model_dump(mode="json", exclude_none=True)
+        below = _stacked(job, own, stack[:-1], pin)
+        commits = (base, below, _stacked(job, below, stack[-1:], pin))
+        tree, before, after = map(store.tree_of, commits)
+        scratch = job.fresh_folder()
+        tested = with_tests(store, patch, tree, before=before, after=after, scratch=scratch)
+    # Paths stand in what is stated as whole texts.
+    stated = patch.spec.model_dump_json(exclude_none=True)
     gone = _files_of(store, before) - _files_of(store, tree)
-    left = [text for text in dict.fromkeys(_strings(stated)) if text in gone]
+    left = {path: quoted for path in gone if (quoted := _quoted(path)) in stated}
     went = renames(store, before, tree) if left else {}
-    moved = {path: went[path] for path in left if path in went}
-    job.patch = replace(patch, spec=_carried_over(patch, stated, moved))
-    trees = job.trees
+    moved = {path: went[path] for path in sorted(left) if path in went}
+    for path, place in moved.items():
+        stated = stated.replace(left[path], _quoted(place))
+    spec = PatchSpec.model_validate_json(stated) if moved else patch.spec
+    job.patch = replace(patch, spec=_with_sources(patch, spec))
     trees.pin_commit, trees.base_commit, trees.patched_commit = commit, base, base
     trees.base, trees.tested, trees.patched = tree, tested, tree
-    return BareTree(job, tree, moved, frozenset(left) - moved.keys())
+    return BareTree(job, moved, frozenset(left.keys() - moved.keys()))
 
 
 def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
+    """Apply patches on a commit of a pin and return the last commit."""
     for patch in stack:
         try:
             series = series_on(job, commit, patch, pin)
         except QueueError as error:
             raise BelowError(f"patches/{patch.name}/{error.message}") from error
         if series.conflicts:
-            why = f"{patch.name}, which is below it, does not apply"
-            raise BelowError(f"{why}: {series.conflicts[0].headline}")
+            which = patch.name + ("" if patch.name == job.patch.name else ", which is below it,")
+            raise BelowError(f"{which} does not apply: {series.conflicts[0].headline}")
         commit = series.commit
     return commit
 
@@ -229,26 +222,22 @@ def _stacked(job: Job, commit: str, stack: Sequence[Patch], pin: Pin) -> str:
 _ALIKE: Final = 50
 #: What is one as well where the file's name stayed and no other file is as much alike.
 _SAME_NAME: Final = 25
-_renames: Final[Memo[dict[str, str]]] = Memo()
 
 
+@functools.cache
 def renames(store: Store, old: str, new: str) -> Mapping[str, str]:
     """Return where the files of a tree went that another tree lacks; asked once a process."""
-
-    def find() -> dict[str, str]:
-        # -l0: without it git gives up where thousands of files changed, which releases do.
-        raw = store.git(
-            "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
-        ).stdout
-        fields = raw.decode("utf-8", "surrogateescape").split("\0")
-        paths = {}
-        for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
-            alike = int(head.rpartition("R")[2])
-            if alike >= _ALIKE or Path(before).name == Path(after).name:
-                paths[before] = after
-        return paths
-
-    return _renames.get(f"{store.path} {old} {new}", find)
+    # -l0: without it git gives up where thousands of files changed, which releases do.
+    raw = store.git(
+        "diff-tree", "-r", "-z", f"-M{_SAME_NAME}%", "-l0", "--diff-filter=R", old, new
+    ).stdout
+    fields = raw.decode("utf-8", "surrogateescape").split("\0")
+    paths = {}
+    for head, before, after in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
+        alike = int(head.rpartition("R")[2])
+        if alike >= _ALIKE or Path(before).name == Path(after).name:
+            paths[before] = after
+    return paths
 
 
 def _files_of(store: Store, tree: str) -> frozenset[str]:
@@ -256,30 +245,12 @@ def _files_of(store: Store, tree: str) -> frozenset[str]:
     return frozenset(listed.decode("utf-8", "surrogateescape").split("\0")) - {""}
 
 
-def _strings(stated: JsonValue) -> Iterator[str]:
-    """Yield what a patch states that may be a path of its tree."""
-    if isinstance(stated, dict | list):
-        for value in stated.values() if isinstance(stated, dict) else stated:
-            yield from _strings(value)
-    elif isinstance(stated, str):
-        yield stated
+def _quoted(path: str) -> str:
+    return json.dumps(path, ensure_ascii=False)
 
 
-def _carried_over(patch: Patch, stated: JsonValue, moved: Mapping[str, str]) -> PatchSpec:
-    """Return what a patch states, with the paths of another release.
-
-    The sources that the patch touches are declared with the others: without the patch
-    nothing touches them, and they are hipified all the same.
-    """
-
-    def now(value: JsonValue) -> JsonValue:
-        if isinstance(value, dict):
-            return {key: now(inner) for key, inner in value.items()}
-        if isinstance(value, list):
-            return [now(inner) for inner in value]
-        return moved.get(value, value) if isinstance(value, str) else value
-
-    spec = PatchSpec.model_validate_json(json.dumps(now(stated))) if moved else patch.spec
+def _with_sources(patch: Patch, spec: PatchSpec) -> PatchSpec:
+    """Declare the sources that the patch touches with the others, as nothing touches them here."""
     recipe, hipify = patch.upstream.hipify, spec.hipify
     if hipify is None or recipe is None:
         return spec
@@ -297,9 +268,8 @@ class Probe:
 
     label: str  # what people call it
     target: str  # the hardware, or `any`
-    look: Callable[[BareTree], EntryAnswer]  # asks a tree
-    #: What its answer depends on beside trees, tool and machine.
-    inputs: dict[str, JsonValue] = field(default_factory=dict)
+    ask: Callable[[BareTree], Finding]
+    inputs: Facts = field(default_factory=dict)  # beside trees, tool and machine
 
 
 def _probes(spec: PatchSpec) -> Iterator[Probe]:
@@ -308,81 +278,72 @@ def _probes(spec: PatchSpec) -> Iterator[Probe]:
         yield Probe("hipify", "any", _ask_hipify)
     for number, entry in enumerate(spec.compile):
         for target in entry.targets if _is_red(entry) else ():
-            look = partial(_ask_compile, number, target)
             inputs = toolchain_details(entry, hip_toolchain(target))
-            yield Probe(f"compile {entry.name} {target}", target, look, inputs)
+            ask = partial(_ask_compile, number, target)
+            yield Probe(f"compile {entry.name} {target}", target, ask, inputs)
     for number, build in enumerate(spec.build):
         for target in build.targets if _is_red(build) else ():
-            look = partial(_ask_build, number, target)
-            yield Probe(f"build {build.name} {target}", target, look)
-    for number, check in enumerate(spec.checks):
-        if _is_red(check):
-            look = partial(_ask_check, number)
-            yield Probe(f"check {check.name}", check.target, look, _needs(check))
-    for number, grid in enumerate(spec.numerics):
-        if _is_red(grid):
-            look = partial(_ask_numerics, number)
-            yield Probe(f"numerics {grid.name}", grid.target, look, _needs(grid))
+            ask = partial(_ask_build, number, target)
+            yield Probe(f"build {build.name} {target}", target, ask)
+    for what, table in (("check", spec.checks), ("numerics", spec.numerics)):
+        for number, check in enumerate(table):
+            if _is_red(check):
+                needs: Facts = {
+                    "modules": {} if absent_modules(check) else {**versions(check.modules)},
+                    "accelerator": {**process.accelerator_environment()},
+                }
+                ask = partial(_ask_check, what, number)
+                yield Probe(f"{what} {check.name}", check.target, ask, needs)
 
 
 def _is_red(entry: Stated) -> bool:
     return entry.expect == "fail-to-pass"
 
 
-def _needs(check: Check) -> dict[str, JsonValue]:
-    return {
-        "modules": {} if absent_modules(check) else {**versions(check.modules)},
-        "accelerator": {**process.accelerator_environment()},
-    }
-
-
-def _lost(bare: BareTree, paths: Sequence[str]) -> EntryAnswer | None:
+def _lost(bare: BareTree, paths: Sequence[str]) -> Finding | None:
     """Say which of some files a tree has lost, or None."""
     for path in paths:
         if path in bare.gone:
             reason = f"{path} is not there, and git knows of no file that it became"
-            return EntryAnswer(Says.OTHER, reason)
+            return _answer(Says.OTHER, reason)
     return None
 
 
-def _answer(
+def _judge(
     entry: Stated, problems: Sequence[str], *, good: str, lacking: str, crash: str, log: str = ""
-) -> EntryAnswer:
+) -> Finding:
     """Judge a tree by what this machine lacked, how a program crashed, and what is wrong."""
     if lacking or crash:
         says = Says.CANNOT if lacking else Says.OTHER
-        return EntryAnswer(says, lacking or crash, transient=True, log=log)
+        return _answer(says, lacking or crash, again=True, log=log)
     for problem in problems:
         if not re.search(entry.reason, problem):
             reason = f"fails for another reason than stated: {problem}"
-            return EntryAnswer(Says.OTHER, reason, log=log)
-    return EntryAnswer(*((Says.FAILS, problems[0]) if problems else (Says.PASSES, good)), log=log)
+            return _answer(Says.OTHER, reason, log=log)
+    return _answer(*((Says.FAILS, problems[0]) if problems else (Says.PASSES, good)), log=log)
 
 
-def _ask_hipify(bare: BareTree) -> EntryAnswer:
+def _ask_hipify(bare: BareTree) -> Finding:
     """Ask what the upstream's own hipify step makes of the tree."""
     job = bare.job
     spec, recipe = job.patch.spec.hipify, job.patch.upstream.hipify
     if spec is None or recipe is None:
         name = job.patch.upstream.name
-        return EntryAnswer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
+        return _answer(Says.CANNOT, f"upstreams/{name}.toml has no [hipify] recipe")
     if not sources_of(job, bare.tree):
-        return _lost(bare, spec.sources) or EntryAnswer(Says.OTHER, "there is nothing to hipify")
+        return _lost(bare, spec.sources) or _answer(Says.OTHER, "there is nothing to hipify")
     if missing := hipify_obstacle(job):
-        return EntryAnswer(Says.CANNOT, missing)
+        return _answer(Says.CANNOT, missing)
     made = job.children.submit(hipify_all, job, bare.tree).result()
-    lacking = made.trouble if made.broken else ""
-    crash = made.trouble if made.transient and not made.broken else ""
-    if made.transient:
-        # Whoever asks again shall not be told what was seen this time.
-        job.hipified = Memo()
+    trouble = made.trouble if made.transient else ""
     # A source that is gone can show the fault no more.
     gone = ", ".join(path for path in spec.sources if path in bare.gone)
     good = free_outputs(len(made.outputs)) + (f"; not there: {gone}" if gone else "")
-    return _answer(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
+    lacking, crash = (trouble, "") if made.broken else ("", trouble)
+    return _judge(spec, made.problems, good=good, lacking=lacking, crash=crash, log=made.log)
 
 
-def _ask_compile(number: int, target: str, bare: BareTree) -> EntryAnswer:
+def _ask_compile(number: int, target: str, bare: BareTree) -> Finding:
     """Ask whether a kernel compiles as the entry expects."""
     job = bare.job
     entry = job.patch.spec.compile[number]
@@ -390,117 +351,93 @@ def _ask_compile(number: int, target: str, bare: BareTree) -> EntryAnswer:
         return lost
     using = hip_toolchain(target)
     if missing := missing_for(job, entry, using):
-        return EntryAnswer(Says.CANNOT, missing)
+        return _answer(Says.CANNOT, missing)
     done = job.children.submit(compile_side, job, entry, target, using, bare.tree).result()
     problem = done.error or unmet(entry, target, done.listing)
     held = ", ".join(entry.instructions.get(target, ()))
     good = "it compiles" + (f", with {held} in the kernels" if held else "")
     lacking = "" if done.crashed else done.missing
     problems = [problem] if problem else []
-    return _answer(entry, problems, good=good, lacking=lacking, crash=done.crashed)
+    return _judge(entry, problems, good=good, lacking=lacking, crash=done.crashed)
 
 
-def _ask_build(number: int, target: str, bare: BareTree) -> EntryAnswer:
-    """Ask whether something builds."""
-    return _built(bare, bare.job.patch.spec.build[number], target)
-
-
-def _built(bare: BareTree, build: Build, target: str) -> EntryAnswer:
-    """Build something from the tree, once, and leave it where checks look for it."""
-    return _lost(bare, build.sources) or bare.builds.get(
-        f"{build.name} {target}", lambda: _build(bare, build, target)
-    )
-
-
-def _build(bare: BareTree, build: Build, target: str) -> EntryAnswer:
+def _ask_build(number: int, target: str, bare: BareTree) -> Finding:
+    """Build something from the tree, and leave it where checks look for it."""
     job = bare.job
-    if target not in job.machine.targets:
-        return EntryAnswer(Says.CANNOT, f"no {target} on this machine")
+    build = job.patch.spec.build[number]
+    if lost := _lost(bare, build.sources):
+        return lost
     if missing := missing_for_build(job, build, target):
-        return EntryAnswer(Says.CANNOT, missing, transient=True)
+        return _answer(Says.CANNOT, missing, again=target in job.machine.targets)
     plan = BuildPlan.of(job, build, target, bare.tree)
     side = job.children.submit(build_side, job, plan, find_launcher()).result()
     if side.absent or (side.error and not _is_red(build)):
-        return EntryAnswer(Says.OTHER, side.wrong, log=side.log)
-    if side.product is None:
-        problems, crash = [side.error] if side.error else [], side.crash
-        return _answer(build, problems, good="", lacking=side.lacking, crash=crash, log=side.log)
-    summary = side.summary(build.name)
-    result = StageResult(
-        stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,
-        details={"check": build.name, "base": summary, "patched": summary},
-    )  # fmt: skip
-    job.results.setdefault("build", []).append(result)
-    return EntryAnswer(Says.PASSES, "it builds", log=side.log)
+        return _answer(Says.OTHER, side.wrong, log=side.log)
+    if side.product is not None:
+        record = side.record(build.name).model_dump()
+        details: Facts = {"check": build.name, "base": record, "patched": record}
+        result = StageResult(
+            stage="build", target=target, outcome=Outcome.PASSED, reason="", seconds=0,
+            details=details,
+        )  # fmt: skip
+        job.results.setdefault("build", []).append(result)
+    problems = [side.error] if side.error else []
+    return _judge(
+        build, problems, good="it builds", lacking=side.lacking, crash=side.crash, log=side.log
+    )
 
 
-def _ask_check(number: int, bare: BareTree) -> EntryAnswer:
-    """Run a check on the tree."""
-    return _run(bare, bare.job.patch.spec.checks[number], Way())
-
-
-def _ask_numerics(number: int, bare: BareTree) -> EntryAnswer:
-    """Run a numerics entry on the tree."""
-    entry = bare.job.patch.spec.numerics[number]
-
-    def amiss(run: CheckRun) -> str:
-        judgement = not_shown(entry, run.cells)
-        return sentence(judgement) if judgement else ""
-
-    return _run(bare, entry, way_of(entry), amiss)
-
-
-def _run(
-    bare: BareTree, check: Check, way: Way, amiss: Callable[[CheckRun], str] = lambda _run: ""
-) -> EntryAnswer:
-    """Run a check on the tree."""
+def _ask_check(what: str, number: int, bare: BareTree) -> Finding:
+    """Run a check or a numerics entry on the tree."""
+    spec = bare.job.patch.spec
+    check: Check = spec.checks[number] if what == "check" else spec.numerics[number]
     if unready := _unready(bare, check):
         return unready
+    way = way_of(check) if isinstance(check, Numerics) else Way()
     try:
-        return _judge(check, run_one(bare.job, check, way, bare.tree), amiss)
+        return _judge_run(check, run_one(bare.job, check, way, bare.tree))
     except OverlayError as error:
-        return EntryAnswer(Says.CANNOT, str(error))
+        return _answer(Says.CANNOT, str(error))
     except RunnerFaultError as error:
-        return EntryAnswer(Says.CANNOT, str(error), transient=True)
+        return _answer(Says.CANNOT, str(error), again=True)
 
 
-def _unready(bare: BareTree, check: Check) -> EntryAnswer | None:
+def _unready(bare: BareTree, check: Check) -> Finding | None:
     """Say what keeps a check from being run, or build what it loads."""
     job = bare.job
+    upstream = job.patch.upstream
     if missing := missing_here(job, check):
-        return EntryAnswer(Says.CANNOT, missing)
-    if job.patch.upstream.overlay and (
-        note := overlay_note(release_of(job.patch.upstream.overlay), job.patch.pin)
-    ):
+        return _answer(Says.CANNOT, missing)
+    if upstream.overlay and (note := overlay_note(release_of(upstream.overlay), job.patch.pin)):
         # What runs is the installed package, which is another release.
-        return EntryAnswer(Says.CANNOT, f"it would run {note}: install that release")
+        return _answer(Says.CANNOT, f"it would run {note}: install that release")
     if lost := _lost(bare, tuple(check.env.values())):
         return lost
+    names = [build.name for build in job.patch.spec.build]
     if check.build:
-        build = next(build for build in job.patch.spec.build if build.name == check.build)
-        built = _built(bare, build, check.target)
-        if built.says is not Says.PASSES:
-            why = f"its build {build.name} is not there: {built.reason}"
-            says = Says.CANNOT if built.says is Says.CANNOT else Says.OTHER
-            return replace(built, says=says, reason=why)
+        built = _ask_build(names.index(check.build), check.target, bare)
+        if built.outcome is not Outcome.PASSED:
+            says = Says.CANNOT if built.outcome is Outcome.UNAVAILABLE else Says.OTHER
+            why = f"its build {check.build} is not there: {built.reason}"
+            return _answer(says, why, again=not built.lasting)
     unplaced = unplaceable(job, check)
-    return EntryAnswer(Says.CANNOT, unplaced) if unplaced else None
+    return _answer(Says.CANNOT, unplaced) if unplaced else None
 
 
-def _judge(check: Check, run: CheckRun, amiss: Callable[[CheckRun], str]) -> EntryAnswer:
+def _judge_run(check: Check, run: CheckRun) -> Finding:
     """Judge one run of a fail-to-pass check on a tree without the patch."""
-    answer = partial(EntryAnswer, log=run.log)
+    answer = partial(_answer, log=run.log)
     if run.trouble:
         says = Says.CANNOT if run.lacked else Says.OTHER
-        return answer(says, run.told, transient=run.transient)
+        return answer(says, run.told, again=run.transient)
     if fault := next((failure for failure in run.failed if failure.fault), None):
         what = "ran out of memory" if fault.fault == "memory" else "lost its device"
-        return answer(Says.CANNOT, f"this machine {what}: {fault.test}", transient=True)
+        return answer(Says.CANNOT, f"this machine {what}: {fault.test}", again=True)
     count = len(run.ran)
     tests = f"{count} test{'s' if count > 1 else ''}"
     if not run.failed:
-        wrong = amiss(run)
-        return answer(Says.OTHER, wrong) if wrong else answer(Says.PASSES, f"{tests} pass")
+        empty = not_shown(check, run.cells) if isinstance(check, Numerics) else None
+        return answer(*((Says.OTHER, sentence(empty)) if empty else (Says.PASSES, f"{tests} pass")))
     if unlike := unlike_stated(check, run.failed, "release"):
         return answer(Says.OTHER, sentence(unlike))
     first = run.failed[0]

@@ -21,9 +21,19 @@ from contribbot.hardware.toolchain import BuildTools, build_tools, described
 from contribbot.model.checks import Build
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import BuildRecipe
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
 from contribbot.verify.stages import hipify
+from contribbot.verify.stages.base import (
+    Facts,
+    FailedStep,
+    Finding,
+    RecordedResult,
+    RecordedSide,
+    Stage,
+    Unit,
+    stated_facts,
+)
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -48,26 +58,83 @@ class BuildStage(Stage):
             _unit(job, build, target) for build in job.patch.spec.build for target in build.targets
         ]
 
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Judge the sides again, as far as the record tells them."""
+        build, outcome = kept.entry(kept.patch.spec.build), kept.result.outcome
+        base, patched = (kept.side(RecordedBuild, side) for side in ("base", "patched"))
+        facts = {**stated_facts(build), "base": base.model_dump(), "patched": patched.model_dump()}
+        if outcome is Outcome.UNAVAILABLE or base.trouble or patched.trouble:
+            return Finding(outcome, kept.sentence, facts)
+        if outcome is Outcome.PASSED and not patched.product:
+            raise ValueError("it made no product")
+        sides = [BuildSide(error=side.wrong, reused=side.reused) for side in (base, patched)]
+        outcome, reason = judge_build(build, *sides)
+        # Of a path that the base lacks the record holds a failure like another.
+        return Finding(outcome, kept.sentence if outcome is Outcome.FAILED else reason, facts)
 
-def _unit(job: Job, build: Build, target: str) -> Unit:
-    if missing := missing_for(job, build, target):
-        unavailable = partial(Finding, Outcome.UNAVAILABLE, missing)
-        return Unit(target, None, unavailable, label=build.name, missing=missing)
-    plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
-    inputs: dict[str, JsonValue] = {
-        "build": build.model_dump_json(),
-        "keys": [plan.key for plan in plans],
-    }
-    return Unit(
-        target,
-        inputs,
-        lambda: _build_both(job, build, plans),
-        label=build.name,
-        # The outcome is remembered with the queue, the products live in the cache.
-        usable=lambda result: all(
-            build_cache.find(key) is not None for key in _product_keys(result) if key
-        ),
-    )
+
+class RecordedBuild(RecordedSide):
+    """What the record keeps of one side."""
+
+    trouble: str
+    seconds: float
+    reused: bool
+    product: str
+    sha256: str
+    log_sha256: str
+    log_tail: str
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What is to be built from one tree."""
+
+    build: Build
+    target: str
+    tree: str
+    key: str  # the digest of everything that the product depends on
+    absent: str  # a path that the build names and the tree lacks, or empty
+    way: BuildTools | BuildRecipe  # what compiles an extension, or the upstream's recipe
+    #: Whether the upstream's own hipify step comes first; else cpp_extension hipifies by itself.
+    hipified: bool
+
+    @classmethod
+    def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
+        """Make the plan for a build that this machine can do."""
+        way, inputs, hipified = _way(job, build, target), None, False
+        if isinstance(way, BuildRecipe):
+            version = _version(job)
+            inputs = full_build.inputs_of(tree, way, target, machine=job.machine, version=version)
+            absent = full_build.lacks(job.store, tree, way)
+        else:
+            hipified = _hipified_first(job, way)
+            support = job.patch.support
+            inputs = extension.inputs_of(job.store, tree, build, support=support, tools=way)
+            # The step may read anything of the tree.
+            inputs = {"hipified": inputs, "tree": tree} if hipified else inputs
+            absent = extension.absent(job.store, tree, build)
+        return cls(build, target, tree, build_cache.build_key(inputs), absent, way, hipified)
+
+    @property
+    def cached(self) -> bool:
+        """Whether a compiler cache may stand before the compilers.
+
+        Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
+        """
+        return isinstance(self.way, BuildRecipe) or self.way.kind != "hip"
+
+
+def _way(job: Job, build: Build, target: str) -> BuildTools | BuildRecipe:
+    recipe = job.patch.upstream.build if build.way == "full" else None
+    return recipe or build_tools(target, job.machine)
+
+
+def _version(job: Job) -> str:
+    return job.patch.pin.tag.removeprefix("v")
+
+
+def _hipified_first(job: Job, tools: BuildTools) -> bool:
+    return tools.kind == "hip" and job.patch.upstream.hipify is not None
 
 
 def missing_for(job: Job, build: Build, target: str) -> str:
@@ -85,82 +152,38 @@ def missing_for(job: Job, build: Build, target: str) -> str:
     return tools.missing or (hipify.obstacle(job) if _hipified_first(job, tools) else "")
 
 
-def _hipified_first(job: Job, tools: BuildTools) -> bool:
-    """Say whether the upstream's own hipify step comes before the compilers.
+def _unit(job: Job, build: Build, target: str) -> Unit:
+    if missing := missing_for(job, build, target):
+        unavailable = partial(Finding, Outcome.UNAVAILABLE, missing)
+        return Unit(target, None, unavailable, build.name, missing)
+    plans = [BuildPlan.of(job, build, target, tree) for tree in job.trees.sides]
+    keys: list[JsonValue] = [plan.key for plan in plans]
 
-    Where it has none, cpp_extension hipifies by itself.
-    """
-    return tools.kind == "hip" and job.patch.upstream.hipify is not None
+    def usable(result: StageResult) -> bool:
+        # The outcome is remembered with the queue, the products live in the cache.
+        return all(build_cache.find(key) is not None for key in _product_keys(result) if key)
+
+    inputs: Facts = {"build": build.model_dump_json(), "keys": keys}
+    return Unit(target, inputs, partial(_build_both, job, plans), build.name, usable=usable)
 
 
-def _build_both(job: Job, build: Build, plans: list[BuildPlan]) -> Finding:
-    launcher = find_launcher()
+def _build_both(job: Job, plans: list[BuildPlan]) -> Finding:
+    launcher, build, way = find_launcher(), plans[0].build, plans[0].way
     futures = [job.children.submit(build_side, job, plan, launcher) for plan in plans]
     base, patched = (future.result() for future in futures)
     outcome, reason = judge_build(build, base, patched)
-    way = plans[0].way
-    details: dict[str, JsonValue] = {
+    details: Facts = {
         "way": build.way,
-        "expect": build.expect,
-        "stated_reason": build.reason,
+        **stated_facts(build),
         "compilers": [] if isinstance(way, BuildRecipe) else [*described(way)],
         "compiler_cache": launcher.name if launcher and plans[0].cached else "",
         **({"takes": way.takes} if isinstance(way, BuildRecipe) else {}),
-        "base": base.summary(build.name),
-        "patched": patched.summary(build.name),
+        "base": base.record(build.name).model_dump(),
+        "patched": patched.record(build.name).model_dump(),
     }
-    return Finding(
-        outcome,
-        reason + built_before(base=base.reused, patched=patched.reused),
-        details,
-        lasting=not (base.transient or patched.transient),
-        seconds=sum(0.0 if side.reused else side.seconds for side in (base, patched)),
-    )
-
-
-def built_before(*, base: bool, patched: bool) -> str:
-    """Say which side was there from an earlier build: the end of the line."""
-    reused = [name for name, was in (("base", base), ("patched tree", patched)) if was]
-    return f" (built before: {' and '.join(reused)})" if reused else ""
-
-
-@dataclass(frozen=True)
-class BuildPlan:
-    """What is to be built from one tree."""
-
-    build: Build
-    target: str
-    tree: str
-    key: str  # the digest of everything that the product depends on
-    absent: str  # a path that the build names and the tree lacks, or empty
-    way: BuildTools | BuildRecipe  # what compiles an extension, or the upstream's recipe
-    version: str  # the pin's release
-
-    @classmethod
-    def of(cls, job: Job, build: Build, target: str, tree: str) -> BuildPlan:
-        """Make the plan for a build that this machine can do."""
-        recipe, version = job.patch.upstream.build, job.patch.pin.tag.removeprefix("v")
-        if build.way == "full" and recipe is not None:
-            inputs = full_build.inputs_of(
-                tree, recipe, target, machine=job.machine, version=version
-            )
-            absent = full_build.lacks(job.store, tree, recipe)
-            return cls(build, target, tree, build_cache.build_key(inputs), absent, recipe, version)
-        tools = build_tools(target, job.machine)
-        inputs = extension.inputs_of(job.store, tree, build, support=job.patch.support, tools=tools)
-        if _hipified_first(job, tools):
-            # The step may read anything of the tree.
-            inputs = {"hipified": inputs, "tree": tree}
-        absent = extension.absent(job.store, tree, build)
-        return cls(build, target, tree, build_cache.build_key(inputs), absent, tools, version)
-
-    @property
-    def cached(self) -> bool:
-        """Whether a compiler cache may stand before the compilers.
-
-        Neither ccache nor sccache can be put before hipcc: torch leaves them out there.
-        """
-        return isinstance(self.way, BuildRecipe) or self.way.kind != "hip"
+    lasting = not (base.transient or patched.transient)
+    seconds = sum(side.seconds for side in (base, patched) if not side.reused)
+    return Finding(outcome, reason, details, lasting, seconds)
 
 
 @dataclass(frozen=True)
@@ -187,22 +210,20 @@ class BuildSide:
         """Whether it may be different the next time."""
         return bool(self.lacking or self.crash)
 
-    def summary(self, name: str) -> dict[str, JsonValue]:
+    def record(self, name: str) -> RecordedBuild:
         """Return what the record keeps."""
-        failed: list[JsonValue] = (
-            [{"test": name, "when": "build", "message": self.wrong}] if self.wrong else []
+        failure = FailedStep(test=name, when="build", message=self.wrong)
+        return RecordedBuild(
+            passed=[name] if self.product else [],
+            failed=[failure] if self.wrong else [],
+            trouble=self.lacking or self.crash,
+            seconds=round(self.seconds, 3),
+            reused=self.reused,
+            product=self.product.key if self.product else "",
+            sha256=self.product.marker.sha256 if self.product else "",
+            log_sha256=self.log,
+            log_tail=self.tail,
         )
-        return {
-            "passed": [name] if self.product else [],
-            "failed": failed,
-            "trouble": self.lacking or self.crash,
-            "seconds": round(self.seconds, 3),
-            "reused": self.reused,
-            "product": self.product.key if self.product else "",
-            "sha256": self.product.marker.sha256 if self.product else "",
-            "log_sha256": self.log,
-            "log_tail": self.tail,
-        }
 
 
 def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSide:
@@ -212,9 +233,19 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
     sides: list[BuildSide] = []
 
     def build(into: Path) -> build_cache.CachedBuild | None:
-        side, made = _build(job, plan, launcher, into)
+        folder = job.fresh_folder()
+        # Not before: who waits for another's build must not keep a bench waiting.
+        with job.busy():
+            run = _run_recipe if isinstance(plan.way, BuildRecipe) else _compile
+            ran, made = run(job, plan, launcher, folder, into)
+        log = job.keep_log(ran.output)
+        side = BuildSide(
+            error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
+            log=log, tail=ran.output[-_TAIL:],
+        )  # fmt: skip
         sides.append(side)
-        return made
+        failed = ran.error or ran.lacking or ran.crash
+        return None if failed else replace(made, seconds=ran.seconds, log=log)
 
     try:
         product = build_cache.find(plan.key) or build_cache.make(plan.key, build)
@@ -223,7 +254,7 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
     except MachineError as error:
         process.check_stopping()
         # Another contribbot builds the same for too long, or git could not export.
-        return BuildSide(lacking=f"{error.message}{'; ' if error.hint else ''}{error.hint}")
+        return BuildSide(lacking="; ".join(filter(None, (error.message, error.hint))))
     if sides:
         return replace(sides[0], product=product)
     if product is None:
@@ -232,47 +263,20 @@ def build_side(job: Job, plan: BuildPlan, launcher: Launcher | None) -> BuildSid
     return BuildSide(product=product, reused=True, seconds=marker.seconds, log=marker.log)
 
 
-def _build(
-    job: Job, plan: BuildPlan, launcher: Launcher | None, into: Path
-) -> tuple[BuildSide, build_cache.CachedBuild | None]:
-    """Build into a product's folder."""
-    folder, recipe = job.fresh_folder(), plan.way
-    # Not before: who waits for another's build must not keep a bench waiting.
-    with job.busy():
-        if isinstance(recipe, BuildRecipe):
-            ran = _run_recipe(job, plan, recipe, launcher, folder=folder, into=into)
-        else:
-            ran = _compile(job, plan, recipe, launcher, folder=folder, into=into)
-    log = job.keep_log(ran.output)
-    side = BuildSide(
-        error=ran.error, lacking=ran.lacking, crash=ran.crash, seconds=ran.seconds,
-        log=log, tail=ran.output[-_TAIL:],
-    )  # fmt: skip
-    if side.error or side.transient:
-        return side, None
-    if not isinstance(recipe, BuildRecipe):
-        return side, build_cache.CachedBuild(ran.seconds, log, extension="extension.so")
-    if lost := full_build.missing_product(recipe, into):
-        return replace(side, error=f"the recipe ended well and made no {lost}"), None
-    python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
-    library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
-    return side, build_cache.CachedBuild(ran.seconds, log, extension=library, python=python)
+_Made = tuple[Ran, build_cache.CachedBuild]
 
 
 def _run_recipe(
-    job: Job,
-    plan: BuildPlan,
-    recipe: BuildRecipe,
-    launcher: Launcher | None,
-    *,
-    folder: Path,
-    into: Path,
-) -> Ran:
-    return full_build.run_recipe(
+    job: Job, plan: BuildPlan, launcher: Launcher | None, folder: Path, into: Path
+) -> _Made:
+    """Run the upstream's own recipe in a copy of the tree."""
+    recipe = plan.way
+    assert isinstance(recipe, BuildRecipe)  # noqa: S101  `build_side` asked
+    ran = full_build.run_recipe(
         recipe,
         store=job.store,
         tree=plan.tree,
-        values={"jobs": str(job.threads), "target": plan.target, "version": plan.version},
+        values={"jobs": str(job.threads), "target": plan.target, "version": _version(job)},
         machine=job.machine,
         launcher=launcher,
         timeout=plan.build.timeout or recipe.timeout,
@@ -280,32 +284,35 @@ def _run_recipe(
         into=into,
         scrub=Scrub(into / COPY, folder),
     )
+    ended_well = not (ran.error or ran.lacking or ran.crash)
+    if ended_well and (lost := full_build.missing_product(recipe, into)):
+        ran = replace(ran, error=f"the recipe ended well and made no {lost}")
+    python = tuple(COPY if root == "." else f"{COPY}/{root}" for root in recipe.python)
+    library = f"{COPY}/{recipe.extension}" if recipe.extension else ""
+    return ran, build_cache.CachedBuild(0, "", extension=library, python=python)
 
 
 def _compile(
-    job: Job,
-    plan: BuildPlan,
-    tools: BuildTools,
-    launcher: Launcher | None,
-    *,
-    folder: Path,
-    into: Path,
-) -> Ran:
-    build, hipified = plan.build, None
-    if _hipified_first(job, tools):
+    job: Job, plan: BuildPlan, launcher: Launcher | None, folder: Path, into: Path
+) -> _Made:
+    """Compile the changed kernels alone, hipified where that comes first."""
+    build, tools, made = plan.build, plan.way, None
+    assert isinstance(tools, BuildTools)  # noqa: S101  `build_side` asked
+    library = build_cache.CachedBuild(0, "", extension="extension.so")
+    if plan.hipified:
         recipe = job.patch.upstream.hipify
         kernels = [source for source in build.sources if hipify.is_source(recipe, source)]
-        hipified = hipify.hipified(job, plan.tree, kernels)
-        if stopped := _hipify_failed(hipified):
-            return stopped
+        made = hipify.hipified(job, plan.tree, kernels)
+        lost = f"hipify: no {next(iter(made.missing.values()))} was made" if made.missing else ""
+        if trouble := made.trouble or lost:
+            lacking, error = (trouble, "") if made.broken or made.transient else ("", trouble)
+            return Ran(made.tail, made.seconds, error=error, lacking=lacking), library
 
     def lay(into: Path) -> extension.Layout:
         layout = extension.lay_out(job.store, plan.tree, build, into, scratch=folder)
-        if hipified is None:
-            return layout
-        return extension.lay_over(layout, into, hipified.folder, hipified.outputs)
+        return extension.lay_over(layout, into, made.folder, made.files) if made else layout
 
-    return extension.compile_extension(
+    ran = extension.compile_extension(
         build,
         lay,
         support=job.patch.support,
@@ -317,22 +324,18 @@ def _compile(
         timeout=build.timeout or _PATIENCE,
         scrub=Scrub(folder / "sources", folder),
     )
-
-
-def _hipify_failed(made: hipify.Hipified) -> Ran | None:
-    """Return how a build ends when the hipify step before it did not do its work."""
-    trouble = made.trouble
-    if not trouble and made.missing:
-        trouble = f"hipify: no {next(iter(made.missing.values()))} was made"
-    if not trouble:
-        return None
-    if made.broken or made.transient:
-        return Ran(made.tail, made.seconds, lacking=trouble)
-    return Ran(made.tail, made.seconds, error=trouble)
+    return ran, library
 
 
 def judge_build(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     """Return the outcome of a build and one line that says why."""
+    outcome, reason = _judge_sides(build, base, patched)
+    sides = (("base", base), ("patched tree", patched))
+    reused = " and ".join(name for name, side in sides if side.reused)
+    return outcome, f"{reason} (built before: {reused})" if reused else reason
+
+
+def _judge_sides(build: Build, base: BuildSide, patched: BuildSide) -> tuple[Outcome, str]:
     sides = (("base", base), ("patched tree", patched))
     for name, side in sides:
         if side.lacking:
@@ -369,11 +372,6 @@ def obstacle(job: Job, name: str, target: str) -> str:
     if result.outcome is not Outcome.PASSED:
         reason = result.reason.removeprefix(f"{name}: ")
         return f"its build {name} {_BECAME[result.outcome]}: {reason}"
-    for side, key in zip(("base", "patched"), _product_keys(result), strict=True):
-        if not key:
-            return f"its build {name} has nothing to load from the {side}, as it states"
-        if build_cache.find(key) is None:
-            return f"its build {name} is gone from the cache: verify again"
     return ""
 
 
@@ -389,11 +387,10 @@ def product(job: Job, name: str, target: str, tree: str) -> Mapping[str, str]:
     `CONTRIBBOT_EXTENSION` is the path of a shared library; `PYTHONPATH` is put before
     the tree's own.
     """
-    patched = tree != job.trees.base
-    key = next(iter(identity(job, name, target)[patched:]), "")
+    base, patched = identity(job, name, target) or ("", "")
+    side, key = ("base", base) if tree == job.trees.base else ("patched", patched)
     built = build_cache.find(key) if key else None
     if built is None:
-        side = "patched" if patched else "base"
         raise MachineError(
             f"{job.patch.name}: the build {name} of the {side} is gone from the cache",
             hint="verify again",

@@ -25,7 +25,7 @@ from contribbot.hardware.machine import is_full
 from contribbot.model.checks import Bench, Check, Needy
 from contribbot.model.evidence import HOST_TARGETS, Outcome
 from contribbot.verify import builds
-from contribbot.verify.job import Finding, Job, Unit
+from contribbot.verify.job import Job
 from contribbot.verify.placement import (
     OverlayError,
     overlay_details,
@@ -37,6 +37,7 @@ from contribbot.verify.placement import (
 )
 from contribbot.verify.pytest_run import CheckRun, Trouble, blamed, run_check
 from contribbot.verify.runner_fault import RunnerFaultError
+from contribbot.verify.stages.base import Finding, Unit
 from contribbot.verify.verdict import (
     Cause,
     Judgement,

@@ -138,17 +138,14 @@ def _compared(queue: Queue, details: Details) -> tuple[State, str]:
         below = {name: queue.patch(name).digest for name in queue.below(patch.name)}
     except ContribbotError as error:
         return State.STALE, f"the patch cannot be read now: {error.message}"
-    rules = (
+    pin = pin_digest(patch.pin, patch.upstream)
+    for holds, problem in (
         (details.pin == patch.spec.pin, f"the patch stands on {patch.spec.pin} now"),
-        (
-            details.pin_sha256 == pin_digest(patch.pin, patch.upstream),
-            "the pin or the upstream's description has changed since",
-        ),
+        (details.pin_sha256 == pin, "the pin or the upstream's description has changed since"),
         (details.patch_sha256 == patch.digest, "the patch has changed since"),
         (details.checks_sha256 == patch.checks_digest, "the checks have changed since"),
         (details.below == below, "what it depends on has changed since"),
-    )
-    for holds, problem in rules:
+    ):
         if not holds:
             return State.STALE, problem
     if problem := contradiction(patch, details):
@@ -184,10 +181,33 @@ def missing(queue: Queue, records: list[Record]) -> list[str]:
 
 def state_evidence(verified: Verified) -> Statement | None:
     """Make the statement of a verification; None when there was nothing to apply to."""
-    report = verified.report
+    report, patch = verified.report, verified.patch
     if report.base_commit is None or report.patched_tree is None:
         return None
-    return statement_of(_details(verified, report.base_commit))
+    times = _times(report.stages)
+    # What in-toto's predicate has no place for: what was seen, where, when, by what.
+    details = Details(
+        tool=contribbot.__version__,
+        tool_sha256=tool_digest(),
+        command=f"contribbot verify {patch.name}",
+        started=times[0],
+        finished=times[-1],
+        patch=patch.name,
+        patch_sha256=patch.digest,
+        checks_sha256=patch.checks_digest,
+        below={lower.name: lower.digest for lower in verified.below},
+        upstream=report.upstream,
+        pin=report.pin,
+        pin_sha256=pin_digest(patch.pin, patch.upstream),
+        base_commit=report.base_commit,
+        machine=this_machine(),
+        verdict=report.verdict,
+        open=report.open,
+        stages=report.stages,
+        run=run_of(),
+        container=container_of(),
+    )
+    return statement_of(details)
 
 
 def statement_of(details: Details) -> Statement:
@@ -239,33 +259,6 @@ def statement_of(details: Details) -> Statement:
 def _times(stages: Sequence[StageResult]) -> list[datetime]:
     seen = (str(result.details["seen"]) for result in stages if "seen" in result.details)
     return sorted(map(datetime.fromisoformat, seen))
-
-
-def _details(verified: Verified, base_commit: str) -> Details:
-    """Return what in-toto's predicate has no place for: what was seen, where, when, by what."""
-    report, patch = verified.report, verified.patch
-    times = _times(report.stages)
-    return Details(
-        tool=contribbot.__version__,
-        tool_sha256=tool_digest(),
-        command=f"contribbot verify {patch.name}",
-        started=times[0],
-        finished=times[-1],
-        patch=patch.name,
-        patch_sha256=patch.digest,
-        checks_sha256=patch.checks_digest,
-        below={lower.name: lower.digest for lower in verified.below},
-        upstream=report.upstream,
-        pin=report.pin,
-        pin_sha256=pin_digest(patch.pin, patch.upstream),
-        base_commit=base_commit,
-        machine=this_machine(),
-        verdict=report.verdict,
-        open=report.open,
-        stages=report.stages,
-        run=run_of(),
-        container=container_of(),
-    )
 
 
 def _document(statement: Statement) -> dict[str, JsonValue]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contribbot.model.base import Model
+
 #: Comments, and literals that could hold what looks like one; raw strings first.
 _SKIPPED: Final = re.compile(
     r'R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
@@ -62,36 +64,28 @@ class Include:
     quoted: bool  # whether the including file's folder is searched first
 
 
-@dataclass
-class _Branches:
-    """Which of the branches of one `#if` the compiler may see."""
-
-    seen: bool = False
-    settled: bool = False
-
-    def turn(self, condition: Truth) -> None:
-        """Enter the next branch."""
-        self.seen = not self.settled and condition is not False
-        self.settled = self.settled or condition is True
-
-
 def includes(text: str, macros: Macros) -> Iterator[Include]:
     """Yield what a file includes under the macros that are known."""
     blanked = _SKIPPED.sub(_blank, text)
-    branches: list[_Branches] = []
+    #: Of each open `#if`, whether its branch is seen, and whether one before it surely is.
+    branches: list[tuple[bool, bool]] = []
     for directive in _DIRECTIVE.finditer(blanked):
         name, rest = directive["name"], directive["rest"].replace("\\\n", " ")
         if name in {"if", "ifdef", "ifndef"}:
-            branches.append(_Branches())
-            branches[-1].turn(_condition(name, rest, macros))
+            branches.append(_enter(_condition(name, rest, macros), settled=False))
         elif name in {"elif", "elifdef", "elifndef", "else"} and branches:
-            branches[-1].turn(name == "else" or _condition(name[2:], rest, macros))
+            truth = name == "else" or _condition(name[2:], rest, macros)
+            branches[-1] = _enter(truth, settled=branches[-1][1])
         elif name == "endif" and branches:
             branches.pop()
-        elif name == "include" and all(branch.seen for branch in branches):
+        elif name == "include" and all(seen for seen, _ in branches):
             line = blanked.count("\n", 0, directive.start()) + 1
             for header in _INCLUDE.finditer(rest):
                 yield Include(line, header["angle"] or header["quote"], bool(header["quote"]))
+
+
+def _enter(condition: Truth, *, settled: bool) -> tuple[bool, bool]:
+    return not settled and condition is not False, settled or condition is True
 
 
 def _blank(skipped: re.Match[str]) -> str:
@@ -146,8 +140,7 @@ def _not(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(Model):
     """An include of a header that is not there."""
 
     file: str  # the file, relative to the build's folder
@@ -173,5 +166,6 @@ def left_over(start: Path, *, build: Path, root: Path, macros: Macros) -> list[L
                     known.add(target)
                     waiting.append(target)
             elif macros.is_absent(include.name):
-                left.append(Left(os.path.relpath(file, build), include.line, include.name))
+                path = os.path.relpath(file, build)
+                left.append(Left(file=path, line=include.line, header=include.name))
     return sorted(left, key=lambda row: (row.file, row.line))

@@ -1,19 +1,16 @@
-"""What one patch's verification consists of, and what its stages tell each other."""
+"""One patch on its way through the stages: its trees, its folders, what they have found."""
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-from pydantic import JsonValue
 
 from contribbot import process
 from contribbot.errors import CommandError
@@ -22,7 +19,7 @@ from contribbot.git.patch_format import Change, added_lines, altered, changes, e
 from contribbot.git.repository import Store
 from contribbot.git.source import Progress
 from contribbot.hardware.machine import is_full
-from contribbot.model.evidence import Machine, Outcome, StageResult
+from contribbot.model.evidence import Machine, StageResult
 from contribbot.model.patch import Patch
 from contribbot.verify.runner_fault import Preflights
 from contribbot.verify.witness import AddedStatement, new_statements
@@ -96,35 +93,6 @@ class Memo(Generic[Value]):
         return self._values.get(key)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a unit of work found."""
-
-    outcome: Outcome
-    reason: str  # one line that says why
-    details: dict[str, JsonValue] = field(default_factory=dict)  # what was seen, for the record
-    #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
-    #: remembered.
-    lasting: bool = True
-    #: How long the work took, where that is not the time from its start to its end (it may have
-    #: waited for others).
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One piece of work of a stage, with everything that its outcome depends on."""
-
-    target: str  # the hardware that it needs, or `any`
-    #: What the outcome depends on, beside tool and machine; None: it is done every time.
-    inputs: Mapping[str, JsonValue] | None
-    work: Callable[[], Finding]  # runs in a worker thread
-    label: str = ""  # what people call it; empty where the stage has one unit
-    missing: str = ""  # why this machine cannot do it, or empty
-    #: Whether a remembered outcome still stands on what is there now.
-    usable: Callable[[StageResult], bool] = lambda _result: True
-
-
 @dataclass
 class Trees:
     """The ids of what the stages work on; empty until `source` and `apply` have passed."""
@@ -140,14 +108,6 @@ class Trees:
     def sides(self) -> tuple[str, str]:
         """The base's tree and the patched tree."""
         return self.base, self.patched
-
-
-@dataclass(frozen=True)
-class _Export:
-    """A tree in a folder, and git's index of it."""
-
-    folder: Path
-    index: Path
 
 
 @dataclass(eq=False)
@@ -170,7 +130,7 @@ class Job:
     results: dict[str, list[StageResult]] = field(default_factory=dict, init=False)
     overlays: Memo[Overlay] = field(default_factory=Memo, init=False)
     hipified: Memo[Hipified] = field(default_factory=Memo, init=False)
-    _exports: Memo[_Export] = field(default_factory=Memo, init=False)
+    _exports: Memo[tuple[Path, Path]] = field(default_factory=Memo, init=False)
     _changes: Memo[list[Change]] = field(default_factory=Memo, init=False)
     _added: Memo[dict[str, list[int]]] = field(default_factory=Memo, init=False)
     _statements: Memo[dict[str, list[AddedStatement]]] = field(default_factory=Memo, init=False)
@@ -236,15 +196,17 @@ class Job:
 
         Its name does not say which side it is, so that no check can know.
         """
-        return self._export(tree).folder
+        return self._export(tree)[0]
 
     def altered(self, tree: str) -> str:
         """Return a path of an exported tree that some check has changed, or nothing."""
-        exported = self._export(tree)
-        return altered(self.store, exported.folder, index=exported.index)
+        folder, index = self._export(tree)
+        return altered(self.store, folder, index=index)
 
-    def _export(self, tree: str) -> _Export:
-        def write() -> _Export:
+    def _export(self, tree: str) -> tuple[Path, Path]:
+        """Return a folder that holds a tree, and git's index of it."""
+
+        def write() -> tuple[Path, Path]:
             content = self.trees.tested if tree == self.trees.base else tree
             folder, index = (self.scratch / uuid.uuid4().hex for _ in range(2))
             try:
@@ -254,7 +216,7 @@ class Job:
                 if is_full(self.scratch):
                     raise process.no_space(error.message) from error
                 raise
-            return _Export(folder, index)
+            return folder, index
 
         return self._exports.get(tree, write)
 
@@ -265,18 +227,3 @@ class Job:
     def quiet(self) -> contextlib.AbstractContextManager[None]:
         """Work on this machine alone; not within `busy`, nor in `children`."""
         return self.slots.quiet()
-
-
-class Stage(abc.ABC):
-    """One kind of proof. A new one is one file, one row in the registry, one test."""
-
-    name: str
-    #: Stages that must have passed for this one to make sense.
-    after: tuple[str, ...] = ("apply",)
-
-    @abc.abstractmethod
-    def units(self, job: Job) -> list[Unit]:
-        """Return the work to be done; called when the stages before it have ended."""
-
-    def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
-        """Take over from its results what later stages need."""

@@ -41,9 +41,10 @@ from contribbot.model.evidence import (
 from contribbot.model.patch import Patch
 from contribbot.queue.load import Queue
 from contribbot.verify.builds import BuildStage
-from contribbot.verify.job import Finding, Job, Slots, Stage, Unit
+from contribbot.verify.job import Job, Slots
 from contribbot.verify.runner_fault import Preflights, details_of_absence
 from contribbot.verify.stages.apply import ApplyStage
+from contribbot.verify.stages.base import Finding, Stage, Unit
 from contribbot.verify.stages.bench import BenchStage
 from contribbot.verify.stages.compile import CompileStage
 from contribbot.verify.stages.hipify import HipifyStage

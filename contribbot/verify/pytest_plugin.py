@@ -10,7 +10,8 @@ to do; it takes them away, so that the check does not see them:
 - `CONTRIBBOT_WITNESS`: coverage's configuration, or nothing.
 - `CONTRIBBOT_KERNELS`: the device whose kernels are counted, or nothing.
 - `CONTRIBBOT_LIFELINE`: a file descriptor; its end of file means that the parent
-  is gone.
+  is gone. In a terminal, which ends what runs in it, there is none.
+- `CONTRIBBOT_LOG`: there, the file that gets what pytest shows.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import json
 import logging
 import os
 import re
+import signal
 import socket
 import sqlite3
 import sys
@@ -450,6 +452,31 @@ class Reporter:
         self._file.close()
 
 
+class _Log:
+    """Keeps what pytest writes to the terminal."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Listen in, as pytest's own pastebin plugin does."""
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None  # noqa: S101  nothing turns it off
+        terminal = reporter._tw  # noqa: SLF001  no public way
+        shown = terminal.write
+
+        def write(text: str, **markup: bool) -> None:
+            shown(text, **markup)
+            self._file.write(text)
+
+        terminal.write = write
+
+    def pytest_unconfigure(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 def _short(nodeid: str) -> str:
     """Leave out the folder, which differs from run to run."""
     path, separator, rest = nodeid.partition("::")
@@ -463,7 +490,8 @@ def _plain(text: str) -> str:
 
 def main() -> None:
     """Run pytest on the tree, and end with its status."""
-    guard_group(int(os.environ.pop("CONTRIBBOT_LIFELINE")))
+    if descriptor := os.environ.pop("CONTRIBBOT_LIFELINE", ""):
+        guard_group(int(descriptor))
     limit_files()
     path = list(filter(None, os.environ.pop("CONTRIBBOT_PATH").split(os.pathsep)))
     built = filter(None, [os.path.dirname(os.environ.get("CONTRIBBOT_EXTENSION", ""))])  # noqa: PTH120  nothing is no folder
@@ -473,6 +501,9 @@ def main() -> None:
     plugins: list[object] = [reporter]
     if kernels := os.environ.pop("CONTRIBBOT_KERNELS", ""):
         plugins.append(KernelWatch(kernels, reporter.write))
+    if log := os.environ.pop("CONTRIBBOT_LOG", ""):
+        plugins.append(_Log(Path(log)))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if configuration := os.environ.pop("CONTRIBBOT_WITNESS", ""):
         reporter.measure(configuration)
     own = filter(None, [os.environ.get("PYTHONPATH")])

@@ -316,9 +316,9 @@ def blamed(*runs: CheckRun) -> RunnerFault | None:
     return None
 
 
-_REPORT: Final = "report.jsonl"
+REPORT: Final = "report.jsonl"
 #: Starts a child: nothing of the tree is on Python's path yet.
-_CHECK: Final = "from contribbot.verify.pytest_plugin import main; main()"
+CHECK_CHILD: Final = "from contribbot.verify.pytest_plugin import main; main()"
 _MISSING: Final = "from contribbot.verify.pytest_plugin import print_missing; print_missing()"
 
 
@@ -353,7 +353,7 @@ def run_check(
     orders = {
         "CONTRIBBOT_PATH": place.python_path,
         "PYTHONPATH": process.own_path(),
-        "CONTRIBBOT_REPORT": str(folder / _REPORT),
+        "CONTRIBBOT_REPORT": str(folder / REPORT),
         "CONTRIBBOT_REASON": check.reason,
         "CONTRIBBOT_WITNESS": str(lines) if place.witnessed else "",
         "CONTRIBBOT_KERNELS": ("cpu" if on_host else "cuda") if check.kernels else "",
@@ -361,11 +361,11 @@ def run_check(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     done = process.supervise(
-        [sys.executable, "-B", "-P", "-c", _CHECK, *argv],
+        [sys.executable, "-B", "-P", "-c", CHECK_CHILD, *argv],
         cwd=checks, env=environment(more=orders), timeout=check.timeout, sandbox=sandbox,
     )  # fmt: skip
     scrub = Scrub(place.tree, folder, *place.python)
-    run = read_report(folder / _REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
+    run = read_report(folder / REPORT, done, place.witnessed, limit=check.timeout, scrub=scrub)
     run.command = scrub(process.describe(["python", "-m", "pytest", *argv]))
     text = scrub(done.output.decode("utf-8", "replace"))
     run.suspicion = _suspicion(run, text)

@@ -13,8 +13,15 @@ from contribbot.errors import GitHubError, NotFoundError, RefusedError
 from contribbot.github.client import GitHub as Client
 from contribbot.github.dry_run import UNKNOWN, planned
 from contribbot.github.fields import login_of, may_push
-from contribbot.github.git_data import head_of, read_blobs, read_file, read_tree
-from contribbot.github.git_objects import Author, Entry, blob_id
+from contribbot.github.git_data import (
+    Author,
+    Entry,
+    blob_id,
+    head_of,
+    read_blobs,
+    read_file,
+    read_tree,
+)
 from tests.github.faults import FORBIDDEN
 from tests.github.ours import client
 from tests.github.state_social import add_review_comment

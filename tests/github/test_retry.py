@@ -22,7 +22,7 @@ from contribbot.errors import (
     UncertainError,
 )
 from contribbot.github.client import GitHub as Client
-from contribbot.github.git_objects import blob_id
+from contribbot.github.git_data import blob_id
 from contribbot.github.waits import Waits
 from tests.github import faults as f
 from tests.github.ours import Patience, client

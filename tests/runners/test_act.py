@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from contribbot.runners.model import JobDone, Plan
+from contribbot.runners.model import CellState, Collected, JobDone, Plan
+from tests.github.state_actions import Storage, actions_of, add_job, add_run, end_job, upload
 from tests.hiptoy import LONG, QUICK, entry, put_kernel, seen_once
 from tests.runners.acting import RUNNERS, Act, put_under_act, requirements
+from tests.runners.conftest import Ranged
+from tests.runners.homing import REPOSITORY, Home, unpacked
 from tests.toy import CHECKS, FAIL_TO_PASS, PASS_TO_PASS, git
 
 if TYPE_CHECKING:
@@ -64,62 +70,20 @@ def act(installed: Toy, tmp_path: Path) -> Act:
     return put_under_act(installed, tmp_path / "act")
 
 
-def opened(act: Act, job: str) -> tuple[JobDone, dict[str, bytes]]:
-    """Return what the artifact of a job says, and its records."""
-    with zipfile.ZipFile(act.artifacts / f"contribbot-{job}.zip") as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    return JobDone.model_validate_json(files.pop("job.json")), files
-
-
-def plan_of(act: Act) -> Plan:
-    with zipfile.ZipFile(act.artifacts / "contribbot-plan.zip") as archive:
-        return Plan.model_validate_json(archive.read("plan.json"))
-
-
-def test_plan_matrix_verify(act: Act, tmp_path_factory: pytest.TempPathFactory) -> None:
-    seen_once(tmp_path_factory)
-    ran = act("workflow_dispatch", "verify.yml", "--job", "gpu")
-
-    # This machine has no GPU: what needs one fails as a job, and says why.
-    assert ran.code == 1, ran.said
-    plan = plan_of(act)
-    assert [job.id for job in plan.jobs] == [
-        "compile-rocm7.1-1", "gfx942-rocm7.1-1", "gfx1100-rocm7.1-1",
-    ]  # fmt: skip
-    assert [(each.patch, each.target) for each in plan.open] == [("area", "gfx90a")]
-    assert {each.stem for each in act.artifacts.iterdir()} == {
-        "contribbot-plan", *(job.artifact for job in plan.jobs),
-    }  # fmt: skip
-
-    compiled, records = opened(act, "compile-rocm7.1-1")
-    assert (compiled.exit_code, [each.patch for each in compiled.patches]) == (0, ["scale"])
-    commit = git(act.queue, "rev-parse", "HEAD").decode().strip()
-    assert compiled.run is not None
-    assert (compiled.run.commit, compiled.run.repository) == (commit, "example/queue")
-    (record,) = records.values()
-    said = json.loads(record)["predicate"]["contribbot"]
-    assert said["run"]["job"] == "compile-rocm7.1-1"
-    assert said["container"]["image"] == plan.jobs[0].image
-
-    for job in plan.jobs[1:]:
-        done, records = opened(act, job.id)
-        assert done.exit_code == 3
-        (fault,) = done.patches[0].faults
-        assert (fault.target, fault.fault.kind) == (job.target, "gpu-not-visible")
-        (record,) = records.values()
-        assert json.loads(record)["predicate"]["result"] != "FAILED"
-        assert set(TARGETS) <= set(json.loads(record)["predicate"]["contribbot"]["open"])
+def planned(act: Act) -> list[str]:
+    plan = unpacked((act.artifacts / "contribbot-plan.zip").read_bytes())["plan.json"]
+    return [job.id for job in Plan.model_validate_json(plan).jobs]
 
 
 def test_a_selection_reaches_the_plan_and_no_shell(act: Act) -> None:
     ran = act("workflow_dispatch", "verify.yml", "--job", "plan", "--input", "patches=scale")
     assert ran.code == 0, ran.said
-    assert [job.id for job in plan_of(act).jobs] == ["compile-rocm7.1-1"]
+    assert planned(act) == [COMPILE]
 
     (act.artifacts / "contribbot-plan.zip").unlink()
     ran = act("workflow_dispatch", "verify.yml", "--job", "plan", "--input", "targets= radeon ")
     assert ran.code == 0, ran.said
-    assert [job.id for job in plan_of(act).jobs] == ["gfx1100-rocm7.1-1"]
+    assert planned(act) == [OTHER]
 
     (act.artifacts / "contribbot-plan.zip").unlink()
     bad = '$(touch "$ARTIFACTS/gone") ;touch${IFS}$ARTIFACTS/gone; --all'
@@ -153,3 +117,114 @@ def test_the_night_tells_in_one_issue(act: Act, installed: Toy, github: GitHub) 
     assert all(re.match(r" {4}|$", line) for line in told)
     methods = [(each.method, each.path) for each in github.requests]
     assert [method for method, _ in methods] == ["GET", "POST", "GET", "PATCH"]
+
+
+SUFFIX = "-again"
+GPU, OTHER, COMPILE = "gfx942-rocm7.1-1", "gfx1100-rocm7.1-1", "compile-rocm7.1-1"
+
+
+def grid(found: Collected) -> dict[str, CellState]:
+    """Return what became of each cell that a job had."""
+    return {
+        f"{each.kind} {each.patch} {each.target}": each.state for each in found.cells if each.job
+    }
+
+
+def begun(act: Act, toy: Toy, github: GitHub, storage: Storage) -> Home:
+    """Start a run on the local GitHub with the number that act gives it."""
+    user = github.add_user("ada")
+    repository = github.add_repository(REPOSITORY, act.queue, members={"ada": "write"})
+    own = actions_of(repository)
+    own.storage = storage
+    home = Home(Ranged(toy), github, storage, repository, user)
+    home.run = add_run(github.state, repository, "verify.yml", "main", event="workflow_dispatch",
+                       actor=user)  # fmt: skip
+    del own.runs[home.run.id]
+    home.run.id, home.run.status = 1, "in_progress"
+    own.runs[1] = home.run
+    return home
+
+
+def bring(home: Home, path: Path) -> None:
+    """Put an artifact that act's jobs left onto the local GitHub, and end its job."""
+    state, content, name = home.github.state, path.read_bytes(), path.stem
+    files = unpacked(content)
+    job_id = name.removeprefix("contribbot-")
+    if "plan.json" in files:
+        home.plan = Plan.model_validate_json(files["plan.json"])
+    good = "plan.json" in files or JobDone.model_validate_json(files["job.json"]).exit_code == 0
+    with state.lock:
+        job = add_job(state, home.run, job_id)
+        if job_id != "plan":
+            job.labels = home.job(job_id.removesuffix(SUFFIX)).labels
+        upload(state, home.run, name, content)
+        end_job(state, job, "success" if good else "failure")
+
+
+@contextmanager
+def followed(act: Act, home: Home) -> Iterator[Path]:
+    """Bring each artifact home as soon as it is there, and note in a folder which are."""
+    over, known = threading.Event(), set[Path]()
+    read = act.home / "read"
+    read.mkdir()
+
+    def look() -> None:
+        while not over.wait(0.1):
+            there = set(act.artifacts.glob("*.zip")) - known
+            for path in sorted(there, key=lambda each: each.stat().st_mtime_ns):
+                if zipfile.is_zipfile(path):
+                    bring(home, path)
+                    known.add(path)
+                    (read / path.stem).touch()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield read
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_what_a_runner_failed_is_tried_once_more_by_the_run_itself(
+    act: Act, installed: Toy, github: GitHub, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    seen_once(tmp_path_factory)
+    with Storage().running() as storage:
+        home = begun(act, installed, github, storage)
+        token = home.user.tokens[0].text
+        with followed(act, home) as read:
+            ran = act("workflow_dispatch", "verify.yml", "--job", "collect",
+                      "--var", "CONTRIBBOT_ATTEST=no", "--secret", f"GITHUB_TOKEN={token}",
+                      timeout=900, GITHUB_API_URL=github.base, READ=str(read))  # fmt: skip
+        assert {each.stem.removeprefix("contribbot-") for each in act.artifacts.iterdir()} == {
+            "plan", COMPILE, GPU, OTHER, f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
+        }, ran.said  # fmt: skip
+        commit = git(act.queue, "rev-parse", "HEAD").decode().strip()
+        for name, code in ((COMPILE, 0), (GPU, 3), (f"{GPU}{SUFFIX}", 3)):
+            files = unpacked((act.artifacts / f"contribbot-{name}.zip").read_bytes())
+            done = JobDone.model_validate_json(files.pop("job.json"))
+            assert done.exit_code == code
+            assert [each.fault.kind for each in done.patches[0].faults] == (
+                ["gpu-not-visible"] if code else []
+            )
+            assert done.run is not None
+            assert (done.run.commit, done.run.repository) == (commit, REPOSITORY)
+            (record,) = map(json.loads, files.values())
+            assert record["predicate"]["result"] != "FAILED"
+            told = record["predicate"]["contribbot"]
+            assert told["run"]["job"] == name
+            assert told["container"]["image"] == home.job(name.removesuffix(SUFFIX)).image
+        # What the run's own collect said.
+        assert "2 jobs try 2 cells once more" in ran.said
+        assert "tried twice; on runner-1, the same runner again: gpu-not-visible" in ran.said
+        assert token not in ran.said
+
+        fault = CellState.FAULT
+        first = {"compile scale gfx942": CellState.OPEN,
+                 "gpu area gfx942": fault, "gpu area gfx1100": fault}  # fmt: skip
+        found = home.collected()
+        assert grid(found) == first
+        assert {each.job for each in found.cells if each.state is fault} == {
+            f"{GPU}{SUFFIX}", f"{OTHER}{SUFFIX}",
+        }  # fmt: skip

@@ -77,9 +77,9 @@ def never_began(home: Home) -> None:
         # GitHub says of a job that ran into its limit that it was cancelled.
         (lambda home: home.end(RAN, "cancelled", 7200), CellState.TIMED_OUT, "after 120 minutes"),
         (lambda home: home.end(RAN, "timed_out"), CellState.TIMED_OUT, "after 120 minutes"),
-        (lambda home: home.end(RAN, "success"), CellState.MISSING, "what it sent is not there"),
+        (lambda home: home.end(RAN, "success"), CellState.MISSING, "with success and sent nothing"),
         (lambda home: home.end(RAN, "skipped", 0), CellState.MISSING, "was skipped"),
-        (never_began, CellState.MISSING, "the run has no such job"),
+        (never_began, CellState.MISSING, "nothing tells of its job, which sent nothing"),
         (lambda home: done(home, faults=[{"stage": "reproduce", "target": "gfx942",
                                           "fault": FAULT}]),
          CellState.FAULT, "gpu-hung: no answer for 60 s"),
@@ -162,81 +162,6 @@ def test_what_has_no_runner_and_what_is_fresh(ranged: Ranged, github: GitHub) ->
         assert {each.state for each in home.collected().cells} == {CellState.OPEN}
 
 
-def test_a_newer_record_is_not_replaced_by_an_older_one(home: Home) -> None:
-    older = home.files(RAN)
-    home.send(RAN)
-    home.collect()
-    before = [path.read_bytes() for path in home.evidence()]
-    home.begin(everything=True)
-    files = {name: content for name, content in older.items() if name != "job.json"}
-    (path,) = files
-    document = json.loads(files[path])
-    home.send(RAN, {"job.json": home.done(RAN), path: home.again(document, RAN)})
-    found = home.collected()
-    assert [each.merged for each in found.records] == ["kept"]
-    assert "as new or newer" in found.records[0].why
-    assert [path.read_bytes() for path in home.evidence()] == before
-
-
-def test_a_better_record_is_not_replaced_by_one_that_saw_less(home: Home) -> None:
-    home.send(RAN)
-    home.collect()
-    home.begin(everything=True)
-    home.send(RAN, home.files(RAN, outcomes={"reproduce": Outcome.UNAVAILABLE}))
-    found = home.collected()
-    assert [(each.merged, each.why) for each in found.records] == [
-        ("kept", "the one that is there saw more: reproduce/on-gpu/gfx942")
-    ]
-    # What fails now is news.
-    home.begin(everything=True)
-    home.send(RAN, home.files(RAN, outcomes=FAILED))
-    found = home.collected()
-    assert [each.merged for each in found.records] == ["replaced"]
-    assert "said" in found.records[0].why
-
-
-def test_what_was_made_by_hand_is_not_replaced_by_what_was_sent(home: Home) -> None:
-    """Whoever sends a record can name any machine in it; only that something fails is news."""
-    path = home.ranged.record("area")
-    before = path.read_bytes()
-    home.begin(everything=True)
-    home.send(RAN)
-    found = home.collected()
-    assert [(each.merged, each.why) for each in found.records] == [
-        ("kept", "the one that is there was made by hand, by no run")
-    ]
-    assert path.read_bytes() == before
-    home.begin(everything=True)
-    home.send(RAN, home.files(RAN, outcomes=FAILED))
-    found = home.collected()
-    assert [each.merged for each in found.records] == ["replaced"]
-    assert ", which no run made, said" in found.records[0].why
-
-
-def test_killed_between_the_record_and_the_history(home: Home) -> None:
-    home.send(RAN)
-    home.collect()
-    journal = home.ranged.folder / "history" / "area" / "journal.jsonl"
-    before = journal.read_text()
-    journal.unlink()
-    assert [each.merged for each in home.collected().records] == ["unchanged"]
-    assert len(journal.read_text().splitlines()) == 1
-    home.collect()
-    assert len(journal.read_text().splitlines()) == len(before.splitlines()) == 1
-
-
-def test_a_stale_record_is_replaced(home: Home) -> None:
-    home.send(RAN)
-    home.collect()
-    (path,) = home.evidence()
-    path.write_text(path.read_text().replace("made up", "altered"))
-    home.begin(everything=True)
-    home.send(RAN)
-    found = home.collected()
-    assert [each.merged for each in found.records] == ["replaced"]
-    assert "tampered" in found.records[0].why
-
-
 def test_nothing_is_written_through_a_link(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -249,20 +174,65 @@ def test_nothing_is_written_through_a_link(home: Home, tmp_path: Path) -> None:
     assert not found.complete
 
 
+def older(home: Home, before: dict[str, bytes]) -> dict[str, bytes]:
+    """Return what was sent once, as if it were of the run that is on now."""
+    (path,) = set(before) - {"job.json"}
+    return {"job.json": home.done(RAN), path: home.again(json.loads(before[path]), RAN)}
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "alter", "outcome", "merged", "said"),
+    [
+        (False, False, None, "kept", "as new or newer"),
+        (False, False, Outcome.UNAVAILABLE, "kept",
+         "the one that is there saw more: reproduce/on-gpu/gfx942"),
+        # What fails now is news.
+        (False, False, Outcome.FAILED, "replaced", " said incomplete"),
+        # Whoever sends a record can name any machine in it; only that something fails is news.
+        (True, False, Outcome.PASSED, "kept", "was made by hand, by no run"),
+        (True, False, Outcome.FAILED, "replaced", ", which no run made, said"),
+        (False, True, Outcome.PASSED, "replaced", "tampered"),
+    ],
+)  # fmt: skip
+def test_which_record_stays(
+    home: Home, outcome: Outcome | None, merged: str, said: str, *, by_hand: bool, alter: bool
+) -> None:
+    before = home.files(RAN)
+    if by_hand:
+        home.ranged.record("area")
+    else:
+        home.send(RAN)
+        home.collect()
+    (path,) = home.evidence()
+    if alter:
+        path.write_text(path.read_text().replace("made up", "altered"))
+    content = path.read_bytes()
+    home.begin(everything=True)
+    files = home.files(RAN, outcomes={"reproduce": outcome}) if outcome else older(home, before)
+    home.send(RAN, files)
+    (record,) = home.collected().records
+    assert record.merged == merged
+    assert said in record.why
+    assert (path.read_bytes() == content) is (merged == "kept")
+
+
+def test_killed_between_the_record_and_the_history(home: Home) -> None:
+    home.send(RAN)
+    home.collect()
+    journal = home.ranged.folder / "history" / "area" / "journal.jsonl"
+    journal.unlink()
+    assert [each.merged for each in home.collected().records] == ["unchanged"]
+    home.collect()
+    assert len(journal.read_text().splitlines()) == 1
+
+
 def test_the_queue_has_moved_on(home: Home) -> None:
     for job in (COMPILED, RAN):
         home.send(job)
+    git(home.ranged.folder, "commit", "-q", "--allow-empty", "-m", "More")
     home.ranged.toy.put("patches/area/checks/test_same.py", "def test_two():\n    pass\n")
     found = home.collected()
+    assert any("what came is judged by what is here" in note for note in found.notes)
     assert set(states(found).values()) == {CellState.REFUSED}
     assert why(found) == "stale: the checks have changed since"
     assert home.evidence() == []
-
-
-def test_another_commit_of_the_queue_is_said(home: Home) -> None:
-    for job in (COMPILED, RAN):
-        home.send(job)
-    git(home.ranged.folder, "commit", "-q", "--allow-empty", "-m", "More")
-    found = home.collected()
-    assert found.complete
-    assert any("what came is judged by what is here" in note for note in found.notes)

@@ -22,7 +22,6 @@ def test_it_is_read(ranged: Ranged) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "it names no runners"),
         (MI300.replace(f"@sha256:{DIGEST}", ":latest"), "rocm[0].image: name the image by its dig"),
         (MI300[: MI300.index("[[runners.rocm]]")], "runners[0].rocm: Field required"),
         (HOSTED.replace(f'image = "example.com/rocm/dev@sha256:{DIGEST}"\n', ""),
@@ -45,6 +44,7 @@ def test_it_is_read(ranged: Ranged) -> None:
         (MI300.replace("count = 2", "cuont = 2"), "runners[0].cuont: there is no such key"),
         (MI300.replace('"gfx942"\nlabels', '"mi300x"\nlabels'), "runners[0].target: "),
         (MI300.replace('"7.1"', '"7.1; echo"'), "runners[0].rocm[0].version: "),
+        (MI300.replace("target =", "targte ="), "targte: there is no such key (and 1 more)"),
         (MI300.replace('name = "mi300"', 'name = "hosted"'), "hosted is the set that compiles"),
         (MI300 + HOSTED.replace("ubuntu-24.04", "windows-latest"),
          "hosted.labels[0]: windows-latest is a label that no runner with Linux has"),
@@ -86,15 +86,11 @@ def test_what_containers_with_a_gpu_need_is_taken(ranged: Ranged, flags: str) ->
     ("flags", "said"),
     [
         ("--privileged", "--privileged is not one of --cap-add, "),
-        ("-itv /:/h", "-itv is not one of"),
         ("-v/:/host", "-v/:/host is not one of"),
-        ("-e ACTIONS_RUNTIME_TOKEN", "-e is not one of"),
-        ("--use-api-socket", "--use-api-socket is not one of"),
         ("--cidfile=/etc/cron.d/x", "--cidfile is not one of"),
         # The first word that is no option would be the image.
         ("evil.example/image:latest", "evil.example/image:latest is not one of"),
         ("--init evil.example/image:latest", "evil.example/image:latest is not one of"),
-        ("--init=false", "--init takes no value"),
         ("--init=", "--init takes no value"),
         ("-- x", "-- is not one of"),
         ("--cap-add ALL", "--cap-add ALL: it takes SYS_PTRACE"),
@@ -119,17 +115,11 @@ def test_no_other_flag_is_taken(ranged: Ranged, flags: str, said: str) -> None:
 
 def test_without_the_file_the_next_step_is_said(ranged: Ranged) -> None:
     (ranged.folder / "runners.toml").unlink()
-    with pytest.raises(QueueError, match=r"runners\.toml: no such file") as raised:
-        load_fleet(ranged.folder)
-    assert "docs/runners.md" in raised.value.hint
-
-
-def test_a_folder_in_its_place_is_not_called_missing(ranged: Ranged) -> None:
-    path = ranged.folder / "runners.toml"
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(QueueError, match=r"runners\.toml: not a file"):
-        load_fleet(ranged.folder)
+    for words in ("no such file", "not a file"):
+        with pytest.raises(QueueError, match=rf"runners\.toml: {words}") as raised:
+            load_fleet(ranged.folder)
+        assert "docs/runners.md" in raised.value.hint
+        (ranged.folder / "runners.toml").mkdir(exist_ok=True)
 
 
 def test_a_label_that_no_set_has(ranged: Ranged) -> None:
@@ -164,9 +154,3 @@ def test_only_some_sets(ranged: Ranged) -> None:
 )  # fmt: skip
 def test_versions(wanted: str, seen: str, same: bool) -> None:
     assert is_version(wanted, seen) is same
-
-
-def test_what_is_misspelled_is_told_before_what_is_missing(ranged: Ranged) -> None:
-    ranged.put(MI300.replace("target =", "targte ="))
-    said = run_matrix(ranged.folder).err
-    assert "targte: there is no such key (and 1 more)" in said

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ruamel.yaml import YAML
 
 from contribbot.runners.workflows import sealed, templates_folder
 from tests.conftest import dig
@@ -22,15 +23,6 @@ from tests.toy import git
 
 if TYPE_CHECKING:
     from tests.conftest import Program, Ran
-    from tests.toy import Toy
-
-
-from typing import TYPE_CHECKING
-
-from ruamel.yaml import YAML
-
-if TYPE_CHECKING:
-    from tests.conftest import Program
     from tests.toy import Toy
 
 
@@ -48,12 +40,12 @@ def _described(toy: Toy) -> None:
     toy.put(".github/contribbot-requirements.txt", PINNED)
 
 
-def assert_refused(ran: Ran, toy: Toy, *words: str, code: int = 2) -> None:
+def assert_refused(ran: Ran, toy: Toy, *words: str, code: int = 2, bare: bool = True) -> None:
     """See that it said why, in one line, and wrote nothing."""
     assert (ran.code, ran.out) == (code, ""), ran.out + ran.err
     assert ran.err.count("\n") == 1
     assert [each for each in words if each not in ran.err] == []
-    assert not (toy.queue / ".github/workflows").exists()
+    assert (toy.queue / ".github/workflows").exists() is not bare
 
 
 def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Program) -> None:
@@ -64,8 +56,13 @@ def test_three_workflows_are_written_and_are_current_then(toy: Toy, program: Pro
     for path in PATHS:
         template = (templates_folder() / Path(path).name).read_text()
         assert (toy.queue / path).read_text() == sealed(template)
-    checked = program("workflows", "install", "--check")
-    assert (checked.code, checked.out.splitlines()) == (0, [f"{path}: current" for path in PATHS])
+    checked = program("workflows", "install", "--check", "--json")
+    assert [dig(checked.json(), "workflows", number, "standing") for number in range(3)] == [
+        "current"
+    ] * 3
+    assert_refused(
+        program("workflows", "install", "--check", "--force"), toy, "--check", bare=False
+    )
     before = [(toy.queue / path).stat().st_mtime_ns for path in PATHS]
     assert program("workflows", "install").out.count("as it was") == 3
     assert [(toy.queue / path).stat().st_mtime_ns for path in PATHS] == before
@@ -142,15 +139,6 @@ def test_somebody_elses_workflow_of_that_name_stays(toy: Toy, program: Program) 
     assert "-name: nightly" in shown.splitlines()
 
 
-def test_json_says_the_same(toy: Toy, program: Program) -> None:
-    said = program("workflows", "install", "--check", "--json")
-    assert said.code == 1
-    assert dig(said.json(), "written") is False
-    assert dig(said.json(), "workflows", 0, "standing") == "missing"
-    assert dig(program("workflows", "install", "--json").json(), "written") is True
-    assert (toy.queue / PATHS[0]).is_file()
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -175,27 +163,9 @@ def test_a_requirement_that_could_become_another_is_refused(
     assert_refused(program("workflows", "install"), toy, "contribbot-requirements.txt", says)
 
 
-def test_a_branch_cannot_write_yaml(toy: Toy, program: Program) -> None:
-    ran = program("workflows", "install", "--branch", "main]\npermissions: write-all #")
-    assert_refused(ran, toy, "--branch")
-
-
 def test_a_queue_below_the_top_of_its_repository_is_refused(toy: Toy, program: Program) -> None:
     git(toy.root, "init", "-q")
     assert_refused(program("workflows", "install"), toy, "not the top", str(toy.root))
-
-
-def test_check_and_force_exclude_each_other(toy: Toy, program: Program) -> None:
-    assert_refused(program("workflows", "install", "--check", "--force"), toy, "--check")
-
-
-def test_nothing_is_half_installed_on_a_full_disk(toy: Toy, program: Program) -> None:
-    # A folder where a file belongs is in the way of the last of the three.
-    (toy.queue / PATHS[2]).mkdir(parents=True)
-    ran = program("workflows", "install", "--force")
-    assert ran.code == 2
-    assert "a folder, where a file belongs" in ran.err
-    assert not (toy.queue / PATHS[0]).exists()
 
 
 def test_an_installed_wheel_brings_its_own_templates(
@@ -222,7 +192,8 @@ def test_pin_writes_what_pip_takes_and_nothing_else(toy: Toy, program: Program) 
     ran = program("workflows", "pin", "--contribbot", wheel, HOME=HOME)
 
     assert ran.code == 0, ran.err
-    assert "left to the runner's image: pip, torch, triton" in ran.out
+    said = r"requirements\.txt: \d+ packages; left to the runner's image: pip, torch, triton"
+    assert re.search(said, ran.out)
     text = path.read_text()
     assert f"contribbot @ {wheel.partition('#')[0]} \\\n    --hash=sha256:{'a' * 64}\n" in text
     rows = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
@@ -293,17 +264,6 @@ def test_pin_from_a_folder_that_makes_no_wheel(
     monkeypatch.setattr("contribbot.runners.workflows._installed_from", lambda: toy.root)
     ran = program("workflows", "pin", PIP_NO_INDEX="1", HOME=HOME)
     assert_refused(ran, toy, "no wheel can be made of it", "name a wheel with --contribbot", code=3)
-
-
-@pytest.mark.slow
-def test_pin_says_when_the_wheel_is_another_version(toy: Toy, program: Program) -> None:
-    wheel = f"https://example.com/a/contribbot-0.0.1-py3-none-any.whl#sha256={'a' * 64}"
-    ran = program("workflows", "pin", "--contribbot", wheel, HOME=HOME)
-    assert ran.code == 0, ran.err
-    assert f"its name says 0.0.1, and {VERSION} is what pinned it" in ran.err
-    assert (
-        wheel.partition("#")[0] in (toy.queue / ".github/contribbot-requirements.txt").read_text()
-    )
 
 
 @pytest.mark.parametrize(
@@ -398,29 +358,15 @@ def test_a_branch_that_was_named_once_is_known_afterwards(
 
 
 @pytest.mark.parametrize(
-    "branch", ["a..b", "x/", "a//b", "refs/heads/main", "rel+1", "x*", "-x", "!x", "a b", "ü", "x."]
+    "branch", ["a..b", "x/", "refs/heads/main", "x*", "-x", "!x", "ü", "x.", "m]\npermissions: #"]
 )
 def test_a_branch_that_no_push_would_match_is_refused(
     toy: Toy, program: Program, branch: str
 ) -> None:
     ran = program("workflows", "install", f"--branch={branch}")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert f"--branch {branch}" in ran.err
+    assert f"--branch {' '.join(branch.split())}" in ran.err
     assert not (toy.queue / FOLDER).exists()
-
-
-def test_branches_that_a_person_added_are_shown_and_no_error(toy: Toy, program: Program) -> None:
-    assert program("workflows", "install").code == 0
-    place = toy.queue / FOLDER / "verify.yml"
-    place.write_text(place.read_text().replace("branches: [main]", "branches: [main, next]"))
-
-    checked = program("workflows", "install", "--check")
-
-    assert checked.code == 1
-    assert "-    branches: [main, next] # filled in: branch" in checked.out.splitlines()
-    assert "+    branches: [main] # filled in: branch" in checked.out.splitlines()
-    assert program("workflows", "install", "--force").code == 0
-    assert at(read(toy, "verify.yml"), "on", "push", "branches") == ["main"]
 
 
 @pytest.mark.parametrize("change", [lambda text: text.replace("\n", "\r\n"), str.rstrip])
@@ -437,7 +383,9 @@ def test_other_line_ends_are_said(toy: Toy, program: Program, change: object) ->
 
 
 @pytest.mark.parametrize("linked", [".github", ".github/workflows", ".github/workflows/rebase.yml"])
-def test_nothing_goes_through_a_link(toy: Toy, program: Program, linked: str) -> None:
+def test_nothing_goes_through_a_link_or_over_a_file(
+    toy: Toy, program: Program, linked: str
+) -> None:
     assert program("workflows", "install").code == 0
     place, aside = toy.queue / linked, toy.queue / "aside"
     place.rename(aside)
@@ -445,36 +393,13 @@ def test_nothing_goes_through_a_link(toy: Toy, program: Program, linked: str) ->
     before = {path: path.read_bytes() for path in aside.rglob("*") if path.is_file()}
     toy.put("runners.toml", RUNNERS.replace("ubuntu-24.04", "ubuntu-26.04"))
 
-    for args in ((), ("--check",), ("--force",)):
-        ran = program("workflows", "install", *args)
-        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-        assert f"{place}: a link" in ran.err
+    for what in ("a link", "a file, where a folder belongs"):
+        for args in ((), ("--check",), ("--force",)):
+            ran = program("workflows", "install", *args)
+            assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+            assert f"{place}: {what}" in ran.err
+        if linked.endswith(".yml"):
+            break
+        place.unlink()
+        place.write_text("mine\n")
     assert {path: path.read_bytes() for path in before} == before
-
-
-@pytest.mark.parametrize("path", [".github", ".github/workflows"])
-def test_a_file_in_the_place_of_the_folder_is_named(toy: Toy, program: Program, path: str) -> None:
-    if path == ".github":
-        (toy.queue / ".github/contribbot-requirements.txt").unlink()
-        (toy.queue / ".github").rmdir()
-    toy.put(path, "mine\n")
-    for args in ((), ("--check",), ("--force",)):
-        ran = program("workflows", "install", *args)
-        assert (ran.code, ran.out) == (2, "")
-        assert f"{toy.queue / path}: a file" in ran.err
-    assert (toy.queue / path).read_text() == "mine\n"
-
-
-def test_a_folder_that_cannot_be_written_is_left_as_it_was(toy: Toy, program: Program) -> None:
-    assert program("workflows", "install").code == 0
-    toy.put("runners.toml", RUNNERS.replace("ubuntu-24.04", "ubuntu-26.04"))
-    before = (toy.queue / FOLDER / "verify.yml").read_bytes()
-    # Nobody may make a file there, root neither.
-    (toy.queue / ".contribbot").rename(toy.queue / ".aside")
-    (toy.queue / ".contribbot").write_text("in the way")
-
-    ran = program("workflows", "install")
-
-    assert (ran.code, ran.out) == (3, "")
-    assert "the queue is as it was" in ran.err
-    assert (toy.queue / FOLDER / "verify.yml").read_bytes() == before

@@ -110,11 +110,3 @@ def test_nothing_is_pushed_that_is_not_proved(desk: Desk) -> None:
     assert "area: no fresh evidence" in ran.said
     assert desk.token not in ran.said
     assert desk.writes() == []
-
-
-@pytest.mark.slow
-def test_without_the_environments_secret_nothing_is_asked(desk: Desk) -> None:
-    ran = desk("area", token="")
-    assert ran.code == 1
-    assert "no GitHub token" in ran.said
-    assert desk.person.table.github.requests == []

@@ -17,10 +17,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from contribbot.runners.workflows import templates_folder
+from tests.github.state_social import set_labels
 from tests.github.world import make_source
 
 if TYPE_CHECKING:
     from tests.github.handle import GitHub
+    from tests.github.state import Repository, User
 
 pytestmark = pytest.mark.tool("curl", "jq")
 DIGEST: Final = "ab" * 32
@@ -44,45 +46,6 @@ def run_step(
         cwd=place, env={**common, **plain, **env}, capture_output=True, text=True, check=False,
         timeout=120,
     )  # fmt: skip
-
-
-def test_a_hostile_report_stays_text(github: GitHub, tmp_path: Path) -> None:
-    bot = github.add_user("github-actions[bot]", kind="Bot")
-    queue = github.add_repository(
-        "example/queue", make_source(tmp_path / "source"), members={bot.login: "write"}
-    )
-    place = tmp_path / "runner"
-    (place / "report").mkdir(parents=True)
-    (place / "report/report.txt").write_bytes(REPORT)
-    env = {"GITHUB_TOKEN": bot.tokens[0].text, "GITHUB_API_URL": github.base}
-
-    done = run_step("rebase.yml", "tell", "Open or update the issue", place, env)
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    (issue,) = queue.issues.values()
-    assert issue.body is not None
-    assert len(issue.body) < 65536
-    # What GitHub makes of it: the first line, one block of code, the last line.
-    head, _, rest = issue.body.partition("\n\n")
-    block, _, tail = rest.rpartition("\n\n")
-    assert "@" not in head + tail
-    assert all(re.fullmatch(r" {4}[ -~]*| {0,4}", line) for line in block.split("\n"))
-    assert "    @everyone /merge" in block.split("\n")
-    assert sorted(each.name for each in place.iterdir()) == [
-        "body.md", "issue.json", "open.json", "report", "told.txt",
-    ]  # fmt: skip
-
-
-def test_a_refusal_of_github_fails_the_job(github: GitHub, tmp_path: Path) -> None:
-    env = {"GITHUB_TOKEN": "ghp_nobody", "GITHUB_API_URL": github.base}
-    (tmp_path / "runner/report").mkdir(parents=True)
-    (tmp_path / "runner/report/report.txt").write_bytes(b"nothing\n")
-
-    done = run_step("rebase.yml", "tell", "Open or update the issue", tmp_path / "runner", env)
-
-    assert (done.returncode, done.stdout) == (22, "")
-    assert "401" in done.stderr
-    assert "ghp_nobody" not in done.stderr
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -147,3 +110,88 @@ def test_what_is_attested_is_named_plainly(pages: str, tmp_path: Path) -> None:
         f"{DIGEST}  contribbot-plan.zip",
     ]
     assert (tmp_path / "output").read_text() == "some=true\n"
+
+
+LINE = "patch: applies, and is still needed\n"
+
+
+class Teller:
+    """The job that may write issues, on a machine of its own each time."""
+
+    def __init__(self, github: GitHub, root: Path) -> None:
+        self.bot: User = github.add_user("github-actions[bot]", kind="Bot")
+        self.queue: Repository = github.add_repository(
+            "example/queue", make_source(root / "source"), members={self.bot.login: "write"}
+        )
+        self.github, self.root, self.runs, self.place = github, root, 0, root
+
+    def __call__(
+        self, report: str | bytes | Path, token: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        self.runs += 1
+        self.place = self.root / f"runner-{self.runs}"
+        file = self.place / "report/report.txt"
+        file.parent.mkdir(parents=True)
+        if isinstance(report, Path):
+            file.symlink_to(report)
+        else:
+            file.write_bytes(report.encode() if isinstance(report, str) else report)
+        token = token or self.bot.tokens[0].text
+        env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.github.base}
+        return run_step("rebase.yml", "tell", "Open or update the issue", self.place, env)
+
+    def bodies(self) -> list[str]:
+        """Return what the issues say."""
+        return [each.body or "" for each in self.queue.issues.values()]
+
+
+@pytest.fixture
+def tell(github: GitHub, tmp_path: Path) -> Teller:
+    return Teller(github, tmp_path)
+
+
+def test_a_link_does_not_read_the_machine(tell: Teller) -> None:
+    token = tell.bot.tokens[0].text
+    ran = tell(Path("/proc/self/environ"))
+    assert token not in "".join(tell.bodies())
+    assert (ran.returncode, tell.bodies()) == (1, [])
+    assert "no plain file" in ran.stdout
+
+
+def test_a_hostile_report_stays_text(tell: Teller) -> None:
+    done = tell(REPORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (body,) = tell.bodies()
+    assert len(body) < 65536
+    # What GitHub makes of it: the first line, one block of code, the last line.
+    head, _, rest = body.partition("\n\n")
+    block, _, tail = rest.rpartition("\n\n")
+    assert "@" not in head + tail
+    assert all(re.fullmatch(r" {4}[ -~]*| {0,4}", line) for line in block.split("\n"))
+    assert "    @everyone /merge" in block.split("\n")
+    assert sorted(each.name for each in tell.place.iterdir()) == [
+        "body.md", "issue.json", "open.json", "report", "told.txt",
+    ]  # fmt: skip
+    # A refusal of GitHub's fails the job.
+    done = tell(LINE, "ghp_nobody")
+    assert (done.returncode, done.stdout) == (22, "")
+    assert "401" in done.stderr
+    assert "ghp_nobody" not in done.stderr
+
+
+def test_one_issue_which_says_where_it_was_cut(tell: Teller) -> None:
+    cut = "This is its beginning; the artifact contribbot-rebase has all of it."
+    for report, whole in ((LINE * 3000, False), (LINE, True), (LINE * 3000, False)):
+        assert tell(report).returncode == 0
+        (body,) = tell.bodies()
+        assert (cut in body.splitlines()) is not whole
+        assert len(body) < 65536
+    # One, whatever people do with its labels.
+    (issue,) = tell.queue.issues.values()
+    assert issue.labels
+    with tell.github.state.lock:
+        set_labels(tell.github.state, issue, tell.bot, [])
+    assert tell(LINE * 2).returncode == 0
+    (body,) = tell.bodies()
+    assert body.count("    patch: applies") == 2
+    assert "beginning" not in body

@@ -67,21 +67,6 @@ ALL_JOBS: Final = [each for path in WORKFLOWS for each in jobs(path)]
 RUN_CODE: Final = {"verify/compile", "verify/gpu", "verify/again", "rebase/look"}
 
 
-def text_of(job: dict[str, JsonValue]) -> str:
-    return json.dumps(job)
-
-
-def test_there_are_the_three_and_the_tools_know_them() -> None:
-    assert [path.name for path in WORKFLOWS] == ["open-pr.yml", "rebase.yml", "verify.yml"]
-    assert {name for name, _ in ALL_JOBS} >= RUN_CODE
-
-
-def test_what_dispatch_sends_is_what_verify_takes() -> None:
-    sent = {"patches", "targets", "everything", "request"}
-    stated = table(parsed(next(each for each in WORKFLOWS if each.stem == "verify"))["on"])
-    assert set(table(table(stated["workflow_dispatch"])["inputs"])) == sent
-
-
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
 def test_a_tool_finds_nothing(tool: Callable[[Sequence[Path]], list[str]]) -> None:
     assert tool(WORKFLOWS) == []
@@ -103,76 +88,13 @@ def test_a_tool_finds_what_is_bad(
     assert re.search(finds, "\n".join(tool([tmp_path / "bad.yml"])))
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_starts_with_nothing_and_not_for_strangers(path: Path) -> None:
-    workflow = parsed(path)
-    assert workflow["permissions"] == {}
-    assert set(table(workflow["on"])) <= {"workflow_dispatch", "schedule", "push"}
-    assert "concurrency" in workflow
-
-
-def test_only_a_push_ends_what_was_before_it() -> None:
-    (verify,) = (parsed(path) for path in WORKFLOWS if path.stem == "verify")
-    concurrency = table(verify["concurrency"])
-    assert concurrency["cancel-in-progress"] == "${{ github.event_name == 'push' }}"
-    # The night's ref is that of a push to main.
-    assert "${{ github.event_name }}" in str(concurrency["group"])
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_every_permission_says_why(path: Path) -> None:
-    granted = re.findall(r"^ {6}[a-z-]+: (?:read|write)(.*)$", path.read_text(), re.MULTILINE)
-    assert granted
-    assert all(re.match(r" # \w.{10,}", why) for why in granted)
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_every_action_is_one_commit_and_its_release_is_named(path: Path) -> None:
-    used = re.findall(r"uses: *(.*)", path.read_text())
-    assert used
-    for each in used:
-        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)
-
-
-def test_one_action_is_one_commit_everywhere() -> None:
-    used = {each for path in WORKFLOWS for each in re.findall(r"uses: *(.*)", path.read_text())}
-    assert len(used) == len({each.partition("@")[0] for each in used})
-
-
-@pytest.mark.parametrize(("name", "job"), ALL_JOBS, ids=[name for name, _ in ALL_JOBS])
-def test_a_job_interpolates_nothing_into_a_script(name: str, job: dict[str, JsonValue]) -> None:
-    del name
-    assert job["timeout-minutes"]
-    for step in steps(job):
-        assert "${{" not in str(step.get("run", ""))
-        if str(step.get("uses", "")).startswith("actions/checkout@"):
-            assert table(step["with"])["persist-credentials"] is False
-
-
-@pytest.mark.parametrize(
-    ("name", "job"),
-    [each for each in ALL_JOBS if each[0] in RUN_CODE],
-    ids=[name for name, _ in ALL_JOBS if name in RUN_CODE],
-)
-def test_a_job_that_runs_code_of_a_patch_has_nothing_to_steal(
-    name: str, job: dict[str, JsonValue]
-) -> None:
-    del name
-    assert table(job["permissions"]) in ({}, {"contents": "read"})
-    assert "environment" not in job
-    assert "secrets" not in text_of(job)
-    # The token by any of its names.
-    assert "github.token" not in text_of(job)
-    assert "actions/cache" not in text_of(job)
-
-
 def test_a_second_try_is_what_the_first_was() -> None:
     first, second = (dict(ALL_JOBS)[f"verify/{name}"] for name in ("gpu", "again"))
     told = {"needs", "if", "strategy"}
     assert {key: each for key, each in first.items() if key not in told} == {
         key: each for key, each in second.items() if key not in told
     }
-    strategies = [text_of(table(each["strategy"])) for each in (first, second)]
+    strategies = [json.dumps(table(each["strategy"])) for each in (first, second)]
     assert strategies[0].replace("plan.outputs.gpu", "plan-again.outputs.again") == strategies[1]
     # What compiles is tried again there, too: there is no other step, and no other variable.
     (compiled,) = (step for step in steps(dict(ALL_JOBS)["verify/compile"]) if "env" in step)
@@ -193,25 +115,61 @@ def test_what_a_job_said_is_no_command_where_there_is_a_token() -> None:
         assert script.index("::stop-commands::$(od") < script.index('contribbot" collect')
 
 
-def test_no_job_has_a_cache_that_another_could_poison() -> None:
-    for _, job in ALL_JOBS:
-        assert "actions/cache" not in text_of(job)
-        for step in steps(job):
-            assert "cache" not in table(step.get("with", {}))
+def test_a_workflow_starts_with_nothing_and_not_for_strangers() -> None:
+    assert [path.name for path in WORKFLOWS] == ["open-pr.yml", "rebase.yml", "verify.yml"]
+    commits = set()
+    for path in WORKFLOWS:
+        workflow, text = parsed(path), path.read_text()
+        assert workflow["permissions"] == {}
+        assert set(table(workflow["on"])) <= {"workflow_dispatch", "schedule", "push"}
+        assert "concurrency" in workflow
+        # Every permission says why.
+        granted = re.findall(r"^ {6}[a-z-]+: (?:read|write)(.*)$", text, re.MULTILINE)
+        assert granted
+        assert all(re.match(r" # \w.{10,}", why) for why in granted)
+        # Every action is one commit, the same everywhere, and its release is named.
+        used = re.findall(r"uses: *(.*)", text)
+        assert used
+        assert all(
+            re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", it) for it in used
+        )
+        commits.update(used)
+    assert len(commits) == len({each.partition("@")[0] for each in commits})
 
 
-def test_the_one_secret_is_in_one_step_behind_a_persons_approval() -> None:
-    having = [(name, job) for name, job in ALL_JOBS if "secrets." in text_of(job)]
-    assert [name for name, _ in having] == ["open-pr/open"]
-    job = having[0][1]
-    assert job["environment"] == "contribbot-open-pr"
-    assert job["runs-on"] == "ubuntu-24.04"
-    assert len([step for step in steps(job) if "secrets." in json.dumps(step)]) == 1
+def test_what_verify_takes_and_what_a_push_ends() -> None:
+    (verify,) = (parsed(path) for path in WORKFLOWS if path.stem == "verify")
+    inputs = table(table(table(verify["on"])["workflow_dispatch"])["inputs"])
+    assert set(inputs) == {"patches", "targets", "everything", "request"}
+    concurrency = table(verify["concurrency"])
+    assert concurrency["cancel-in-progress"] == "${{ github.event_name == 'push' }}"
+    # The night's ref is that of a push to main.
+    assert "${{ github.event_name }}" in str(concurrency["group"])
 
 
-def test_who_may_write_runs_no_contribbot_and_no_checkout() -> None:
-    for name, job in ALL_JOBS:
-        if "write" in table(job["permissions"]).values():
-            assert name in {"rebase/tell", "verify/attest"}
-            assert "checkout" not in text_of(job)
-            assert "contribbot/bin" not in text_of(job)
+@pytest.mark.parametrize(("name", "job"), ALL_JOBS, ids=[name for name, _ in ALL_JOBS])
+def test_what_a_job_may(name: str, job: dict[str, JsonValue]) -> None:
+    text, rights = json.dumps(job), table(job["permissions"])
+    assert job["timeout-minutes"]
+    # No cache that another could poison.
+    assert "actions/cache" not in text
+    for step in steps(job):
+        # Nothing is interpolated into a script.
+        assert "${{" not in str(step.get("run", ""))
+        assert "cache" not in table(step.get("with", {}))
+        if str(step.get("uses", "")).startswith("actions/checkout@"):
+            assert table(step["with"])["persist-credentials"] is False
+    # Who may write runs no contribbot and no checkout.
+    writes = "write" in rights.values()
+    assert writes is (name in {"rebase/tell", "verify/attest"})
+    assert not (writes and re.search("checkout|contribbot/bin", text))
+    # A job that runs code of a patch has nothing to steal: no token by any of its names.
+    if name in RUN_CODE:
+        assert rights in ({}, {"contents": "read"})
+        assert not re.search(r"secrets|github\.token", text)
+        assert "environment" not in job
+    # The one secret is in one step, behind a person's approval.
+    assert ("secrets." in text) is (name == "open-pr/open")
+    if name == "open-pr/open":
+        assert (job["environment"], job["runs-on"]) == ("contribbot-open-pr", "ubuntu-24.04")
+        assert len([step for step in steps(job) if "secrets." in json.dumps(step)]) == 1

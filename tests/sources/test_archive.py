@@ -5,7 +5,7 @@ import io
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ TREE = {
     "demo-1.0/pkg/empty": b"",
     "demo-1.0/big.bin": bytes(range(256)) * 9000,  # more than one piece
     'demo-1.0/odd "name" \\ with\u00e4 spaces.txt': b"\r\n",
+    "demo-1.0/ lead/#a'b": b"\n\n",
 }
 
 
@@ -45,14 +46,12 @@ def test_modes_links_and_odd_names_arrive_as_git_would_add_them(kit: Kit, tmp_pa
             **TREE,
             "run": entry("demo-1.0/run.sh", mode=0o755),
             "link": entry("demo-1.0/pkg/link", tarfile.SYMTYPE, "../big.bin"),
-            "hard": entry("demo-1.0/hard.py", tarfile.LNKTYPE, "demo-1.0/pkg/a.py"),
             "dir": entry("demo-1.0/emptydir", tarfile.DIRTYPE),
         }
     )
     files = land(kit, path)
     assert files["run.sh"] == ("100755", b"")
     assert files["pkg/link"] == ("120000", b"../big.bin")
-    assert files["hard.py"] == ("100644", b"print(1)\n")
     assert files['odd "name" \\ with\u00e4 spaces.txt'] == ("100644", b"\r\n")
     unpack(path, tmp_path / "out")
     unpacked = tmp_path / "out" / "demo-1.0"
@@ -121,22 +120,18 @@ def test_an_archive_is_of_the_release_that_its_pin_names(
         (entry("demo-1.0/\x1b[31m"), "control character"),
         (entry("demo-1.0/pkg/a.py"), "twice"),
         (entry("demo-1.0/pkg"), "twice"),
-        (entry("demo-1.0/pkg/a.py/b"), "a file and a folder"),
+        (entry("demo-1.0/pkg/a.py/b"), "its folder is a file"),
         (entry("demo-1.0/pkg/./a.py"), "twice"),
         (entry("demo-1.0/pkg/a.py", tarfile.DIRTYPE), "twice"),
         (entry("demo-1.0/l", tarfile.SYMTYPE, ""), "without a usable target"),
         (entry("demo-1.0/l", tarfile.SYMTYPE, "a\nb"), "without a usable target"),
         (entry("demo-1.0/dev", tarfile.CHRTYPE), "neither"),
-        (entry("demo-1.0/blk", tarfile.BLKTYPE), "neither"),
         (entry("demo-1.0/fifo", tarfile.FIFOTYPE), "neither"),
+        (entry("demo-1.0/l", tarfile.LNKTYPE, "/etc/passwd"), "neither"),
         (entry("demo-1.0/l", tarfile.SYMTYPE, "/etc/passwd"), "link out"),
         (entry("demo-1.0/l", tarfile.SYMTYPE, "../x"), "link out"),
         (entry("demo-1.0/pkg/l", tarfile.SYMTYPE, "../pkg/../../x"), "link out"),
         (entry("demo-1.0/l", tarfile.SYMTYPE, "pkg/../.git/config"), "git's own"),
-        (entry("demo-1.0/l", tarfile.LNKTYPE, "/etc/passwd"), "absolute"),
-        (entry("demo-1.0/l", tarfile.LNKTYPE, "demo-1.0/../../x"), "leads out"),
-        (entry("demo-1.0/l", tarfile.LNKTYPE, "demo-1.0/later"), "no earlier member"),
-        (entry("demo-1.0/" + "n" * 256), "name too long"),
         (entry("demo-1.0/" + "n/" * 2000), "path too long"),
         (entry("demo-1.0"), "in place of the top folder"),
     ],
@@ -164,15 +159,14 @@ def test_an_archive_that_swells_is_given_up(
     kit: Kit, patch: pytest.MonkeyPatch, limit: str, value: int, why: str
 ) -> None:
     patch.setattr(archive, limit, value)
-    with pytest.raises(IntegrityError, match=why):
-        land(kit, kit.pack(TREE))
+    for path in (kit.pack(TREE), zipped(kit, TREE)):
+        with pytest.raises(IntegrityError, match=why):
+            land(kit, path)
     assert kit.nothing_landed()
 
 
 def test_a_header_that_asks_for_gigabytes_is_refused_before_they_are_read(kit: Kit) -> None:
-    pax = entry("x", tarfile.XHDTYPE)
-    pax.size = 2**33
-    header = pax.tobuf(format=tarfile.GNU_FORMAT)
+    header = entry("x", tarfile.XHDTYPE, size=2**33).tobuf(format=tarfile.GNU_FORMAT)
     with pytest.raises(IntegrityError, match="not sane"):
         land(kit, kit.write(gzip.compress(header + bytes(10240))))
 
@@ -189,25 +183,17 @@ def test_a_negative_size_does_not_loop(kit: Kit) -> None:
 
 def test_an_archive_cut_anywhere_is_refused(kit: Kit) -> None:
     whole = kit.pack({"demo-1.0/a": b"a" * 600, "demo-1.0/b": bytes(range(256))}).read_bytes()
-    for length in [0, 1, 5, 20, len(whole) // 2, len(whole) - 9, len(whole) - 8, len(whole) - 1]:
-        with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz"):
-            land(kit, kit.write(whole[:length]))
     content = gzip.decompress(whole)
     end = 512 * 5  # two headers, two blocks of a, one of b
-    for length in [512, 700, 512 * 2, 512 * 3, 512 * 4, 512 * 4 + 5, end]:
+    damaged = bytearray(content)
+    damaged[512 * 3 + 150] ^= 1  # the check sum of the second header, which tells it from the end
+    cut = [whole[:n] for n in (0, 1, 20, len(whole) // 2, len(whole) - 9, len(whole) - 1)]
+    cut += [gzip.compress(content[:n]) for n in (512, 700, 512 * 2, 512 * 4 + 5, end)]
+    for part in [*cut, gzip.compress(damaged)]:
         with pytest.raises(IntegrityError, match=r"demo-1\.0\.tar\.gz"):
-            land(kit, kit.write(gzip.compress(content[:length])))
+            land(kit, kit.write(part))
     assert kit.nothing_landed()
     assert len(land(kit, kit.write(gzip.compress(content[: end + 512])))) == 2
-
-
-def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(kit: Kit) -> None:
-    content = bytearray(
-        gzip.decompress(kit.pack({"demo-1.0/a": b"a", "demo-1.0/b": b""}).read_bytes())
-    )
-    content[1024 + 150] ^= 1  # the check sum of the second header
-    with pytest.raises(IntegrityError, match="no end marker"):
-        land(kit, kit.write(gzip.compress(content)))
 
 
 def test_a_gzip_file_of_several_parts_and_padding_is_read_whole(kit: Kit) -> None:
@@ -216,67 +202,49 @@ def test_a_gzip_file_of_several_parts_and_padding_is_read_whole(kit: Kit) -> Non
     assert len(land(kit, kit.write(parts))) == len(TREE)
 
 
-def zipped(kit: Kit, fill: Callable[[zipfile.ZipFile], None]) -> Path:
+def zipped(kit: Kit, files: Mapping[str, bytes], mode: int = stat.S_IFREG | 0o644,
+           packed: int = zipfile.ZIP_DEFLATED) -> Path:  # fmt: skip
     raw = io.BytesIO()
-    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as bundle:
-        fill(bundle)
+    with zipfile.ZipFile(raw, "w") as bundle:
+        for name, content in files.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            bundle.writestr(info, content, packed)
     return kit.write(raw.getvalue(), "demo-1.0.zip")
 
 
-def zip_entry(name: str, mode: int) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name)
-    info.external_attr = mode << 16
-    return info
-
-
-def test_a_zip_arrives_like_a_tar(kit: Kit) -> None:
-    def fill(bundle: zipfile.ZipFile) -> None:
-        for name, content in TREE.items():
-            bundle.writestr(zip_entry(name, stat.S_IFREG | 0o644), content)
-        bundle.writestr(zip_entry("demo-1.0/dir/", stat.S_IFDIR | 0o755), b"")
-        bundle.writestr(zip_entry("demo-1.0/run.sh", stat.S_IFREG | 0o755), b"")
-        bundle.writestr(zip_entry("demo-1.0/pkg/link", stat.S_IFLNK | 0o777), b"../big.bin")
-
-    files = land(kit, zipped(kit, fill))
-    expected = {name.removeprefix("demo-1.0/"): ("100644", data) for name, data in TREE.items()}
-    expected |= {"run.sh": ("100755", b""), "pkg/link": ("120000", b"../big.bin")}
-    assert files == expected
+@pytest.mark.parametrize(
+    ("mode", "content", "kept"),
+    [
+        (stat.S_IFREG | 0o644, b"", "100644"),
+        (stat.S_IFREG | 0o755, b"#!\n", "100755"),
+        (stat.S_IFLNK | 0o777, b"../big.bin", "120000"),
+    ],
+)
+def test_a_zip_arrives_like_a_tar(kit: Kit, mode: int, content: bytes, kept: str) -> None:
+    names = dict.fromkeys((name for name in TREE if "/pkg/" in name), content)
+    files = land(kit, zipped(kit, {"demo-1.0/dir/": b"", **names}, mode))
+    assert files == {name.removeprefix("demo-1.0/"): (kept, content) for name in names}
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "content", "why"),
+    ("name", "mode", "packed", "why"),
     [
-        ("demo-1.0/../../x", stat.S_IFREG, b"", "leads out"),
-        ("demo-1.0/.git/x", stat.S_IFREG, b"", "git's own"),
-        ("demo-1.0/l", stat.S_IFLNK, b"../../etc", "link out"),
-        ("demo-1.0/f", stat.S_IFIFO, b"", "neither"),
+        ("demo-1.0/../../x", stat.S_IFREG, zipfile.ZIP_DEFLATED, "leads out"),
+        ("demo-1.0/.git/x", stat.S_IFREG, zipfile.ZIP_DEFLATED, "git's own"),
+        ("demo-1.0/l", stat.S_IFLNK, zipfile.ZIP_STORED, "link out"),
+        ("demo-1.0/f", stat.S_IFIFO, zipfile.ZIP_STORED, "neither"),
+        ("demo-1.0/a", stat.S_IFREG, zipfile.ZIP_BZIP2, "packed in an unusual way"),
     ],
 )
-def test_a_hostile_zip_is_refused(kit: Kit, name: str, mode: int, content: bytes, why: str) -> None:
-    path = zipped(kit, lambda bundle: bundle.writestr(zip_entry(name, mode), content))
+def test_a_hostile_zip_is_refused(kit: Kit, name: str, mode: int, packed: int, why: str) -> None:
     with pytest.raises(IntegrityError, match=why):
-        land(kit, path)
-    assert kit.nothing_landed()
-
-
-def test_a_zip_that_swells_or_is_packed_unusually_is_refused(
-    kit: Kit, patch: pytest.MonkeyPatch
-) -> None:
-    def unusual(bundle: zipfile.ZipFile) -> None:
-        bundle.writestr("demo-1.0/a", b"a" * 5000, compress_type=zipfile.ZIP_BZIP2)
-
-    with pytest.raises(IntegrityError, match="packed in an unusual way"):
-        land(kit, zipped(kit, unusual))
-    path = zipped(kit, lambda bundle: bundle.writestr("demo-1.0/a", b"a" * 5000))
-    patch.setattr(archive, "MAX_TOTAL", 4000)
-    with pytest.raises(IntegrityError, match="unpacks to more than 4000 bytes"):
-        land(kit, path)
+        land(kit, zipped(kit, {name: b"../../etc"}, mode, packed))
     assert kit.nothing_landed()
 
 
 def test_a_cut_or_changed_zip_is_refused(kit: Kit) -> None:
-    path = zipped(kit, lambda bundle: bundle.writestr("demo-1.0/a", b"a" * 5000))
-    whole = path.read_bytes()
+    whole = zipped(kit, {"demo-1.0/a": b"a" * 5000}).read_bytes()
     for damaged in (whole[:-30], whole[:40] + b"\xff" + whole[41:]):
         with pytest.raises(IntegrityError, match=r"demo-1\.0\.zip"):
             land(kit, kit.write(damaged, "demo-1.0.zip"))

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import http.server
 import logging
 import socket
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,7 +70,6 @@ def test_a_tag_gives_the_upstreams_own_commit(
 
 
 def test_the_tree_is_complete_and_alone_when_the_remote_is_gone(kit: Kit, remote: Remote) -> None:
-    git(remote.path, "config", "uploadpack.allowFilter", "true")
     found = bring(kit, f"file://{remote.path}")
     remote.path.rename(remote.path.with_name("gone"))
     files = kit.files(found.tree)
@@ -84,11 +79,7 @@ def test_the_tree_is_complete_and_alone_when_the_remote_is_gone(kit: Kit, remote
     assert kit.store.git("for-each-ref", "--format=%(refname)").stdout.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("filters", [True, False])
-def test_a_second_pin_fetches_what_differs_where_the_server_knows_filters(
-    kit: Kit, remote: Remote, filters: bool
-) -> None:
-    git(remote.path, "config", "uploadpack.allowFilter", str(filters).lower())
+def test_a_second_pin_fetches_what_differs(kit: Kit, remote: Remote) -> None:
     first = bring(kit, f"file://{remote.path}", tag="v1.0")
     work = remote.path.parent.parent / "work"
     (work / "sub" / "crlf.txt").write_bytes(b"three\n")
@@ -100,25 +91,19 @@ def test_a_second_pin_fetches_what_differs_where_the_server_knows_filters(
     arrived = b""
     for pack in set((kit.store.path / "objects/pack").glob("*.pack")) - before:
         arrived += kit.store.git("verify-pack", "-v", pack.with_suffix(".idx")).stdout
-    # `a.txt` and `run.sh` are as they were; without filters the server sends all it has.
-    assert arrived.count(b" blob ") == (1 if filters else 5)
+    # `a.txt` and `run.sh` are as they were.
+    assert arrived.count(b" blob ") == 1
     remote.path.rename(remote.path.with_name("gone"))
     assert len(kit.files(second.tree)) == len(kit.files(first.tree)) == 5
-    assert b"promisor" not in (kit.store.path / "config").read_bytes()
-    assert b"partial" not in (kit.store.path / "config").read_bytes()
 
 
 def test_the_default_remote_is_the_upstreams_on_the_configured_server(
     kit: Kit, remote: Remote, patch: pytest.MonkeyPatch
 ) -> None:
-    patch.setenv("GITHUB_SERVER_URL", f"file://{remote.path.parent.parent}/")
-    assert bring(kit, "").commit == remote.commit
-
-
-def test_a_commit_that_no_tag_names_any_more_is_fetched_by_its_id(kit: Kit, remote: Remote) -> None:
+    # No tag names the commit any more: it is fetched by its id.
     git(remote.path, "tag", "-d", "v1.0")
-    found = bring(kit, f"file://{remote.path}", commit=remote.commit)
-    assert found.commit == remote.commit
+    patch.setenv("GITHUB_SERVER_URL", f"file://{remote.path.parent.parent}/")
+    assert bring(kit, "", commit=remote.commit).commit == remote.commit
 
 
 def test_a_moved_tag_is_refused_before_anything_is_fetched(kit: Kit, remote: Remote) -> None:
@@ -170,35 +155,6 @@ def test_an_unreachable_server_is_named_without_its_password(
     shown = caught.value.message + caught.value.hint + caplog.text
     assert "s3cr" not in shown
     assert "me:" not in shown
-
-
-@pytest.fixture
-def dumb_server(remote: Remote) -> Iterator[str]:
-    """Serve the repository's files over HTTP, by a server that knows nothing of git."""
-    git(remote.path, "update-server-info")
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
-            pass
-
-    handler = partial(Quiet, directory=str(remote.path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-        server.shutdown()
-        thread.join()
-
-
-def test_a_server_without_shallow_fetches_gives_its_history(
-    kit: Kit, remote: Remote, dumb_server: str, patch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    patch.setenv("no_proxy", "127.0.0.1")
-    found = bring(kit, dumb_server, commit=remote.commit)
-    assert found.commit == remote.commit
-    assert kit.store.has(remote.parent)
-    assert "cannot give one commit alone" in caplog.text
 
 
 def test_the_users_configuration_reaches_the_network_and_nothing_else(

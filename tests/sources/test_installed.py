@@ -62,9 +62,6 @@ def test_an_entry_without_a_usable_digest_is_refused(kit: Kit, wheel: Wheel, dig
     record(wheel).write_text(text.replace(record_hash(b"x = 1\n"), digest))
     with pytest.raises(IntegrityError, match=r"no sha256 for demo/__init__\.py"):
         bring(kit, wheel[1])
-
-
-def test_an_installation_without_record_is_refused(kit: Kit, wheel: Wheel) -> None:
     record(wheel).unlink()
     with pytest.raises(IntegrityError, match="installed without a RECORD"):
         bring(kit, wheel[1])
@@ -92,10 +89,6 @@ def test_what_is_not_there_is_unavailable(
         bring(kit, wheel[1].model_copy(update=change))
     assert not isinstance(caught.value, IntegrityError)
     assert caught.value.hint
-
-
-def test_the_label_of_a_build_may_be_asked_for(kit: Kit, wheel: Wheel) -> None:
-    assert bring(kit, wheel[1].model_copy(update={"version": "1.0+cpu"})).fresh
 
 
 def test_the_real_torch_arrives_file_for_file(kit: Kit) -> None:

@@ -22,8 +22,7 @@ from contribbot.model.pin import Pin
 from tests import smalldisk
 
 from .conftest import UPSTREAM, Kit
-
-pytestmark = pytest.mark.usefixtures("find_links")
+from .index_server import Index
 
 #: Provides the pin of its first argument; stops for good at the word of its second.
 CHILD = """
@@ -57,10 +56,12 @@ def child(pin: Pin, stop: str) -> subprocess.Popen[bytes]:
     )
 
 
-def noise(kit: Kit) -> Path:
-    """Write an archive that does not compress, of 2 MiB in 20 files."""
+def noise(kit: Kit, index: Index) -> Pin:
+    """Offer an archive that does not compress, of 2 MiB in 20 files."""
     rng = random.Random(1)  # noqa: S311  not a secret
-    return kit.pack({f"demo-1.0/{n}.bin": rng.randbytes(100_000) for n in range(20)})
+    archive = kit.pack({f"demo-1.0/{n}.bin": rng.randbytes(100_000) for n in range(20)})
+    index.offer(archive)
+    return kit.pin(kit.sdist(archive))
 
 
 def leftovers(store: Store) -> list[str]:
@@ -69,8 +70,8 @@ def leftovers(store: Store) -> list[str]:
 
 
 @pytest.mark.parametrize("stage", ["downloading", "importing"])
-def test_a_kill_leaves_nothing_that_counts(kit: Kit, stage: str) -> None:
-    pin = kit.pin(kit.sdist(noise(kit)))
+def test_a_kill_leaves_nothing_that_counts(kit: Kit, index: Index, stage: str) -> None:
+    pin = noise(kit, index)
     with child(pin, stage) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in the middle\n"
@@ -91,8 +92,8 @@ def test_a_kill_leaves_nothing_that_counts(kit: Kit, stage: str) -> None:
     assert parts == []
 
 
-def test_two_at_once_import_once(kit: Kit) -> None:
-    pin = kit.pin(kit.sdist(noise(kit)))
+def test_two_at_once_import_once(kit: Kit, index: Index) -> None:
+    pin = noise(kit, index)
     with child(pin, "never") as one, child(pin, "never") as two:
         said = [json.loads(process.communicate(timeout=60)[0]) for process in (one, two)]
     assert said[0][0] == said[1][0]
@@ -110,9 +111,11 @@ def small_disk(tmp_path: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("taken", [0, 2 * 2**20])
-def test_a_full_disk_is_named_and_leaves_no_pin(kit: Kit, small_disk: Path, taken: int) -> None:
+def test_a_full_disk_is_named_and_leaves_no_pin(
+    kit: Kit, index: Index, small_disk: Path, taken: int
+) -> None:
     # The archive of 2 MiB fits and its pack does not; or not even the archive does.
-    pin = kit.pin(kit.sdist(noise(kit)))
+    pin = noise(kit, index)
     store = kit.store
     (small_disk / "ballast").write_bytes(bytes(taken))
     with pytest.raises(NoSpaceError, match="the disk is full") as caught:

@@ -15,11 +15,6 @@ def config_file(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_a_pip_that_nothing_configures_gives_the_defaults(bare_pip: Path) -> None:
-    assert bare_pip.is_dir()
-    assert read_pip_config() == PipConfig()
-
-
 def test_a_file_gives_everything(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
     path = bare_pip / "pip.conf"
     config_file(
@@ -38,10 +33,10 @@ def test_a_file_gives_everything(bare_pip: Path, patch: pytest.MonkeyPatch) -> N
     assert "p%%40ss" not in f"{found} {found!r}"
     assert found == PipConfig(
         index_url="https://me:p%%40ss=w'ord@one.invalid/simple",
-        extra_index_urls=("https://two.invalid/simple", "https://three.invalid/simple"),
+        extra_index_url=("https://two.invalid/simple", "https://three.invalid/simple"),
         find_links=("folder-a", "folder-b"),
         no_index=False,
-        trusted_hosts=("one.invalid", "two.invalid:8080"),
+        trusted_host=("one.invalid", "two.invalid:8080"),
         cert="/c.pem",
         client_cert="/k.pem",
         proxy="http://proxy.invalid:1",
@@ -53,6 +48,7 @@ def test_the_download_section_and_then_the_environment_win(
     bare_pip: Path, patch: pytest.MonkeyPatch
 ) -> None:
     path = bare_pip / "pip.conf"
+    assert read_pip_config() == PipConfig()
     config_file(
         path,
         "[download]\nindex-url = https://download.invalid/\nno-index = yes\ntimeout = 3\n"
@@ -91,12 +87,9 @@ def test_a_pip_that_lists_each_file_is_asked_which_counts(
     assert read_pip_config().index_url == "http://site/"
 
 
-def test_a_python_without_pip_is_named(
-    bare_pip: Path, patch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert bare_pip.is_dir()
-    venv.create(tmp_path / "venv", with_pip=False)
-    patch.setattr(sys, "executable", str(tmp_path / "venv" / "bin" / "python"))
+def test_a_python_without_pip_is_named(bare_pip: Path, patch: pytest.MonkeyPatch) -> None:
+    venv.create(bare_pip / "venv", with_pip=False)
+    patch.setattr(sys, "executable", str(bare_pip / "venv" / "bin" / "python"))
     with pytest.raises(SourceError, match="pip is not installed for") as caught:
         read_pip_config()
     assert "ensurepip" in caught.value.hint
@@ -105,7 +98,7 @@ def test_a_python_without_pip_is_named(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[download]\ntimeout = soon\n", "timeout is 'soon'"),
+        ("[download]\ntimeout = soon\n", "timeout: "),
         ("[global\nindex-url = https://me:s3cret@one.invalid/\n",
          "pip cannot read its configuration"),
     ],

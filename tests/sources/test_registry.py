@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import typing
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def test_the_next_source_serves_and_says_what_failed_before(
     found = provide(pin, kit.upstream, kit.store, progress=Silent())
     assert found.kind == "installed"
     assert [line.split(":")[0] for line in found.failures] == ["sdist", "git"]
-    assert f"{find_links} has none" in found.failures[0]
+    assert f"{find_links} has no files" in found.failures[0]
     assert all("\n" not in line for line in found.failures)
     again = find(pin, kit.upstream, kit.store)
     assert again is not None
@@ -59,17 +58,6 @@ def test_a_hostile_source_is_not_passed_over(kit: Kit, wheel: Wheel) -> None:
     with pytest.raises(IntegrityError):
         provide(kit.pin(kit.sdist(archive), wheel[1]), kit.upstream, kit.store, progress=Silent())
     assert kit.nothing_landed()
-
-
-def test_finding_is_one_call_of_git(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    pin = kit.pin(kit.sdist(kit.pack(TREE)))
-    store = kit.store
-    assert find(pin, kit.upstream, store) is None
-    provide(pin, kit.upstream, store, progress=Silent())
-    caplog.set_level(logging.DEBUG, "contribbot.process")
-    caplog.clear()
-    assert find(pin, kit.upstream, store) is not None
-    assert len(caplog.records) == 1
 
 
 def test_what_decides_the_tree_decides_the_ref(kit: Kit) -> None:

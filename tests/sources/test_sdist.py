@@ -83,9 +83,7 @@ def test_an_archive_is_found_downloaded_and_imported(kit: Kit, index: Index) -> 
     assert progress.ended == 2
 
 
-def test_a_damaged_file_in_the_cache_is_downloaded_again(
-    kit: Kit, index: Index, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_in_the_cache_is_downloaded_again(kit: Kit, index: Index) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
     cached = obtain(kit.sdist(archive), progress=Silent())
@@ -95,34 +93,30 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(
     (cached.parent / "demo-1.0.tar.gz.part").write_bytes(b"of a download that was killed")
     assert obtain(kit.sdist(archive), progress=Silent()).read_bytes() == archive.read_bytes()
     assert index.downloads == 2
-    assert "demo-1.0.tar.gz in the cache is damaged" in caplog.text
     assert [path.name for path in cached.parent.iterdir()] == ["demo-1.0.tar.gz"]
 
 
-@pytest.mark.parametrize("fault", ["reset", "short", "503"])
-def test_a_passing_fault_is_tried_again(
-    kit: Kit, index: Index, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("fault", ["reset", "503"])
+def test_a_passing_fault_is_tried_again(kit: Kit, index: Index, fault: str) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
     index.faults = [fault]
     index.page_faults = [fault]
     assert bring(kit, archive).fresh
-    assert index.downloads == 2
-    assert caplog.text.count("trying again") == 2
+    assert (index.pages, index.downloads) == (2, 2)
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "downloads", "words"),
     [
-        ("reset", "the connection broke|cannot be reached"),
-        ("short", "cut short"),
-        ("503", "server error 503"),
-        ("404", "HTTP 404"),
+        ("reset", package_index.ATTEMPTS, "cannot be reached: "),
+        ("short", 1, "IncompleteRead"),
+        ("503", package_index.ATTEMPTS, "too many 503"),
+        ("404", 1, "HTTP 404"),
     ],
 )
 def test_a_lasting_fault_is_named_and_leaves_nothing(
-    kit: Kit, index: Index, fault: str, words: str
+    kit: Kit, index: Index, fault: str, downloads: int, words: str
 ) -> None:
     archive = kit.pack(TREE)
     index.offer(archive)
@@ -131,19 +125,8 @@ def test_a_lasting_fault_is_named_and_leaves_nothing(
         bring(kit, archive)
     assert not isinstance(caught.value, IntegrityError)
     assert "demo-1.0.tar.gz from " + index.url in caught.value.message
-    assert index.downloads == (1 if fault == "404" else package_index.ATTEMPTS)
+    assert index.downloads == downloads
     assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
-
-
-def test_bytes_that_differ_from_the_pin_are_refused(kit: Kit, index: Index) -> None:
-    archive = kit.pack(TREE)
-    index.offer(archive)
-    index.faults = ["flip"]
-    spec = kit.sdist(archive)
-    with pytest.raises(IntegrityError, match=rf"expected {spec.sha256}, got [0-9a-f]{{64}}"):
-        bring(kit, archive)
-    assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
-    assert kit.nothing_landed()
 
 
 @pytest.mark.parametrize("announce", [True, False])
@@ -157,6 +140,8 @@ def test_another_digest_than_the_pins_is_refused(kit: Kit, index: Index, announc
     assert "0" * 64 in caught.value.message
     assert got in caught.value.message
     assert index.downloads == (0 if announce else 1)
+    assert not [path for path in downloads_folder().rglob("*.gz*") if path.is_file()]
+    assert kit.nothing_landed()
 
 
 def test_a_release_that_the_index_lacks_is_named(kit: Kit, index: Index) -> None:
@@ -165,7 +150,9 @@ def test_a_release_that_the_index_lacks_is_named(kit: Kit, index: Index) -> None
     index.offer(kit.write(b"", "demo-1.0-py3-none-any.whl"))
     with pytest.raises(SourceError) as caught:
         bring(kit, kit.folder / "demo-1.0.post1.tar.gz")
-    assert f"demo 1.0: no source archive found: {index.url} has none" in caught.value.message
+    assert (
+        f"demo 1.0: no source archive of it found: {index.url} has 3 files" in caught.value.message
+    )
     assert "pip config list" in caught.value.hint
 
 
@@ -200,7 +187,7 @@ def test_an_unreachable_index_is_named_and_the_next_one_serves(
     with pytest.raises(SourceError) as caught:
         bring(kit, archive)
     assert f"{closed}: cannot be reached" in caught.value.message
-    assert f"{index.url} has none" in caught.value.message
+    assert f"{index.url} has no files" in caught.value.message
     index.offer(archive)
     assert bring(kit, archive).fresh
 
@@ -240,28 +227,3 @@ def test_a_cache_that_cannot_be_written_is_named(
     with pytest.raises(MachineError, match="file") as caught:
         obtain(kit.sdist(archive), progress=Silent())
     assert "CONTRIBBOT_CACHE" in caught.value.hint
-
-
-def test_the_same_archive_gives_the_same_commit_in_any_store(
-    kit: Kit, find_links: Path, patch: pytest.MonkeyPatch
-) -> None:
-    archive = kit.pack(TREE)
-    first = bring(kit, archive)
-    patch.setenv("CONTRIBBOT_CACHE", str(find_links / "second-cache"))
-    patch.setenv("TZ", "Asia/Tokyo")
-    patch.setenv("GIT_AUTHOR_NAME", "Somebody")
-    second = bring(kit, archive)
-    assert second.fresh
-    assert first.commit == second.commit
-    said = git(kit.store.path, "log", "-1", "--format=%an %at %ai %cn %B", second.commit)
-    assert said.startswith("contribbot 0 1970-01-01 00:00:00 +0000 contribbot demo v1.0")
-
-
-@pytest.mark.usefixtures("find_links")
-def test_an_archive_of_another_release_is_refused_whatever_its_digest(kit: Kit) -> None:
-    metadata = {"demo-1.0/PKG-INFO": b"Name: demo\nVersion: 1.0\n"}
-    right = kit.sdist(kit.pack({"demo-1.0/a.py": b"a\n", **metadata}))
-    provide(kit.pin(right), kit.upstream, kit.store, progress=Silent())
-    wrong = right.model_copy(update={"version": "9.9.9"})
-    with pytest.raises(IntegrityError, match=r"it is demo 1\.0, and the pin names demo 9"):
-        provide(kit.pin(wrong), kit.upstream, kit.store, progress=Silent())

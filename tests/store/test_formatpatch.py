@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from contribbot.git.apply import apply_series
 from contribbot.git.patch_format import format_chains, format_commits, keep_unchanged
 from contribbot.git.repository import open_store
 from contribbot.model.patch import PatchFile
-from tests.hostile import CONFIG
 from tests.toy import AREA, FIXED, git
 
 if TYPE_CHECKING:
@@ -77,20 +75,6 @@ def test_writing_and_applying_is_a_round_trip(toy: Toy, store: Store, tmp_path: 
     assert format_commits(store, toy.commit, applied.commit) == files
 
 
-def test_settings_have_no_effect(
-    toy: Toy, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tip = git(toy.upstream, "rev-parse", "HEAD").decode().strip()
-    expected = format_commits(store, toy.commit, tip)
-    hostile = CONFIG.format(home=tmp_path)
-    (tmp_path / "gitconfig").write_text(hostile)
-    with monkeypatch.context() as patched:
-        patched.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-        patched.setenv("GIT_DIFF_OPTS", "-u9")
-        patched.setenv("COLUMNS", "200")
-        assert format_commits(store, toy.commit, tip) == expected
-
-
 def test_what_no_file_can_hold_is_refused_by_name(toy: Toy, store: Store) -> None:
     def arrive() -> str:
         store.git("fetch", "-q", str(toy.upstream), "+HEAD:refs/heads/x")
@@ -116,7 +100,6 @@ def test_what_no_file_can_hold_is_refused_by_name(toy: Toy, store: Store) -> Non
     git(toy.upstream, "merge", "-q", "-m", "Join", "side")
     with pytest.raises(QueueError, match="the commit 'Join' is a merge"):
         format_commits(store, toy.commit, arrive())
-    assert os.environ.get("GIT_DIR") is None
 
 
 def test_unchanged_commits_keep_their_bytes() -> None:

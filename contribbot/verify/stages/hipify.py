@@ -8,20 +8,31 @@ import importlib.util
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypedDict
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from contribbot import process
 from contribbot.model.checks import Hipify
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import HipifyRecipe
 from contribbot.verify.includes import Left, Macros, left_over
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.job import Job
 from contribbot.verify.pytest_run import Scrub
+from contribbot.verify.stages.base import (
+    Facts,
+    FailedStep,
+    Finding,
+    RecordedResult,
+    RecordedSide,
+    Stage,
+    Unit,
+    as_table,
+    stated_facts,
+)
 
 #: What a record keeps of an output; the whole is in the log file.
 _TAIL: Final = 2000
@@ -29,57 +40,51 @@ _TAIL: Final = 2000
 _IMPORT: Final = 120.0
 
 
-@dataclass(frozen=True)
-class Hipified:
-    """What the hipify step made of a tree."""
+class Hipified(RecordedSide):
+    """What the hipify step made of a tree, as the record keeps it."""
 
-    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
-    #: paths that the build looks for. Read only; there until the run ends.
-    folder: Path
-    outputs: Mapping[str, Path]  # the output of each source, by the source's path in the tree
-    #: Where an output should be and is not, relative to `folder`, by source.
-    missing: Mapping[str, str]
-    left: tuple[Left, ...] = ()  # CUDA-only includes that the outputs and what they reach have
-    trouble: str = ""  # why the step did not end well; empty when it did
-    broken: bool = False  # whether that is this machine's fault and not the tree's
-    transient: bool = False  # whether another run might end otherwise
-    command: str = ""  # the command, as one would type it
+    #: The output of each source, and where one should be and is not: relative to `folder`.
+    outputs: dict[str, str]
+    missing: dict[str, str]
+    cuda_only: list[Left]  # CUDA-only includes that the outputs and what they reach have
+    command: str = ""  # as one would type it
     log: str = ""  # SHA-256 of the whole output, which `.contribbot/logs` keeps
     tail: str = ""
-    seconds: float = 0.0  # wall-clock time
+    transient: bool = False  # whether another run might end otherwise
+    #: What stands for the build's folder: the project's copy and the outputs lie in it, by the
+    #: paths that the build looks for. Read only; there until the run ends.
+    folder: Annotated[Path, Field(exclude=True)] = Path()
+    #: Whether it did not end well by this machine's fault and not the tree's.
+    broken: Annotated[bool, Field(exclude=True)] = False
+    seconds: Annotated[float, Field(exclude=True)] = 0.0
 
     @property
     def problems(self) -> list[str]:
         """What is wrong, a line each."""
-        if self.trouble:
-            return [self.trouble]
-        return [
-            *(f"{source} has no output {path}" for source, path in self.missing.items()),
-            *(f"{left.file}:{left.line} includes {left.header}" for left in self.left),
-        ]
+        return [failure.message for failure in self.failed]
 
-    def summary(self) -> dict[str, JsonValue]:
-        """Return what the record keeps; as the runs of checks are told, the step is one test."""
-        failed: list[JsonValue] = [
-            {"test": "hipify", "when": "call", "message": problem} for problem in self.problems
-        ]
-        outputs = {
-            source: path.relative_to(self.folder).as_posix()
-            for source, path in self.outputs.items()
-        }
-        return {
-            "failed": failed,
-            "passed": [] if failed else ["hipify"],
-            "outputs": {**outputs},
-            "missing": {**self.missing},
-            "cuda_only": [
-                {"file": left.file, "line": left.line, "header": left.header} for left in self.left
-            ],
-            "command": self.command,
-            "log": self.log,
-            "tail": self.tail if self.trouble else "",
-            **({"transient": True} if self.transient else {}),
-        }
+    @property
+    def trouble(self) -> str:
+        """Why the step did not end well; empty when it did."""
+        return "" if self.problems == _faults(self.missing, self.cuda_only) else self.problems[0]
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The output of each source."""
+        return {source: self.folder / path for source, path in self.outputs.items()}
+
+    def summary(self) -> Facts:
+        """Return what the record keeps."""
+        record = self.model_dump(exclude=None if self.transient else {"transient"})
+        return {**record, "tail": self.tail if self.trouble else ""}
+
+
+def _faults(missing: Mapping[str, str], left: Sequence[Left]) -> list[str]:
+    """Say what a step that ended well did not do, a line each."""
+    return [
+        *(f"{source} has no output {path}" for source, path in missing.items()),
+        *(f"{include.file}:{include.line} includes {include.header}" for include in left),
+    ]
 
 
 class HipifyStage(Stage):
@@ -116,6 +121,17 @@ class HipifyStage(Stage):
         work = partial(_compare, job, spec, modules)
         return [Unit("any", inputs, work, missing=obstacle(job))]
 
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Judge the sides again."""
+        spec = kept.patch.spec.hipify or Hipify(expect="pass-to-pass")
+        sides = [kept.side(Hipified, side) for side in ("base", "patched")]
+        for side in sides:
+            faults = _faults(side.missing, side.cuda_only)
+            if faults != side.problems and (not side.wrong or len(side.failed) > 1):
+                raise ValueError("a side whose failures are not its own")
+        finding = _conclude(spec, as_table(kept.facts["modules"]), *sides)
+        return replace(finding, seconds=None)
+
 
 def _refusal(why: str) -> Unit:
     return Unit("any", None, partial(Finding, Outcome.FAILED, why, lasting=False))
@@ -138,10 +154,13 @@ def _compare(job: Job, spec: Hipify, modules: dict[str, JsonValue]) -> Finding:
     for side in (base, patched):
         if side.broken:
             return Finding(Outcome.UNAVAILABLE, side.trouble, lasting=False)
-    outcome, reason = judge_sides(spec, base, patched)
-    details: dict[str, JsonValue] = {
-        "expect": spec.expect,
-        "stated_reason": spec.reason,
+    return _conclude(spec, modules, base, patched)
+
+
+def _conclude(spec: Hipify, modules: Facts, base: Hipified, patched: Hipified) -> Finding:
+    outcome, reason = _judge(spec, base, patched)
+    details: Facts = {
+        **stated_facts(spec),
         "modules": modules,
         "base": base.summary(),
         "patched": patched.summary(),
@@ -156,7 +175,7 @@ def hipify_all(job: Job, tree: str) -> Hipified:
         return hipified(job, tree, sources_of(job, tree))
 
 
-def judge_sides(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, str]:
+def _judge(spec: Hipify, base: Hipified, patched: Hipified) -> tuple[Outcome, str]:
     """Return the outcome and one line that says why."""
     if problems := patched.problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -186,8 +205,8 @@ def _mended(base: Hipified) -> str:
     wrong = []
     if lacking := len(base.missing):
         wrong.append(f"lacks {lacking} of {_many(lacking + len(base.outputs), 'output')}")
-    if base.left:
-        wrong.append(f"leaves {_many(len(base.left), 'CUDA-only include')}")
+    if base.cuda_only:
+        wrong.append(f"leaves {_many(len(base.cuda_only), 'CUDA-only include')}")
     return f"; the base {' and '.join(wrong)}" if wrong else ""
 
 
@@ -270,7 +289,8 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
         (room / name).mkdir()
     expected = {source: output_path(recipe, source) for source in sources}
     if not (exported / recipe.script).is_file():
-        return Hipified(build, {}, expected, trouble=f"{recipe.script} is not in the tree")
+        lost = _ended([f"{recipe.script} is not in the tree"])
+        return Hipified(**lost, outputs={}, missing=expected, cuda_only=[], folder=build)
     filled = {"{project}": str(exported / recipe.project), "{output}": str(build / recipe.project)}
     arguments = [filled.get(argument, argument) for argument in recipe.arguments]
     argv = ["-B", str(exported / recipe.script), *arguments, *sources]
@@ -297,28 +317,39 @@ def _run(job: Job, tree: str, sources: tuple[str, ...]) -> Hipified:
     meddled = job.altered(tree)
     if meddled and not trouble:
         trouble = f"{recipe.script} wrote into the tree: {meddled}"
-    outputs = {
-        source: build / path for source, path in expected.items() if (build / path).is_file()
-    }
+    outputs = {source: path for source, path in expected.items() if (build / path).is_file()}
     macros = Macros(frozenset(recipe.defined), frozenset(recipe.undefined), recipe.cuda_only)
     left: dict[Left, None] = {}
-    for file in outputs.values():
-        found = left_over(file, build=build, root=build / recipe.project, macros=macros)
+    for path in outputs.values():
+        found = left_over(build / path, build=build, root=build / recipe.project, macros=macros)
         left |= dict.fromkeys(found)
+    missing = {source: path for source, path in expected.items() if source not in outputs}
+    problem = broken or trouble
     return Hipified(
-        folder=build,
+        **_ended([problem] if problem else _faults(missing, [*left])),
         outputs=outputs,
-        missing={source: path for source, path in expected.items() if source not in outputs},
-        left=tuple(left),
-        trouble=broken or trouble,
-        broken=bool(broken),
-        # A tree that was written into is no longer what others on this run see.
-        transient=bool(broken or meddled) or done.timed_out,
+        missing=missing,
+        cuda_only=[*left],
         command=scrub(process.describe(["python", *argv])),
         log=job.keep_log(output),
         tail=output[-_TAIL:],
+        # A tree that was written into is no longer what others on this run see.
+        transient=bool(broken or meddled) or done.timed_out,
+        folder=build,
+        broken=bool(broken),
         seconds=done.seconds,
     )
+
+
+class _Ended(TypedDict):
+    passed: list[str]
+    failed: list[FailedStep]
+
+
+def _ended(problems: Sequence[str]) -> _Ended:
+    """Tell the step as one test."""
+    failed = [FailedStep(test="hipify", when="call", message=problem) for problem in problems]
+    return {"passed": [] if failed else ["hipify"], "failed": failed}
 
 
 def _in_tree(recipe: HipifyRecipe, exported: Path) -> bool:

@@ -11,7 +11,8 @@ from contribbot.git.source import Provided
 from contribbot.git.sources import provide
 from contribbot.model.evidence import Outcome, StageResult
 from contribbot.model.pin import Pin
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.job import Job
+from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit
 
 #: The record's details hold digests in full; a line for people need not.
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}(?:[0-9a-f]{24})?\b")
@@ -32,7 +33,7 @@ def provided(job: Job, pin: Pin) -> Provided:
         raise NoSourceError(error.message + next_step) from error
 
 
-def origin(pin: Pin, detail: str) -> str:
+def _origin(pin: Pin, detail: str) -> str:
     """Say where a pinned tree came from."""
     short = _DIGEST.sub(r"\1", detail)
     return f"{pin.title} from {short}"
@@ -48,6 +49,12 @@ class SourceStage(Stage):
         """One unit, done every time: the store itself remembers."""
         return [Unit("any", None, lambda: _bring(job))]
 
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Say where the tree came from."""
+        if kept.facts["kind"] not in {source.kind for source in kept.patch.pin.sources}:
+            raise ValueError("the pin has no such source")
+        return Finding(Outcome.PASSED, _origin(kept.patch.pin, str(kept.facts["from"])))
+
     def settle(self, job: Job, results: Sequence[StageResult]) -> None:
         """Take the pinned commit over."""
         job.trees.pin_commit = str(results[0].details["commit"])
@@ -61,7 +68,7 @@ def _bring(job: Job) -> Finding:
         return Finding(Outcome.UNAVAILABLE, str(error), lasting=False)
     return Finding(
         Outcome.PASSED,
-        origin(pin, source.detail),
+        _origin(pin, source.detail),
         {
             "kind": source.kind,
             "commit": source.commit,

@@ -16,7 +16,8 @@ from contribbot.git.patch_format import Change
 from contribbot.git.repository import Store
 from contribbot.model.evidence import Outcome
 from contribbot.model.pin import CommitRules
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.job import Job
+from contribbot.verify.stages.base import Finding, RecordedResult, Stage, Unit, as_list
 
 _SIGN_OFF: Final = re.compile(r"^Signed-off-by: .+ <[^<>@\s]+@[^<>\s]+>$", re.MULTILINE)
 #: What a patch may not bring under a folder that is on Python's path: what judges is there.
@@ -49,22 +50,19 @@ class StyleStage(Stage):
         }
         return [Unit("any", inputs, lambda: _inspect(job))]
 
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Say what the problems come to."""
+        return _conclude([str(problem) for problem in as_list(kept.facts["problems"])])
+
 
 def _inspect(job: Job) -> Finding:
-    changed = job.changes()
-    return concluded(
-        [
-            *_messages(job),
-            *_whitespace(job, changed),
-            *_declared(job, changed),
-            *_encoding(job),
-            *_python(job, changed),
-            *_reach(job, changed),
-        ]
-    )
+    changed, problems = job.changes(), [*_messages(job), *_encoding(job)]
+    for look in (_whitespace, _declared, _python, _reach):
+        problems += look(job, changed)
+    return _conclude(problems)
 
 
-def concluded(problems: Sequence[str]) -> Finding:
+def _conclude(problems: Sequence[str]) -> Finding:
     """Say what some problems come to."""
     details: dict[str, JsonValue] = {"problems": [*problems]}
     if problems:
@@ -158,16 +156,11 @@ def _reach(job: Job, changed: list[Change]) -> list[str]:
 
 def _declared(job: Job, changed: list[Change]) -> list[str]:
     touched, declared = {change.path for change in changed}, {*job.patch.spec.files}
-    return [
-        *(
-            f"{path}: touched, but not in `files` of patch.toml"
-            for path in sorted(touched - declared)
-        ),
-        *(
-            f"{path}: in `files` of patch.toml, but not touched"
-            for path in sorted(declared - touched)
-        ),
-    ]
+    said = {
+        **dict.fromkeys(touched - declared, "touched, but not in `files` of patch.toml"),
+        **dict.fromkeys(declared - touched, "in `files` of patch.toml, but not touched"),
+    }
+    return [f"{path}: {said[path]}" for path in sorted(said)]
 
 
 def _encoding(job: Job) -> list[str]:

@@ -7,9 +7,25 @@ from functools import partial
 
 from pydantic import JsonValue
 
+from contribbot.model.base import Model
 from contribbot.model.evidence import Outcome
-from contribbot.verify.check import kernel_units
-from contribbot.verify.job import Finding, Job, Stage, Unit
+from contribbot.verify.check import judge_kernels, kernel_units
+from contribbot.verify.job import Job
+from contribbot.verify.stages.base import (
+    Finding,
+    LineNumber,
+    RecordedResult,
+    Stage,
+    Unit,
+    as_table,
+)
+
+
+class FileLines(Model):
+    """The lines of a file on which the statements begin, by whether they ran."""
+
+    executed: list[LineNumber]
+    not_executed: list[LineNumber]
 
 
 class WitnessStage(Stage):
@@ -28,6 +44,27 @@ class WitnessStage(Stage):
         units = [_unit(job, target, ran) for target, ran in witnessed.items()]
         return [*units, *kernel_units(job)]
 
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Add up again what the checks of the record have witnessed."""
+        checks = [
+            result
+            for result in kept.of_stages("reproduce", "numerics")
+            if result.outcome is Outcome.PASSED and result.target == kept.result.target
+        ]
+        if kept.label:
+            own = next(
+                result
+                for result in checks
+                if kept.label == f"kernels of {result.stage}/{result.details['check']}"
+            )
+            return judge_kernels(as_table(own.details["kernels"]))
+        statements = {}
+        for path, lines in as_table(kept.facts["files"]).items():
+            file = FileLines.model_validate(lines)
+            statements[path] = sorted({*file.executed, *file.not_executed})
+        witnessed = [result.details["witness"] for result in checks if "witness" in result.details]
+        return _add_up(statements, witnessed, deleted=kept.facts.get("deleted") is True)
+
 
 def _unit(job: Job, target: str, witnessed: list[JsonValue]) -> Unit:
     inputs: dict[str, JsonValue] = {
@@ -42,10 +79,10 @@ def _unit(job: Job, target: str, witnessed: list[JsonValue]) -> Unit:
 def _count(job: Job, witnessed: Sequence[JsonValue]) -> Finding:
     side, statements = job.witnesses()
     starts = {path: [row.lines.start for row in rows] for path, rows in statements.items()}
-    return add_up(starts, witnessed, deleted=side == job.trees.base)
+    return _add_up(starts, witnessed, deleted=side == job.trees.base)
 
 
-def add_up(
+def _add_up(
     own: Mapping[str, Sequence[int]], witnessed: Sequence[JsonValue], *, deleted: bool
 ) -> Finding:
     """Say how many of the statements that a patch adds, or deletes, any check has witnessed."""

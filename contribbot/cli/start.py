@@ -1,0 +1,169 @@
+"""`contribbot init`, `pin add` and `check`: what a new queue and a new patch begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contribbot.cli.command import (
+    JsonOption,
+    PatchArgument,
+    argument,
+    chosen_queue,
+    command,
+    echo,
+    live_lines,
+    open_patch,
+    open_queue,
+    option,
+    print_lines,
+    print_report,
+)
+from contribbot.cli.text import Code, clean
+from contribbot.model.evidence import Outcome
+from contribbot.queue.init import AddedPin, add_pin, init_queue
+from contribbot.verify import check_alone
+from contribbot.verify.check_alone import SideSeen
+
+
+@command
+def init(
+    context: typer.Context,
+    folder: Annotated[
+        Path | None,
+        argument("DIR", "An empty folder, or a repository.", default="the current folder"),
+    ] = None,
+) -> int:
+    """Begin a queue: patches/queue.toml, runners.toml, .gitignore."""
+    place = folder or chosen_queue(context) or Path()
+    written = init_queue(place)
+    lines = [f"{clean(str(place.absolute()))}: an empty queue, with {', '.join(written)}"]
+    lines += [Code(f"  cd {shlex.quote(clean(str(folder)))}")] if folder is not None else []
+    lines.append("  pin a release: contribbot pin add sglang VERSION (or newest; or vllm, torch)")
+    print_lines(lines)
+    return 0
+
+
+@command
+def pin_add(
+    context: typer.Context,
+    upstream: Annotated[str, argument("UPSTREAM", "Its name: sglang, vllm, torch, ….")],
+    release: Annotated[str, argument("RELEASE", "The version, its tag, or newest.")],
+    as_json: JsonOption = False,
+) -> int:
+    """Pin a release: look it up at pip's package index, check it, write it into queue.toml."""
+    queue = open_queue(context)
+    with live_lines() as lines:
+        added = add_pin(queue, upstream, release, progress=lines.download())
+    print_report(added, pin_lines(added), as_json=as_json)
+    return 0
+
+
+def pin_lines(added: AddedPin) -> list[str]:
+    """Return what a pin trusts, as lines."""
+    lines = [f"{added.upstream} {added.tag}: pinned in patches/queue.toml"]
+    if added.file:
+        how = {
+            "sdist": "computed from the file", "wheel": "computed from the file",
+            "installed": f"as announced there; the tree is that of the installed {added.upstream}",
+        }.get(added.kind, "as announced there")  # fmt: skip
+        lines += [
+            f"  file    {clean(added.file)}",
+            f"  from    {clean(added.place)}",
+            f"  sha256  {added.sha256} ({how})",
+            "  From now on another file is an error; whose this one is, that place vouches for.",
+        ]
+    return [*lines, f"  begin a patch: contribbot new NAME --title T --pin {added.tag}"]
+
+
+class On(enum.StrEnum):
+    """The trees that a check runs on."""
+
+    BASE = check_alone.BASE
+    PATCHED = check_alone.PATCHED
+    BOTH = "both"
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Which they are, in the order in which they run."""
+        return (self.value,) if self is not On.BOTH else (check_alone.BASE, check_alone.PATCHED)
+
+
+@command
+def check(
+    context: typer.Context,
+    patch: PatchArgument,
+    arguments: Annotated[
+        list[str] | None,
+        argument("[-- PYTEST ARGS]", "What pytest gets: -k, -x, --pdb, test_red.py::test_one, …."),
+    ] = None,
+    on: Annotated[On, option("base|patched|both", "The trees to run on.")] = On.BOTH,
+    only: Annotated[str | None, option("NAME", "The check.", "--check", default="all")] = None,
+) -> int:
+    """Run the checks of one patch in this terminal, as often as you like; records nothing."""
+    queue, name = open_patch(context, patch)
+    words = arguments or []
+    checks = check_alone.selected(queue, name, words, only=only)
+    seen: list[SideSeen] = []
+    with contextlib.ExitStack() as stack:
+        with live_lines() as lines:
+            alone = check_alone.prepared(queue, name, checks, progress=lines.download())
+            job = stack.enter_context(alone)
+        for stated in checks:
+            for side in on.sides:
+                echo(f"== {name}: {stated.name} on the {_SIDES[side]} ==")
+                sys.stdout.flush()
+                seen.append(check_alone.run_side(job, stated, side, words))
+    last = f"Nothing is recorded; that is for: contribbot verify {name}"
+    print_lines([*seen_lines(seen), last])
+    return check_alone.exit_code(seen)
+
+
+_SIDES = {check_alone.BASE: "base", check_alone.PATCHED: "patched tree"}
+_MOST = 5  # messages that are shown of one run
+_WORDS = {
+    Outcome.PASSED: "as expected", Outcome.FAILED: "NOT as expected, it must {wanted}",
+    Outcome.UNAVAILABLE: "it shows nothing",
+}  # fmt: skip
+
+
+def seen_lines(seen: Sequence[SideSeen]) -> list[str]:
+    """Return what each check was expected to do and did, its stated reason beside the seen one."""
+    lines = [""]
+    for run in seen:
+        if run.not_run:
+            lines.append(f"{run.check.name} on the {_SIDES[run.side]}: not run: {run.not_run}")
+            continue
+        red = run.side == check_alone.BASE and run.check.expect == "fail-to-pass"
+        failed = sum(len(failure.tests) for failure in run.failures)
+        counts = [
+            f"{count} {word}"
+            for count, word in (
+                (failed, "failed"), (run.passed, "passed"), (run.skipped, "skipped"),
+            ) if count
+        ]  # fmt: skip
+        word = _WORDS[run.outcome].format(wanted="fail" if red else "pass")
+        what = ", ".join(counts) or "nothing ran"
+        lines.append(f"{run.check.name} on the {_SIDES[run.side]}: {what}: {word}")
+        if red and run.failures:
+            lines.append(f"  stated  {clean(run.check.reason)}")
+        for failure in run.failures[:_MOST]:
+            word = "broken" if failure.broken else "as stated" if failure.stated else "not stated"
+            more = f" and {len(failure.tests) - 1} more" if failure.tests[1:] else ""
+            said = "" if not red and not failure.broken else f" ({word})"
+            lines.append(f"  seen    {clean(failure.message)}{said}")
+            lines.append(f"          in {clean(failure.tests[0])}{more}")
+        if run.failures[_MOST:]:
+            lines.append(f"  and {len(run.failures) - _MOST} other messages, which the log has")
+        if run.trouble:
+            lines.append(f"  why     {clean(run.trouble)}")
+        if run.log:
+            lines.append(f"  log     {run.log}")
+    return lines

@@ -1,0 +1,305 @@
+"""Rearranging a queue: reorder, rename, fold, split, restore. Each is one change, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from contribbot.errors import QueueError, UsageError
+from contribbot.files import run_folder
+from contribbot.git.patch_format import changes, keep_unchanged, raw_changes
+from contribbot.git.repository import NewCommit, Store, content_of, read_commit, write_commits
+from contribbot.git.source import Progress
+from contribbot.model.base import Model
+from contribbot.model.history import RetiredEvent
+from contribbot.model.patch import Patch, PatchFile, PatchSpec
+from contribbot.queue import history
+from contribbot.queue.load import Queue, load_queue, no_such_patch
+from contribbot.queue.new import Wish, add, check_new_name, settle
+from contribbot.queue.refresh import (
+    Refreshed,
+    declared_paths,
+    record_change,
+    write_patch,
+    write_patches,
+)
+from contribbot.queue.stack import PatchStack, land, mailable, own_pin
+from contribbot.queue.toml_edit import set_order, set_patch
+from contribbot.queue.transaction import Transaction, transaction
+from contribbot.queue.worktree import find_tree
+
+
+class Arranged(Model):
+    """What `reorder`, `mv`, `fold` and `split` print: what was done, and the order since then."""
+
+    patch: str
+    done: str
+    order: tuple[str, ...]
+
+
+def reorder(queue: Queue, name: str, *, other: str | None, before: bool) -> Arranged:
+    """Put a patch before or behind another one in the queue's order, or last."""
+    with transaction(queue.folder) as change:
+        queue = _fresh(queue, name, *([other] if other else []))
+        order = [patch for patch in queue.spec.order if patch != name]
+        at = order.index(other) + (not before) if other in order else len(order)
+        order.insert(at, name)
+        specs = {patch: queue.specs[patch] for patch in order}
+        _write_order(change, queue, specs)
+    return Arranged(patch=name, done=f"{name}: number {at + 1} in the order", order=tuple(order))
+
+
+def rename(queue: Queue, name: str, new: str) -> Arranged:
+    """Give a patch another name.
+
+    Its records and its attestation are about the old name: its history keeps them.
+    """
+    with transaction(queue.folder) as change:
+        queue = _fresh(queue, name)
+        check_new_name(queue, new)
+        if tree := find_tree(queue, name):
+            hint = f"take it back, and remove it: contribbot edit --abort {name}"
+            raise UsageError(f"{name} is open in {tree.path}", hint=hint)
+        places = {f"patches/{name}": f"patches/{new}", f"history/{name}": f"history/{new}"}
+        places |= {f"evidence/{name}": f"history/{new}/records-of-{name}"}
+        for old, place in places.items():
+            for path in sorted((queue.folder / old).rglob("*")):
+                if path.is_file():
+                    inside = path.relative_to(queue.folder / old).as_posix()
+                    change.write(f"{place}/{inside}", path.read_bytes())
+                    change.delete(f"{old}/{inside}")
+        attestation = f"attestations/{name}.json"
+        if content := change.read(attestation):
+            change.write(f"history/{new}/records-of-{name}/attestation.json", content)
+            change.delete(attestation)
+        specs = {
+            new if other == name else other: _without(spec, name, (new,))
+            for other, spec in queue.specs.items()
+        }
+        _write_order(change, queue, specs)
+    return Arranged(patch=new, done=f"{name} is {new} now; prove it again", order=tuple(specs))
+
+
+def fold(queue: Queue, name: str, into: str, *, progress: Progress) -> Arranged:
+    """Put the commits of a patch behind those of another one; its folder leaves the queue.
+
+    What the patch states to be proved stays in its history: it is the person's to take over.
+    """
+    with run_folder() as scratch, transaction(queue.folder) as change:
+        queue = _fresh(queue, name, into)
+        patch, target = queue.patch(name), queue.patch(into)
+        lacking = {*queue.below(name)}.difference({into, *queue.below(into)})
+        if name == into or patch.pin != target.pin or lacking or name in queue.below(into):
+            why = "they do not stand on the same"
+            if lacking:
+                why = f"{into} does not depend on {', '.join(sorted(lacking))}"
+            raise UsageError(f"{name} cannot be folded into {into}: {why}", hint="see depends_on")
+        stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
+        store = stack.landed.store
+        with store.exclusive():
+            piled = stack.pile([into, name])
+            for other, applied in piled.items():
+                _require(other, applied.why)
+            commits = (*piled[into].commits, *piled[name].commits)
+            fresh = mailable(store, piled[into].base, piled[name].tip)
+            files = keep_unchanged((*target.files, *patch.files), commits, fresh, commits)
+            paths = _paths(store, target, piled[into].base, piled[name].tip)
+            specs = {
+                other: _without(spec, name, (into,) if other != into else ())
+                for other, spec in queue.specs.items()
+                if other != name
+            }
+            _check_above(stack, specs, {into: files})
+        write_patch(change, target, files, paths)
+        after = stack.with_files({into: files})
+        record_change(change, after, target, files, why=f"fold of {name}")
+        take_out(change, queue, patch, f"folded into {into}")
+        _write_order(change, queue, specs)
+    kept = f"what it states to be proved is in history/{name}/retired"
+    return Arranged(patch=into, done=f"{name} is folded into {into}; {kept}", order=tuple(specs))
+
+
+def split(
+    queue: Queue, name: str, new: str, *, paths: Sequence[str], start: int, progress: Progress
+) -> Arranged:
+    """Take what a patch does to some paths, or from a commit on, into a new patch above it."""
+    if bool(paths) == bool(start):
+        raise UsageError("what goes into the new patch?", hint="name paths, or --from a commit")
+    with run_folder() as scratch, transaction(queue.folder) as change:
+        queue = _fresh(queue, name)
+        patch = queue.patch(name)
+        wish = Wish(new, patch.spec.title, patch.upstream.name, patch.pin.tag, (name,), name)
+        draft = settle(queue, wish)
+        stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
+        store = stack.landed.store
+        with store.exclusive():
+            applied = stack.apply(name)
+            _require(name, applied.why)
+            base = applied.base
+            middle, tip = _parted(store, base, applied.commits, paths, start)
+            if middle in {base, tip}:
+                raise UsageError(f"{name}: nothing would be in one of the two", hint="see `show`")
+            parts = {name: mailable(store, base, middle), new: mailable(store, middle, tip)}
+            touched = {name: _paths(store, patch, base, middle)}
+            touched[new] = _paths(store, patch, middle, tip)
+            specs: dict[str, PatchSpec] = {}
+            for other, spec in queue.specs.items():
+                specs[other] = _without(spec, name, (new,))
+                if other == name:
+                    specs[new] = spec.model_copy(update={"depends_on": (name,)})
+            _check_above(stack, specs, parts)
+        write_patch(change, patch, parts[name], touched[name])
+        record_change(change, stack.with_files(parts), patch, parts[name], why=f"split of {new}")
+        add(change, draft, patches=parts[new], touched=touched[new])
+        history.record(change, new, parts[new], patch.pin, why=f"split from {name}")
+        _write_order(change, queue, specs)
+    return Arranged(patch=new, done=f"{new} is split from {name}, above it", order=tuple(specs))
+
+
+def _parted(
+    store: Store, base: str, commits: Sequence[str], paths: Sequence[str], start: int
+) -> tuple[str, str]:
+    """Write commits as two runs; return the last of each. The second has what goes."""
+    rows = raw_changes(store, commits)
+    known = {path for _, _, path in rows}
+    for path in paths:
+        if not any(_inside(other, path) for other in known):
+            raise UsageError(f"{path}: not changed by it", hint="see `files` in patch.toml")
+    runs: list[list[NewCommit]] = [[], []]
+    with store.open() as repo:
+        for number, commit in enumerate(commits, start=1):
+            entries: list[dict[str, tuple[str, str]]] = [{}, {}]
+            for changer, row, path in rows:
+                _, mode, _, blob, _ = row.split(" ")
+                goes = any(_inside(path, part) for part in paths) if paths else number >= start
+                if changer == commit:
+                    entries[goes][path] = (mode, blob)
+            for run, changed in zip(runs, entries, strict=True):
+                if changed:
+                    known_commit = read_commit(content_of(repo, commit))
+                    run.append(replace(known_commit, parent="", entries=changed))
+    both = [*runs[0], *runs[1]]
+    written = write_commits(
+        store,
+        [
+            replace(commit, parent="" if number else base, after=number - 1)
+            for number, commit in enumerate(both)
+        ],
+        dates="raw-permissive",
+    )
+    ids = [base, *(commit for commit, _ in written)]
+    return ids[len(runs[0])], ids[-1]
+
+
+def _inside(path: str, part: str) -> bool:
+    return PurePosixPath(path).is_relative_to(part)
+
+
+def restore(
+    queue: Queue, name: str, number: int | None, *, force: bool = False, progress: Progress
+) -> Refreshed:
+    """Give a patch the files of a version; without a number those that it had before."""
+    queue = _fresh(queue, name)
+    patch = queue.patch(name)
+    if number is None:
+        others = [
+            known
+            for known in history.versions(queue.folder, name)
+            if known.event.digest != patch.digest
+        ]
+        if not others:
+            raise UsageError(f"{name}: no other version is recorded", hint="see `contribbot log`")
+        number = others[-1].number
+    files = history.version(queue.folder, name, number).files()
+    with run_folder() as scratch:
+        stack = PatchStack(queue, land(queue, patch.pin, progress=progress), scratch)
+        with stack.landed.store.exclusive():
+            _require(f"v{number} of {name}", stack.with_files({name: files}).apply(name).why)
+        if files == patch.files:
+            own = tuple(file.name for file in files)
+            return Refreshed(patch=name, changed=False, patch_files=own)
+        return write_patches(
+            stack, name, {name: files}, why=f"restore of v{number}", force=force, resolve=False
+        )
+
+
+def take_out(change: Transaction, queue: Queue, patch: Patch, why: str) -> None:
+    """Delete what contribbot knows of a patch's folder, and keep it in the history.
+
+    What else lies in it stays, and the folder then with it; `queue.toml` and the
+    patches that depend on it are the caller's matter.
+    """
+    folder, kept = f"patches/{patch.name}", f"history/{patch.name}/retired"
+    history.record(
+        change, patch.name, patch.files, patch.pin, why="as it was in the end",
+        below=history.digests(history.below_of(queue, patch.name)),
+    )  # fmt: skip
+    change.write(f"{kept}/patch.toml", (patch.folder / "patch.toml").read_bytes())
+    change.delete(f"{folder}/patch.toml")
+    change.replace_files(folder, patch.files, ())
+    change.replace_files(f"{folder}/checks", patch.support, ())
+    change.replace_files(f"{kept}/checks", (), patch.support)
+    # `contribbot new` puts it there, so that git keeps the folder.
+    change.delete(f"{folder}/checks/.gitkeep")
+    event = RetiredEvent(time=history.now(), summary=f"retired: {why}", why=why)
+    history.note(change, patch.name, event)
+
+
+def _fresh(queue: Queue, *names: str) -> Queue:
+    """Load the queue as it is now, and see that it has some patches."""
+    queue = load_queue(queue.folder)
+    for name in names:
+        if name not in queue.specs:
+            raise no_such_patch(name, queue.specs)
+    return queue
+
+
+def _require(what: str, why: str) -> None:
+    if why:
+        raise QueueError(f"{what} does not apply: {why}", hint="contribbot verify shows the sides")
+
+
+def _without(spec: PatchSpec, name: str, instead: Sequence[str]) -> PatchSpec:
+    """Return what a patch states, with others in the place of one that it depends on."""
+    below = [new for low in spec.depends_on for new in (instead if low == name else (low,))]
+    return spec.model_copy(update={"depends_on": tuple(dict.fromkeys(below))})
+
+
+def _paths(store: Store, patch: Patch, base: str, tip: str) -> tuple[str, ...]:
+    touched = {change.path for change in changes(store, base, tip)}
+    return declared_paths(patch.name, touched, patch.spec.files)
+
+
+def _check_above(
+    stack: PatchStack,
+    specs: Mapping[str, PatchSpec],
+    files: Mapping[str, tuple[PatchFile, ...]],
+) -> None:
+    """See that what applied before applies with other files and other dependencies too."""
+    queue = stack.queue
+    arranged = replace(queue, specs=dict(specs))
+    after = PatchStack(arranged, stack.landed, stack.scratch, files=files)
+    for name in specs:
+        known = name not in queue.specs or own_pin(queue, name) == stack.landed.pin
+        if known and (name not in queue.specs or not stack.apply(name).why):
+            _require(f"then {name}", after.apply(name).why)
+
+
+def _write_order(change: Transaction, queue: Queue, specs: Mapping[str, PatchSpec]) -> None:
+    """Write another order, and what patches depend on."""
+    order = list(specs)
+    for name, spec in specs.items():
+        for low in spec.depends_on:
+            if order.index(low) > order.index(name):
+                raise UsageError(
+                    f"{name} would stand before {low}, on which it depends",
+                    hint=f"the order is {', '.join(queue.spec.order)}",
+                )
+        known = queue.specs.get(name)
+        if known is None or known.depends_on != spec.depends_on:
+            path = f"patches/{name}/patch.toml"
+            stated = change.read(path) or b""
+            change.write(path, set_patch(stated, depends_on=spec.depends_on))
+    stated = change.read("patches/queue.toml") or b""
+    change.write("patches/queue.toml", set_order(stated, order))

@@ -1,0 +1,176 @@
+"""Beginning a queue: its files, and the releases that its patches stand on."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contribbot import upstreams
+from contribbot.errors import UsageError
+from contribbot.files import stores_folder, write_atomically
+from contribbot.git.package_index import File
+from contribbot.git.releases import resolve_file
+from contribbot.git.repository import open_store
+from contribbot.git.source import Progress
+from contribbot.git.sources import provide
+from contribbot.model.base import Model
+from contribbot.model.pin import GitSource, InstalledSource, Pin, SourceSpec, Upstream
+from contribbot.queue.load import Queue, load_queue, read_model
+from contribbot.queue.toml_edit import set_pin
+from contribbot.queue.transaction import transaction
+
+_QUEUE: Final = """\
+# The patches, in the order in which they are applied and shown. docs/queue.md has every key.
+# `contribbot pin add sglang VERSION` adds a release that patches can stand on.
+order = []
+"""
+_RUNNERS: Final = """\
+# Which machines prove what, for GitHub Actions (docs/runners.md). None is needed to begin with:
+# `contribbot verify` proves on the machine that it runs on.
+#
+# [[runners]]
+# name = "workstation"
+# target = "gfx942"
+# labels = ["self-hosted", "gfx942"]
+#
+# [[runners.rocm]]
+# version = "7.1"
+# image = "registry.example/rocm@sha256:…"
+"""
+#: Local state, which can be deleted at any time.
+_IGNORED: Final = "/.contribbot/"
+
+
+def init_queue(folder: Path) -> list[str]:
+    """Write the files of an empty queue; return their names."""
+    folder = folder.absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: not a folder", hint="name an empty folder, or a repository")
+    if (folder / "patches" / "queue.toml").exists():
+        raise UsageError(
+            f"{folder}: there is a queue already", hint="see it with `contribbot list`"
+        )
+    in_repository = any((place / ".git").exists() for place in (folder, *folder.parents))
+    if folder.exists() and any(folder.iterdir()) and not in_repository:
+        raise UsageError(
+            f"{folder}: neither empty nor in a git repository",
+            hint="name an empty folder: contribbot init DIR",
+        )
+    written = []
+    ignore = folder / ".gitignore"
+    rows = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
+    if _IGNORED not in rows:
+        write_atomically(ignore, "\n".join((*rows, _IGNORED, "")).encode())
+        written.append(ignore.name)
+    if not (folder / "runners.toml").exists():
+        write_atomically(folder / "runners.toml", _RUNNERS.encode())
+        written.append("runners.toml")
+    # The last one: with it, there is a queue.
+    write_atomically(folder / "patches" / "queue.toml", _QUEUE.encode())
+    return [*written, "patches/queue.toml"]
+
+
+class AddedPin(Model):
+    """What `pin add --json` prints."""
+
+    upstream: str
+    tag: str
+    #: The file of the release that the pin names; empty where it has none.
+    file: str
+    #: Where the file was found: an index or a folder of pip's.
+    place: str
+    sha256: str
+    #: The kind of source that the tree came from, now.
+    kind: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class _Meant:
+    """A release that somebody asks for."""
+
+    upstream: Upstream
+    like: Pin  # what the new pin takes over: a pin of the same upstream, or a template
+    tag: str
+
+
+def add_pin(queue: Queue, name: str, version: str, *, progress: Progress) -> AddedPin:
+    """Pin a release: find its file, bring it, and write its digest into `queue.toml`."""
+    meant = _meant(queue, name, version)
+    _refuse_known(queue, meant.upstream.name, meant.tag)
+    pin, file = resolve_file(meant.like, meant.upstream, meant.tag)
+    _refuse_known(queue, pin.upstream, pin.tag)
+    # What nobody can bring is no use as a pin; and what is brought is checked against the digest.
+    store = open_store(stores_folder(), pin.upstream)
+    provided = provide(pin, meant.upstream, store, progress=progress)
+    with transaction(queue.folder) as change:
+        _refuse_known(load_queue(queue.folder), pin.upstream, pin.tag)
+        before = change.read("patches/queue.toml") or b""
+        change.write("patches/queue.toml", set_pin(before, None, pin))
+    return AddedPin(
+        upstream=pin.upstream,
+        tag=pin.tag,
+        file=file.filename if file else "",
+        place=file.place if file else "",
+        sha256=_digest(pin, file),
+        kind=provided.kind,
+        commit=provided.commit,
+    )
+
+
+def _digest(pin: Pin, file: File | None) -> str:
+    digests = [source.sha256 for source in pin.sources if source.kind in {"sdist", "wheel"}]
+    return digests[0] if file and digests else ""
+
+
+def _refuse_known(queue: Queue, upstream: str, tag: str) -> None:
+    if queue.pin(upstream, tag) is not None:
+        raise UsageError(
+            f"{upstream} {tag}: pinned already in {queue.folder / 'patches' / 'queue.toml'}",
+            hint=f"begin a patch on it: contribbot new NAME --title T --pin {tag}",
+        )
+
+
+def _meant(queue: Queue, name: str, version: str) -> _Meant:
+    """Find the upstream by its name or its distribution's, and the release by version or tag."""
+    described = {
+        path.stem: read_model(path, Upstream) for path in upstreams.files(queue.folder).values()
+    }
+    by_distribution = {
+        upstream.release.distribution: upstream
+        for upstream in described.values() if upstream.release
+    }  # fmt: skip
+    upstream = described.get(name) or by_distribution.get(name)
+    if upstream is None:
+        names = sorted({*described, *by_distribution})
+        close = difflib.get_close_matches(name, names, n=1)
+        like = f" (did you mean {close[0]}?)" if close else ""
+        raise UsageError(
+            f"unknown upstream {name}{like}",
+            hint=f"known are {', '.join(names)}; or describe it in {queue.folder}/upstreams/"
+            f"{name}.toml (docs/queue.md)",
+        )
+    release = upstream.release
+    tag = version
+    if release is not None and version != "newest" and release.version_of(version) is None:
+        tag = release.tag_of(version)
+    known = [pin for pin in queue.spec.pins if pin.upstream == upstream.name]
+    return _Meant(upstream, known[-1] if known else _template(upstream), tag)
+
+
+def _template(upstream: Upstream) -> Pin:
+    """Return what the first pin of an upstream is made like."""
+    sources: list[SourceSpec] = [GitSource(kind="git")]
+    if upstream.release is not None and upstream.overlay:
+        # Checks run over the installed package: where it is this release, nothing is downloaded.
+        sources.append(
+            InstalledSource(
+                kind="installed",
+                distribution=upstream.release.distribution,
+                version="0",
+                packages=upstream.release.packages,
+            )
+        )
+    return Pin(upstream=upstream.name, tag="v0", sources=tuple(sources))

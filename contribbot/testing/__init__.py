@@ -1,0 +1,71 @@
+"""What checks are written with: `from contribbot.testing import import_file`.
+
+A check runs the tree's real code. That code imports the rest of SGLang or vLLM, and packages that
+are not installed where you test. `import_file` imports the one file that you name:
+
+```python
+from contribbot.testing import answers, import_file
+
+area = import_file("python/sglang/srt/layers/layernorm.py")
+
+layernorm = import_file(
+    "python/sglang/srt/layers/layernorm.py",
+    real=["sglang.srt.layers.utils"],
+    given={
+        "sglang.srt.utils": {
+            **answers("is_cuda", "is_cpu", "is_npu", "is_xpu", answer=False),
+            **answers("is_hip", answer=True),
+        },
+    },
+)
+```
+
+All other modules of the tree, and every package that is not installed, are *stand-ins*. Whatever
+the file imports from them is there, so that it can be imported. As soon as the check would
+depend on one (calls it, decides by it, computes with it, makes an object of a class below it), it
+refuses with `StandInError`, which names module and attribute, and the two ways on:
+
+- `real`: modules of the tree to import for real, with what lies below them;
+- `given`: what a module has instead. All else of it stays a stand-in.
+
+`contribbot verify` takes a `StandInError` for a check that could not run (*unavailable*), never
+for a check that is red. An import in a `try` that handles `ImportError` fails, as it does where
+the package is not installed. PyTorch's files are imported as they are, with the installed torch.
+
+Beside it:
+
+- `tree()`: the folder of the tree under test.
+- `answers(…, answer=…)`: functions that give one answer, for `given`.
+- `devices()`: the devices of this machine, for `pytest.mark.parametrize`.
+- `in_double(function, *args)`: what a function makes of its tensors in float64.
+- `LAYOUTS`, `lay_out`: ways for a tensor to lie in memory; see `contribbot.numerics`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contribbot.testing.importing import UnwrittenCheckError, answers, import_file, tree, unwritten
+from contribbot.testing.stand_in import StandInError
+
+if TYPE_CHECKING:
+    from contribbot.numerics import LAYOUTS, lay_out
+    from contribbot.testing.tensors import devices, in_double
+
+__all__ = [
+    "LAYOUTS", "StandInError", "UnwrittenCheckError", "answers", "devices", "import_file",
+    "in_double", "lay_out", "tree", "unwritten",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs torch when it is asked for."""
+    if name in {"LAYOUTS", "lay_out"}:
+        from contribbot import numerics  # noqa: PLC0415  torch takes seconds
+
+        return getattr(numerics, name)
+    if name in {"devices", "in_double"}:
+        from contribbot.testing import tensors  # noqa: PLC0415  the same
+
+        return getattr(tensors, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

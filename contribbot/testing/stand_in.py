@@ -1,0 +1,259 @@
+"""What stands for modules that are not imported here: anything can be named, nothing be used."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Final, NoReturn
+
+#: Handlers that make an import optional.
+_OPTIONAL: Final = frozenset({
+    "ImportError", "ModuleNotFoundError", "Exception", "BaseException",
+})  # fmt: skip
+
+
+class StandInError(Exception):
+    """A check came to depend on a module that only a stand-in is there for.
+
+    `contribbot verify` takes such a check for one that could not be run here: it is never red.
+
+    Attributes:
+        name: What was used: the module, and the attribute in it.
+    """
+
+    contribbot_broken = True
+
+    def __init__(self, name: str, module: str, use: str) -> None:
+        frame = next(filter(is_tested, _frames()), None)
+        place = f" at {frame.f_globals['__name__']}:{frame.f_lineno}" if frame else ""
+        own = module.partition(".")[0] in tested
+        more = f"real=[{module!r}]" if own else "install it"
+        super().__init__(
+            f"{name}{place}: the check {use} it, and {module} is a stand-in: "
+            f"{more}, or given={{{module!r}: {{…}}}} of import_file"
+        )
+        self.name = name
+
+
+#: The first names of what is under test: `sglang`, `vllm`, or a script's.
+tested: Final[set[str]] = set()
+#: Modules of the tree that are imported for real, with what is below them.
+real: Final[set[str]] = set()
+#: What stand-ins have for real, by module.
+given: Final[dict[str, Mapping[str, object]]] = {}
+
+
+def is_tested(frame: FrameType) -> bool:
+    """Say whether code of the tree under test runs there."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in tested
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  who asks is what decides
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _importing() -> bool:
+    """Say whether a module of the tree is being imported by who asks."""
+    return any(frame.f_code.co_name == "<module>" and is_tested(frame) for frame in _frames())
+
+
+class StandIn:
+    """Stands for an attribute of such a module, or for what came of one at import."""
+
+    def __init__(self, name: str, module: str) -> None:
+        self._name = name
+        self._module = module
+        # Registries ask what they are given for its name.
+        self.__name__ = self.__qualname__ = name.rpartition(".")[2]
+
+    def __repr__(self) -> str:
+        return f"<stand-in for {self._name}>"
+
+    def refuse(self, use: str) -> NoReturn:
+        """Say that a check depends on it."""
+        __tracebackhide__ = True
+        raise StandInError(self._name, self._module, use)
+
+    def __getattr__(self, name: str) -> StandIn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn(f"{self._name}.{name}", self._module)
+
+    def __call__(self, *args: object, **_: object) -> StandIn:  # noqa: D102  Python's own
+        # At import it may be a decorator, or make something that nobody uses later.
+        if not _importing():
+            self.refuse("calls")
+        of = getattr(args[0], "__qualname__", "…") if len(args) == 1 else "…"
+        return StandIn(f"{self._name}({of})", self._module)
+
+    def __getitem__(self, _key: object) -> StandIn:
+        if not _importing():
+            self.refuse("takes an item of")
+        return StandIn(f"{self._name}[…]", self._module)
+
+    def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type, ...]:
+        def refuse(_cls: object, *_args: object, **_kwargs: object) -> NoReturn:
+            self.refuse("makes an object of a class below")
+
+        plain = classmethod(lambda _cls, **_kwargs: None)
+        base = {"__new__": refuse, "__init_subclass__": plain}
+        return (type(self._name.rpartition(".")[2], (), base),)
+
+    def __instancecheck__(self, _instance: object) -> bool:
+        return False  # nothing can be what is not there
+
+    def __subclasscheck__(self, _cls: type) -> bool:
+        return False
+
+    def __or__(self, _other: object) -> StandIn:
+        return self  # in an annotation
+
+    __ror__ = __or__
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __bool__(self) -> bool:
+        # The standard library asks, too: typing.TypeVar for its bound.
+        if is_tested(sys._getframe(1)) or not _importing():  # noqa: SLF001  who asks decides
+            self.refuse("decides by")
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        # Annotations are compared when they are made.
+        if self is not other and not _importing():
+            self.refuse("compares")
+        return self is other
+
+
+def _refusing(use: str) -> Callable[..., NoReturn]:
+    def refuse(self: StandIn, *_: object) -> NoReturn:
+        self.refuse(use)
+
+    return refuse
+
+
+for _use, _names in {
+    "goes through": "iter next len contains reversed await aiter",
+    "computes with": (
+        "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow matmul "
+        "rmatmul and rand xor rxor lshift rshift neg pos abs invert int float index complex round"
+    ),
+    "compares": "lt le gt ge",
+    "enters": "enter exit aenter aexit",
+    "changes": "setitem delitem",
+}.items():
+    for _name in _names.split():
+        setattr(StandIn, f"__{_name}__", _refusing(_use))
+
+
+class StandInModule(ModuleType):
+    """Has every attribute: those that are given, what lies below it in the tree, stand-ins."""
+
+    __path__: list[str]
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") and name != "__version__":
+            raise AttributeError(name)
+        inside = f"{self.__name__}.{name}"
+        if self.__path__ and importlib.machinery.PathFinder.find_spec(inside, self.__path__):
+            return importlib.import_module(inside)
+        return StandIn(inside, self.__name__)
+
+
+class _Loader(importlib.abc.Loader):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = StandInModule(spec.name)
+        vars(module).update(given.get(spec.name, {}))
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run."""
+
+
+def _spec(name: str, below: Sequence[str] | None = ()) -> importlib.machinery.ModuleSpec:
+    spec = importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)
+    spec.submodule_search_locations = [*(below or ())]
+    return spec
+
+
+class _Tree(importlib.abc.MetaPathFinder):
+    """Comes first: stands in for modules of the tree that are not to be imported for real."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in given:
+            return _spec(fullname)
+        if fullname.partition(".")[0] not in tested or is_real(fullname):
+            return None
+        found = importlib.machinery.PathFinder.find_spec(fullname, path)
+        return _spec(fullname, found.submodule_search_locations) if found else None
+
+
+class _Elsewhere(importlib.abc.MetaPathFinder):
+    """Comes last: stands in for what the tree needs and nobody has."""
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] in tested or _optional():
+            return None
+        return _spec(fullname)
+
+
+def is_real(name: str) -> bool:
+    """Say whether a module of the tree is imported for real."""
+    return any(f"{name}.".startswith(f"{module}.") for module in real)
+
+
+def install() -> None:
+    """Begin to stand in, once a process."""
+    if not any(isinstance(finder, _Tree) for finder in sys.meta_path):
+        sys.meta_path[:] = [_Tree(), *sys.meta_path, _Elsewhere()]
+
+
+def _optional() -> bool:
+    """Say whether what is imported is not the tree's to import, or can be missing there."""
+    machinery = []
+    for frame in _frames():
+        if "importlib" not in frame.f_code.co_filename and frame.f_code.co_filename != __file__:
+            break
+        machinery.append(frame.f_code.co_filename)
+    if not is_tested(frame) or any("util" in file for file in machinery):
+        return True
+    return any(
+        start <= frame.f_lineno <= end
+        for frame in _frames() if is_tested(frame)
+        for start, end in _tried(frame.f_code.co_filename)
+    )  # fmt: skip
+
+
+@functools.cache
+def _tried(file: str) -> list[tuple[int, int]]:
+    """Return the lines of a file that may fail to import, from and to."""
+    found = []
+    for node in ast.walk(ast.parse(Path(file).read_bytes())):
+        handles = False
+        if isinstance(node, ast.Try):
+            kinds = [kind for handler in node.handlers for kind in _caught(handler)]
+            handles = not _OPTIONAL.isdisjoint(kinds)
+        elif isinstance(node, ast.With):
+            handles = any("suppress(" in ast.unparse(item) for item in node.items)
+        if handles and isinstance(node, ast.Try | ast.With):
+            found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
+    return found
+
+
+def _caught(handler: ast.ExceptHandler) -> list[str]:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return [ast.unparse(kind).rpartition(".")[2] if kind else "BaseException" for kind in kinds]

@@ -1,0 +1,154 @@
+"""What a stage is: the work that it does, and how it concludes from facts, seen or recorded."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeVar
+
+from pydantic import Field, JsonValue
+
+from contribbot.model.base import Model
+from contribbot.model.checks import Bench, Build, Check, Compile, Stated
+from contribbot.model.evidence import Details, Outcome, StageResult
+from contribbot.model.patch import Patch
+from contribbot.verify.job import Job
+
+Facts = dict[str, JsonValue]
+EntryT = TypeVar("EntryT", Bench, Build, Check, Compile)
+ModelT = TypeVar("ModelT", bound=Model)
+#: How far a number may be from what it is when it is computed again on another machine.
+NEAR: Final = 1e-4
+LineNumber = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a unit of work found."""
+
+    outcome: Outcome
+    reason: str  # one line that says why
+    details: Facts = field(default_factory=dict)  # what was seen, for the record
+    #: Whether the same inputs would give the same again. A crash or a time-out may not, and is not
+    #: remembered.
+    lasting: bool = True
+    #: How long the work took, where that is not the time from its start to its end (it may have
+    #: waited for others).
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One piece of work of a stage, with everything that its outcome depends on."""
+
+    target: str  # the hardware that it needs, or `any`
+    #: What the outcome depends on, beside tool and machine; None: it is done every time.
+    inputs: Mapping[str, JsonValue] | None
+    work: Callable[[], Finding]  # runs in a worker thread
+    label: str = ""  # what people call it; empty where the stage has one unit
+    missing: str = ""  # why this machine cannot do it, or empty
+    #: Whether a remembered outcome still stands on what is there now.
+    usable: Callable[[StageResult], bool] = lambda _result: True
+
+
+class Stage(abc.ABC):
+    """One kind of proof. A new one is one file, one row in the registry, one test."""
+
+    name: str
+    #: Stages that must have passed for this one to make sense.
+    after: tuple[str, ...] = ("apply",)
+
+    @abc.abstractmethod
+    def units(self, job: Job) -> list[Unit]:
+        """Return the work to be done; called when the stages before it have ended."""
+
+    @abc.abstractmethod
+    def restate(self, kept: RecordedResult) -> Finding:
+        """Conclude again from the facts that a record holds; raise ValueError where they clash."""
+
+    def settle(self, job: Job, results: Sequence[StageResult]) -> None:  # noqa: B027  most need nothing
+        """Take over from its results what later stages need."""
+
+
+@dataclass(frozen=True)
+class RecordedResult:
+    """A result of a record, with what it is held against."""
+
+    result: StageResult
+    patch: Patch
+    record: Details
+
+    @property
+    def facts(self) -> Facts:
+        """What was seen."""
+        return self.result.details
+
+    @property
+    def label(self) -> str:
+        """What people call it; empty where its stage has one."""
+        return str(self.facts.get("check", ""))
+
+    @property
+    def sentence(self) -> str:
+        """Its own words, where what they are made from is not in the record."""
+        return self.result.reason.removeprefix(f"{self.label}: " if self.label else "")
+
+    def entry(self, entries: Sequence[EntryT]) -> EntryT:
+        """Return which of the patch's entries it is about."""
+        return next(entry for entry in entries if entry.name == self.label)
+
+    def read(self, model: type[ModelT]) -> ModelT:
+        """Return what was seen, as the stage keeps it."""
+        return model.model_validate({
+            name: value for name, value in self.facts.items() if name not in {"check", "seen"}
+        })  # fmt: skip
+
+    def side(self, model: type[ModelT], name: str) -> ModelT:
+        """Return what was seen of one tree."""
+        return model.model_validate(self.facts[name])
+
+    def of_stages(self, *stages: str) -> list[StageResult]:
+        """Return the record's results of some stages."""
+        return [result for result in self.record.stages if result.stage in stages]
+
+
+class FailedStep(Model):
+    """What failed on one tree."""
+
+    test: str
+    when: str
+    message: str
+
+
+class RecordedSide(Model):
+    """What the record keeps of one tree that was hipified, compiled or built."""
+
+    passed: list[str]
+    failed: list[FailedStep]
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong with it; it has passed or failed, not both."""
+        if bool(self.failed) is bool(self.passed):
+            raise ValueError("a side that both passed and failed, or neither")
+        return self.failed[0].message if self.failed else ""
+
+
+def stated_facts(entry: Stated) -> Facts:
+    """Return what the record keeps of what a patch states."""
+    return {"expect": entry.expect, "stated_reason": entry.reason}
+
+
+def as_table(value: JsonValue) -> Facts:
+    """Return a table of a record."""
+    if not isinstance(value, dict):
+        raise TypeError("a table is expected")
+    return value
+
+
+def as_list(value: JsonValue) -> list[JsonValue]:
+    """Return a list of a record."""
+    if not isinstance(value, list):
+        raise TypeError("a list is expected")
+    return value

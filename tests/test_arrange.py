@@ -1,0 +1,128 @@
+"""reorder, mv, fold, split, restore, undo: each one change of the queue, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from contribbot.queue.load import Queue, load_queue
+from tests.conftest import Program
+from tests.lifetoy import snapshot
+from tests.test_refresh import AREA_FILE, CUBE, applied_tree, put_series, series
+from tests.toy import FIXED, Toy, git, one_check
+
+
+@pytest.fixture
+def queue(toy: Toy) -> Toy:
+    """Put `area` of two commits, `cube` above it, and `readme` beside them into a queue."""
+    one, two, three = series(
+        toy, {AREA_FILE: FIXED}, {"NEW": "new\n", "docs/area.txt": "areas\n"},
+        {AREA_FILE: FIXED + CUBE},
+    )  # fmt: skip
+    put_series(toy, [one, two], (AREA_FILE, "NEW", "docs/area.txt"))
+    toy.put_patch("cube", patch=three, extra='depends_on = ["area"]', checks=one_check())
+    readme = toy.format_patch({"README": "mine\n"}, subject="Say more")
+    toy.put_patch("readme", patch=readme, files=("README",))
+    toy.put_queue(["area", "cube", "readme"])
+    return toy
+
+
+def order(queue: Queue) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, spec.depends_on) for name, spec in queue.specs.items()]
+
+
+AREA, ON_AREA, README = ("area", ()), ("cube", ("area",)), ("readme", ())
+
+
+@pytest.mark.parametrize(
+    ("args", "after"),
+    [
+        ("reorder readme --before area", [README, AREA, ON_AREA]),
+        ("reorder readme --after area", [AREA, README, ON_AREA]),
+        ("reorder cube", [AREA, README, ON_AREA]),
+        ("mv area plane", [("plane", ()), ("cube", ("plane",)), README]),
+        ("fold cube area", [AREA, README]),
+        ("fold readme area", [AREA, ON_AREA]),
+        ("split area more --from 2", [AREA, ("more", ("area",)), ("cube", ("more",)), README]),
+        ("split area more docs NEW", [AREA, ("more", ("area",)), ("cube", ("more",)), README]),
+    ],
+)
+def test_the_queue_is_another_and_gives_the_same_tree(
+    queue: Toy, program: Program, args: str, after: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    before = applied_tree(queue, queue.queue, "area", "cube", "readme")
+    ran = program(*args.split())
+    assert ran.code == 0, ran.err
+    now = load_queue(queue.queue)
+    assert order(now) == after
+    assert ran.out.splitlines()[-1] == f"order: {', '.join(now.specs)}"
+    assert applied_tree(queue, queue.queue, *now.specs) == before
+    for name, spec in now.specs.items():
+        changed = {row for file in now.patch(name).files for row in file.content.splitlines()}
+        assert {f"+++ b/{path}".encode() for path in spec.files} <= changed
+    texts = [program("status", "--json").json()["patches"]]
+    assert "conflict" not in str(texts)
+
+
+def test_history_tells_what_was_done(queue: Toy, program: Program) -> None:
+    assert program("split", "area", "more", "docs").code == 0
+    assert program("fold", "more", "area").code == 0
+    queue.put("evidence/area/x.json", "{}")
+    assert program("mv", "area", "plane").code == 0
+    said = program("log", "plane").out
+    assert [words in said for words in ("split of more", "fold of more")] == [True, True]
+    assert "folded into area" in program("log", "more").out
+    assert (queue.queue / "history/plane/records-of-area/x.json").is_file()
+    assert not (queue.queue / "evidence/area").exists()
+    assert program("diff", "plane", "v1..v2").code == 0
+
+
+def test_versions_come_back(queue: Toy, program: Program) -> None:
+    tree = queue.queue / ".contribbot/edit/area"
+    before = snapshot(queue.queue / "patches/area")
+    assert program("edit", "area").code == 0
+    (tree / "NEW").write_text("newer\n")
+    assert program("refresh", "area").code == 0
+    after = snapshot(queue.queue / "patches/area")
+    for args, files in (
+        (("undo", "area"), before), (("undo", "area"), after),
+        (("restore", "area", "v1"), before), (("restore", "area", "v1"), before),
+    ):  # fmt: skip
+        ran = program(*args)
+        assert ran.code == 0, ran.err
+        assert snapshot(queue.queue / "patches/area") == files
+    assert "nothing has changed" in ran.out
+    assert "restore of v1" in program("log", "area").out
+    # Not where a patch above would stand on nothing.
+    git(tree, "reset", "-q", "--hard", "refs/contribbot/base")
+    (tree / "README").write_text("mine\n")
+    git(tree, "commit", "-qam", "Else")
+    assert program("refresh", "area", "--force").code == 0
+    assert program("undo", "area").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("reorder cube --before area", "cube would stand before area, on which it depends"),
+        ("reorder cube --before area --after area", "do not go together"),
+        ("reorder nothing", "no such patch: nothing"),
+        ("mv area cube", "there is a patch cube already"),
+        ("mv area ..", "not possible here"),
+        ("fold area cube", "area cannot be folded into cube: they do not stand on the same"),
+        ("fold cube readme", "cube cannot be folded into readme: readme does not depend on area"),
+        ("split area more", "what goes into the new patch?"),
+        ("split area more gone.py", "gone.py: not changed by it"),
+        ("split area more src NEW docs", "area: nothing would be in one of the two"),
+        ("split area cube --from 2", "there is a patch cube already"),
+        ("undo area", "area: no other version is recorded"),
+        ("restore area v7", "there is no version v7"),
+        ("restore area x", "not versions of a patch"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    queue: Toy, program: Program, args: str, said: str
+) -> None:
+    before = snapshot(queue.queue)
+    ran = program(*args.split())
+    assert (ran.code, said in ran.err) == (2, True), ran.err
+    assert snapshot(queue.queue) == before

@@ -1,0 +1,142 @@
+"""`contribbot check`: one patch's checks in the terminal, and nothing recorded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.contribute.terminal import sitting
+from tests.lifetoy import contribbot
+from tests.toy import FIXED, PASS_TO_PASS, Toy, one_check
+
+RED = "from toy.area import rectangle\n\n\ndef test_it():\n    assert rectangle(2, 3) == 6\n"
+
+
+@pytest.fixture
+def area(toy: Toy) -> Toy:
+    toy.put_patch()
+    toy.put_queue(["area"])
+    return toy
+
+
+def test_what_pytest_shows_then_the_stated_reason_beside_the_seen_one(
+    area: Toy, program: Program
+) -> None:
+    before = {path for path in area.queue.rglob("*") if ".contribbot" not in path.parts}
+    ran = program("check", "area")
+    assert (ran.code, ran.err) == (0, "")
+    assert ">       assert rectangle(2, 3) == 6" in ran.out
+    told = ran.out[ran.out.index("\nred on the base: 2 failed: as expected") :].splitlines()
+    assert "  stated  ^AssertionError: assert 5 == " in told
+    assert "  seen    AssertionError: assert 5 == 6 (as stated)" in told
+    assert "          in test_red.py::test_rectangle" in told
+    assert "red on the patched tree: 2 passed: as expected" in told
+    assert "same on the base: 1 passed: as expected" in told
+    assert told[-1] == "Nothing is recorded; that is for: contribbot verify area"
+    log = Path(next(row for row in told if row.startswith("  log")).split()[1])
+    assert ">       assert rectangle(2, 3) == 6" in log.read_text()
+    after = {path for path in area.queue.rglob("*") if ".contribbot" not in path.parts}
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("args", "ran_on", "code"),
+    [
+        (("--on", "base"), ["red on the base", "same on the base"], 0),
+        (("--on", "patched", "--check", "red"), ["red on the patched tree"], 0),
+        (("--", "test_same.py"), ["same on the base", "same on the patched tree"], 0),
+        (("--on", "base", "--", "test_red.py::test_flat", "-q"), ["red on the base"], 0),
+        (("--check", "red", "--", "-k", "flat", "-x"), ["red on the base: 1 failed"], 0),
+        (("--", "-k", "nothing"), [], 3),
+    ],
+)
+def test_what_is_run(
+    area: Toy, program: Program, args: tuple[str, ...], ran_on: list[str], code: int
+) -> None:
+    assert area.queue.is_dir()
+    ran = program("check", "area", *args)
+    assert ran.code == code, ran.err
+    told = [row for row in ran.out.splitlines() if row.endswith(": as expected")]
+    assert [row[: len(start)] for row, start in zip(told, ran_on, strict=False)] == ran_on
+    assert bool(told) is bool(ran_on)
+
+
+@pytest.mark.parametrize(
+    ("check", "reason", "said", "code"),
+    [
+        (RED, "^ValueError", "AssertionError: assert 5 == 6 (not stated)", 1),
+        (PASS_TO_PASS, "^No", "red on the base: 1 passed: NOT as expected, it must fail", 1),
+        (RED.replace("== 6", "== 5"), "^No", "red on the patched tree: 1 failed: NOT as expec", 1),
+        (f"import absent\n{RED}", "^No", "could not be collected: ModuleNotFoundError", 3),
+        (f"{RED}    nmae()\n".replace("== 6", "> 4"), "^No", "is not defined (broken)", 3),
+        (RED.replace("    assert", "    import os\n    os._exit(3)\n    assert"), "^No",
+         "ended early in test_red.py::test_it with exit status 3", 3),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_check(
+    toy: Toy, check: str, reason: str, said: str, code: int
+) -> None:
+    toy.put_patch(checks=one_check(reason=reason), check_files={"test_red.py": check})
+    toy.put_queue(["area"])
+    ran = contribbot(toy.queue, "check", "area")
+    assert said in ran.out
+    assert ran.code == code, ran.out
+
+
+def test_before_there_are_commits(toy: Toy) -> None:
+    assert contribbot(toy.queue, "new", "area", "--title", "T").code == 0
+    ran = contribbot(toy.queue, "check", "area")
+    assert (ran.code, ran.out) == (2, "")
+    assert "area: patch.toml states no check; write patches/area/checks/test_red.py" in ran.err
+    stated = toy.queue / "patches/area/patch.toml"
+    stated.write_text(stated.read_text() + one_check())
+    toy.put("patches/area/checks/test_red.py", RED)
+    ran = contribbot(toy.queue, "check", "area", "--on", "base")
+    assert (ran.code, ran.err) == (0, "")
+    assert "red on the base: 1 failed: as expected" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("aera",), 2, "no such patch: aera (did you mean area?)"),
+        (("area", "--check", "no"), 2, "area: no check no; it has red, same"),
+        (("area", "--", "--nonsense"), 2, "pytest does not take these arguments"),
+        (("torn",), 1, "torn: apply: "),
+    ],
+)
+def test_what_cannot_be_run(
+    area: Toy, program: Program, args: tuple[str, ...], code: int, said: str
+) -> None:
+    torn = area.format_patch({"src/toy/area.py": FIXED}).replace(
+        b"-    return width", b"-    return wide"
+    )
+    area.put_patch("torn", patch=torn)
+    area.put_queue(["area", "torn"])
+    ran = program("check", *args)
+    assert ran.code == code, ran.out
+    assert said in ran.err.splitlines()[-1]
+
+
+def test_at_a_terminal_the_debugger_and_an_interrupt(area: Toy) -> None:
+    program = ("-m", "contribbot", "check", "area", "--on", "base", "--check", "red")
+    env = {name: os.environ[name] for name in ("HOME", "CONTRIBBOT_CACHE")}
+    with sitting(*program, "--", "--pdb", env=env, cwd=area.queue) as terminal:
+        terminal.until(r"\(Pdb\) ")
+        terminal.type("print('seen', rectangle(2, 3) * 100)\n")
+        terminal.until("seen 500")
+        terminal.type("q\n")
+        assert terminal.end() == 130
+        assert terminal.seen.endswith("interrupted\n")
+    area.put("patches/area/checks/test_red.py", RED.replace("    assert", SLEEP))
+    with sitting(*program, "--", "-s", env=env, cwd=area.queue) as terminal:
+        terminal.until("asleep")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        assert terminal.seen.endswith("interrupted\n")
+
+
+SLEEP = "    print('asleep', flush=True)\n    __import__('time').sleep(60)\n    assert"
