@@ -102,7 +102,8 @@ class Lines:
     def expect(self, seconds: Mapping[UnitKey, float]) -> None:
         """Show how much is done of what is expected, and how long the rest took before."""
         self._seconds = {**seconds}
-        self._total = self._progress.add_task(self.left(), total=None)
+        if seconds:
+            self._total = self._progress.add_task(self.left(), total=None)
 
     def left(self) -> str:
         """Say how much is done, and how long the rest may take."""

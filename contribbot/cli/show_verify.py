@@ -108,9 +108,15 @@ def _details_lines(details: Details) -> list[str]:
 
 
 def expected(queue: Queue, names: Sequence[str]) -> dict[UnitKey, float]:
-    """Return what verifying patches will do, and how long that took when it was last recorded."""
+    """Return what verifying patches will do, and how long that took by their records."""
     seconds: dict[UnitKey, float] = {}
     for name in names:
+        spec = queue.specs[name]
+        seconds |= {(name, stage, "any", ""): 0.0 for stage in ("source", "apply", "style")}
+        for stage, runs in (
+            ("reproduce", spec.checks), ("numerics", spec.numerics), ("bench", spec.bench),
+        ):  # fmt: skip
+            seconds |= {(name, stage, run.target, run.name): 0.0 for run in runs}
         for record in read_records(queue, queue.evidence, name):
             stages = record.statement.predicate.contribbot.stages if record.statement else ()
             seconds |= {unit_key(name, result): result.seconds for result in stages}

@@ -138,7 +138,7 @@ def conflict_lines(result: StageResult) -> list[str]:
         if isinstance(conflict, dict) and conflict.get("hunk"):
             headline = f"{conflict['path']}, hunk {conflict['hunk']}"
             side = ConflictSide.model_validate({**conflict, "headline": headline}, strict=False)
-            lines += side_lines(side, base="the pin", indent="  ")
+            lines += side_lines(side, base="the pin")
     return lines
 
 
